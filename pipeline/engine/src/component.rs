@@ -1,0 +1,282 @@
+//! The contracts between the engine and the components: receivers, processors, exporters.
+//!
+//! Data flows one way: a receiver hands telemetry to a pipeline, the pipeline's processors change it one after the
+//! other on the pipeline's own thread, and each exporter turns what comes out into requests, which wait in a bounded
+//! queue until they were sent. Ownership is the protocol: whoever was handed telemetry answers for it, and hands it on
+//! or counts its loss under a [`Reason`].
+//!
+//! A component is announced by a factory, a plain struct of function pointers (see [`crate::registry`]). What was
+//! written in the configuration (`Config`) and what it means (`Settings`) are two types: `check` turns one into the
+//! other without touching the world, so `validate` needs nothing to run.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use profbridge_model::{Losses, Reason, Telemetry};
+
+/// A future that a trait object returns.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The time, handed in: no processor reads a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Nanoseconds since the process started; never goes back. Deadlines are measured with it.
+    pub monotonic_nano: u64,
+    /// Nanoseconds since the Unix epoch. May jump. Event times are compared with it.
+    pub unix_nano: u64,
+}
+
+impl Now {
+    /// The monotonic time `after` from now, for a deadline.
+    pub fn deadline(self, after: Duration) -> u64 {
+        self.monotonic_nano.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Why a pipeline did not take telemetry.
+///
+/// A receiver translates it into its protocol: `Later` into "try again" (OTLP: UNAVAILABLE with RetryInfo, or 503 with
+/// Retry-After), `Never` into a refusal that the sender does not repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// The component that refused, by its id in the configuration.
+    pub component: String,
+    /// Why: also the label of the metric.
+    pub reason: Reason,
+    /// Whether sending the same again can help.
+    pub retry: Retry,
+    /// What happened, for a person; holds no secrets.
+    pub message: String,
+}
+
+/// Whether sending the same again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The same input always has the same result.
+    Never,
+    /// It can help, at the caller's pace.
+    Later,
+    /// It can help, but not before this has passed.
+    After(Duration),
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.component, self.reason, self.message)
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// A receiver: takes telemetry from outside.
+///
+/// # Lifecycle
+///
+/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
+/// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
+/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
+pub trait Receiver: Send {
+    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>>;
+}
+
+/// What a receiver needs of the engine.
+#[derive(Clone)]
+pub struct ReceiverContext {
+    /// The receiver's id in the configuration.
+    pub id: String,
+    /// Where telemetry goes.
+    pub next: crate::intake::Intake,
+    /// Ends when the receiver shall stop.
+    pub shutdown: profbridge_net::Shutdown,
+    /// The counters of this receiver.
+    pub telemetry: crate::telemetry::ReceiverTelemetry,
+}
+
+/// A component that runs.
+pub struct Running {
+    /// The addresses it listens on, with the ports that the system chose.
+    pub addresses: Vec<(&'static str, std::net::SocketAddr)>,
+    /// Completes when it has stopped.
+    pub stopped: BoxFuture<'static, ()>,
+}
+
+/// Why a component could not start, for a person. Names what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError(pub String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A processor: changes, holds or drops telemetry.
+///
+/// Synchronous, without clock, network, disk or runtime. It lives on its pipeline's thread. For every call the engine
+/// checks in observations (and asserts in debug builds):
+/// `in + synthesized + held before = out + dropped + held after`.
+pub trait Processor: Send {
+    /// Takes telemetry. What it does not hold or drop goes to `out`.
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);
+
+    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits.
+    fn due(&self) -> Option<u64> {
+        None
+    }
+
+    /// Does what is due at `now`. May be called when nothing is.
+    fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
+
+    /// Memory is short: puts out what is held as soon as makes sense.
+    fn relieve(&mut self, _now: Now, _out: &mut Outbox) {}
+
+    /// Puts out all that is held: the pipeline ends.
+    fn flush(&mut self, _now: Now, _out: &mut Outbox) {}
+
+    /// What is held at the moment.
+    fn held(&self) -> Held {
+        Held::default()
+    }
+}
+
+/// What a processor holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Observations.
+    pub observations: u64,
+    /// Bytes, as well as they can be counted: capacity, not length.
+    pub bytes: u64,
+}
+
+/// Where a processor puts what leaves it.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// What goes on, in order.
+    pub telemetry: Vec<Telemetry>,
+    /// What was lost.
+    pub losses: Losses,
+    /// Observations that a rule added.
+    pub synthesized: u64,
+    /// Things worth counting that are no loss: a note's name is a metric's label, so it is one of a few constants.
+    pub notes: Vec<(&'static str, u64)>,
+}
+
+impl Outbox {
+    /// Hands telemetry on.
+    pub fn send(&mut self, telemetry: impl Into<Telemetry>) {
+        self.telemetry.push(telemetry.into());
+    }
+
+    /// Counts a loss.
+    pub fn drop(&mut self, reason: Reason, observations: u64) {
+        self.losses.add(reason, observations);
+    }
+
+    /// Counts something that is no loss, under one of a few constant names.
+    pub fn note(&mut self, name: &'static str, count: u64) {
+        match self.notes.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, total)) => *total += count,
+            None => self.notes.push((name, count)),
+        }
+    }
+}
+
+/// One request that an exporter prepared: what waits in its queue.
+///
+/// The queue holds what will be sent (compressed, with the ids that make a retry overwrite itself) and not what it was
+/// made from: that is a seventh of the memory, and a retry costs nothing but the sending.
+#[derive(Debug, Clone)]
+pub struct Request<M> {
+    /// The body, ready to be sent.
+    pub body: Bytes,
+    /// How many observations are in it, for the counters.
+    pub observations: u64,
+    /// How many samples in OTLP's sense (`Sample` messages), which the Collector's counters count.
+    pub samples: u64,
+    /// What the exporter needs to know when it sends the body.
+    pub meta: M,
+}
+
+/// What an exporter made of telemetry.
+#[derive(Debug)]
+pub struct Prepared<M> {
+    /// The requests, in order.
+    pub requests: Vec<Request<M>>,
+    /// What could not be turned into a request.
+    pub losses: Losses,
+    /// Observations that a rule added, such as closing samples.
+    pub synthesized: u64,
+    /// Things worth counting that are no loss.
+    pub notes: Vec<(&'static str, u64)>,
+}
+
+impl<M> Default for Prepared<M> {
+    fn default() -> Self {
+        Self { requests: Vec::new(), losses: Losses::default(), synthesized: 0, notes: Vec::new() }
+    }
+}
+
+/// An exporter: turns telemetry into requests, and sends one request once.
+///
+/// Queue, timeout, retry, backoff and concurrency live in the engine, once (see [`crate::delivery`]).
+pub trait Exporter: Send + Sync + 'static {
+    /// What the exporter needs to know of a request beside its body.
+    type Meta: Send + Sync + 'static;
+
+    /// Turns telemetry into requests. Called on the pipeline's thread, one call at a time; may take as long as the
+    /// work takes, but must not wait for anything.
+    /// `in + synthesized = observations of the requests + losses`.
+    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
+
+    /// Makes one attempt to send a request. The engine gives up waiting after the configured timeout by dropping the
+    /// future, so it must be safe to drop at any time.
+    fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
+
+    /// Whether a request would be refused at the moment (a rate limit holds): it is then dropped unsent, for the
+    /// returned reason.
+    fn refuses(&self, _request: &Request<Self::Meta>) -> Option<Reason> {
+        None
+    }
+
+    /// Called when requests were lost in the engine's hands, so that the exporter can report it to its peer.
+    fn lost(&self, _request: &Request<Self::Meta>, _reason: Reason) {}
+
+    /// The last call: everything was sent or lost. The exporter sends what it still has to say and closes.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What a destination said to a request that it took.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Accepted {
+    /// Observations that it refused all the same (OTLP's partial success).
+    pub rejected: u64,
+    /// What it said about them, or a warning.
+    pub message: Option<String>,
+}
+
+/// Why one attempt to send a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendError {
+    /// Whether another attempt can help.
+    pub retry: Retry,
+    /// The reason to count if there is none, or they are used up.
+    pub reason: Reason,
+    /// What happened, for a person; holds no secrets.
+    pub message: String,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SendError {}

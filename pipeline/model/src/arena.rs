@@ -1,0 +1,3 @@
+//! Holds the dictionaries of many batches as one.
+/// placeholder
+pub struct Arena;

@@ -1,0 +1,58 @@
+//! The bytes behind a batch: strings, stacks, timestamps and values are slices of them.
+
+use bytes::Bytes;
+
+/// A place in a [`Buffer`]: where a slice starts and how long it is, both in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Span {
+    /// The first byte.
+    pub start: u32,
+    /// The number of bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// Whether nothing lies behind this place.
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A request's own bytes, followed by what had to be written anew because the request did not hold it in one piece.
+///
+/// A decoder hands over the request and needs no copy of it; whatever stood there in another form (an integer list
+/// that was not packed, say) goes into the spill. Offsets run through both as if they were one.
+#[derive(Debug, Clone, Default)]
+pub struct Buffer {
+    request: Bytes,
+    spill: Bytes,
+}
+
+impl Buffer {
+    /// A buffer of a request and its spill. Both together must be shorter than 4 GiB, which
+    /// [`Tables`](crate::Tables) checks.
+    pub fn new(request: Bytes, spill: Bytes) -> Self {
+        Self { request, spill }
+    }
+
+    /// The bytes at a place; `None` where it is outside, or lies across the two parts.
+    #[inline]
+    pub fn get(&self, span: Span) -> Option<&[u8]> {
+        let (start, len) = (span.start as usize, span.len as usize);
+        match start.checked_sub(self.request.len()) {
+            None => self.request.get(start..start.checked_add(len)?),
+            // An empty place at the very end of the request is inside as well.
+            Some(start) => self.spill.get(start..start.checked_add(len)?),
+        }
+    }
+
+    /// The length of both parts, in bytes.
+    pub fn len(&self) -> usize {
+        self.request.len() + self.spill.len()
+    }
+
+    /// Whether there are no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

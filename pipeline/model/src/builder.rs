@@ -1,0 +1,1 @@
+//! Writes a batch: for whoever makes profiles rather than decodes them.

@@ -1,0 +1,66 @@
+//! Typed indices into the tables of a [`Dictionary`](crate::Dictionary).
+//!
+//! OTLP says that element 0 of every table is the zero value and means "not set" (opentelemetry-proto
+//! `profiles.proto`, `ProfilesDictionary`). An id is therefore never zero, "not set" is `None`, and
+//! `Option<StackId>` is four bytes wide. An id is valid for the dictionary it came from and for no other.
+
+use std::num::NonZeroU32;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(NonZeroU32);
+
+        impl $name {
+            /// The id of a table's element, `None` for element 0, which means "not set".
+            #[inline]
+            pub const fn new(index: u32) -> Option<Self> {
+                match NonZeroU32::new(index) {
+                    Some(index) => Some(Self(index)),
+                    None => None,
+                }
+            }
+
+            /// The position in the table, as it stands on the wire.
+            #[inline]
+            pub const fn get(self) -> u32 {
+                self.0.get()
+            }
+
+            /// The position in the table, for indexing.
+            #[inline]
+            pub const fn index(self) -> usize {
+                self.0.get() as usize
+            }
+
+            /// What stands on the wire for an optional id: 0 where it is not set.
+            #[inline]
+            pub const fn wire(id: Option<Self>) -> u32 {
+                match id {
+                    Some(id) => id.get(),
+                    None => 0,
+                }
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// An element of `string_table`, or a string that stood inline in the request.
+    StringId;
+    /// An element of `mapping_table`.
+    MappingId;
+    /// An element of `function_table`.
+    FunctionId;
+    /// An element of `location_table`.
+    LocationId;
+    /// An element of `stack_table`.
+    StackId;
+    /// An element of `link_table`.
+    LinkId;
+    /// An element of `attribute_table`.
+    AttributeId;
+    /// A list of attributes, stored once for all the samples, locations, mappings and profiles that carry it.
+    AttributeSetId;
+}

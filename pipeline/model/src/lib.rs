@@ -1,0 +1,35 @@
+//! What flows through profbridge: profiles, Sentry envelopes, and the vocabulary of their loss.
+//!
+//! This crate knows nobody: no I/O, no clock, no async, no protobuf, no JSON. Everything that crosses a component
+//! boundary is one of its types, so two components never need to know each other.
+//!
+//! * [`Profiles`]: one immutable batch of OTLP profiles in columns, see [`profiles`].
+//! * [`Dictionary`]: the tables a batch refers to, see [`dictionary`].
+//! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
+//! * [`Reason`]: why an observation was lost, see [`loss`].
+//!
+//! An *observation* is one timestamp of a sample, or the whole sample where it has no timestamps: what becomes one
+//! sample in Sentry. Every count in profbridge that does not say otherwise counts observations.
+
+pub mod arena;
+pub mod buffer;
+pub mod builder;
+pub mod dictionary;
+pub mod envelope;
+pub mod id;
+pub mod loss;
+pub mod process;
+pub mod profiles;
+pub mod telemetry;
+pub mod varint;
+
+pub use arena::Arena;
+pub use buffer::{Buffer, Span};
+// pub use builder::Builder;
+pub use dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping, Stack, Tables, Value};
+pub use envelope::{Envelope, Item};
+pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
+pub use loss::{Loss, Losses, Reason};
+pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
+pub use profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Samples, Scope, ScopeProfiles, ValueType};
+pub use telemetry::Telemetry;

@@ -1,0 +1,446 @@
+//! A batch of profiles: what one OTLP request holds, in columns.
+//!
+//! A lossless mirror of OTLP's `ExportProfilesServiceRequest` (opentelemetry-proto `profiles.proto`, 1.10 layout):
+//! same nesting, same words, leaf-first stacks, nanoseconds. The samples of all profiles share five columns. A batch
+//! is immutable and cheap to clone; what changes one makes another.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::buffer::Span;
+use crate::dictionary::{Attribute, Dictionary, Invalid, Value, check_attribute, check_index};
+use crate::id::{AttributeSetId, LinkId, StackId, StringId};
+use crate::process::ProcessWindow;
+use crate::varint;
+
+/// What a number means and in which unit it is: OTLP's `ValueType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct ValueType {
+    /// The type, such as `samples`, `cpu` or `wall`.
+    pub kind: Option<StringId>,
+    /// The unit, such as `count` or `nanoseconds`.
+    pub unit: Option<StringId>,
+}
+
+/// OTLP's `Resource`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Resource {
+    /// The attributes.
+    pub attributes: Vec<Attribute>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+    /// `entity_refs`, each message as it stood on the wire.
+    pub entity_refs: Vec<Span>,
+}
+
+/// OTLP's `InstrumentationScope`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scope {
+    /// The name.
+    pub name: Option<StringId>,
+    /// The version.
+    pub version: Option<StringId>,
+    /// The attributes.
+    pub attributes: Vec<Attribute>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+}
+
+/// OTLP's `ResourceProfiles`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ResourceProfiles {
+    /// The resource.
+    pub resource: Resource,
+    /// The scopes.
+    pub scopes: Vec<ScopeProfiles>,
+    /// The schema of the resource.
+    pub schema_url: Option<StringId>,
+}
+
+/// OTLP's `ScopeProfiles`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScopeProfiles {
+    /// The scope.
+    pub scope: Scope,
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+    /// The schema of the scope and its profiles.
+    pub schema_url: Option<StringId>,
+}
+
+/// OTLP's `Profile`, with its samples in the batch's columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    /// The type and unit of the samples' values.
+    pub sample_type: ValueType,
+    /// The samples: rows of the batch's [`Samples`].
+    pub samples: Range<u32>,
+    /// The start, in nanoseconds since the Unix epoch; 0 where it is not known.
+    pub time_unix_nano: u64,
+    /// The duration, in nanoseconds.
+    pub duration_nano: u64,
+    /// What a period counts.
+    pub period_type: ValueType,
+    /// How many of `period_type` lie between two samples.
+    pub period: i64,
+    /// The id, `None` where it is missing or all zero.
+    pub profile_id: Option<[u8; 16]>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+    /// The format of `original_payload`, such as `pprof`.
+    pub original_payload_format: Option<StringId>,
+    /// The profile as the profiler wrote it, if the sender passed it on.
+    pub original_payload: Span,
+    /// The attributes.
+    pub attributes: Option<AttributeSetId>,
+}
+
+/// The samples of all profiles of a batch, in columns of equal length.
+///
+/// `timestamps` are packed little-endian 64-bit integers (nanoseconds since the Unix epoch), `values` packed varints,
+/// both in the dictionary's buffer, both as they stood on the wire.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    /// The stack.
+    pub stack: Vec<Option<StackId>>,
+    /// The attributes, such as `thread.id`.
+    pub attributes: Vec<Option<AttributeSetId>>,
+    /// The span in which the time was spent.
+    pub link: Vec<Option<LinkId>>,
+    /// When it was observed: eight bytes for each time.
+    pub timestamps: Vec<Span>,
+    /// How much was observed, in the profile's `sample_type`.
+    pub values: Vec<Span>,
+}
+
+impl Samples {
+    /// The number of samples.
+    pub fn len(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.stack.is_empty()
+    }
+
+    /// Appends a row. Keeps the columns equally long.
+    #[inline]
+    pub fn push(
+        &mut self,
+        stack: Option<StackId>,
+        attributes: Option<AttributeSetId>,
+        link: Option<LinkId>,
+        timestamps: Span,
+        values: Span,
+    ) {
+        self.stack.push(stack);
+        self.attributes.push(attributes);
+        self.link.push(link);
+        self.timestamps.push(timestamps);
+        self.values.push(values);
+    }
+}
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    /// The stack.
+    pub stack: Option<StackId>,
+    /// The attributes.
+    pub attributes: Option<AttributeSetId>,
+    /// The span.
+    pub link: Option<LinkId>,
+    timestamps: &'a [u8],
+    values: &'a [u8],
+}
+
+impl<'a> Sample<'a> {
+    /// When it was observed, in nanoseconds since the Unix epoch, in the order in which it was sent.
+    #[inline]
+    pub fn timestamps(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
+        self.timestamps.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)))
+    }
+
+    /// The values. As many as timestamps, or none (each timestamp then counts 1), or, without timestamps, the total.
+    #[inline]
+    pub fn values(&self) -> impl Iterator<Item = i64> + Clone + 'a {
+        varint::Packed::new(self.values).map(|value| value as i64)
+    }
+
+    /// The packed timestamps, eight little-endian bytes each.
+    pub fn timestamps_bytes(&self) -> &'a [u8] {
+        self.timestamps
+    }
+
+    /// The packed values.
+    pub fn values_bytes(&self) -> &'a [u8] {
+        self.values
+    }
+
+    /// How many observations this is: its timestamps, or one where it has none.
+    #[inline]
+    pub fn observations(&self) -> u64 {
+        (self.timestamps.len() as u64 / 8).max(1)
+    }
+}
+
+/// A batch of profiles. Cheap to clone, never changed.
+#[derive(Debug, Clone)]
+pub struct Profiles {
+    dictionary: Arc<Dictionary>,
+    resources: Arc<[ResourceProfiles]>,
+    samples: Arc<Samples>,
+    observations: u64,
+    /// Who sent it: the address of the peer, or the name of a file. Scopes processes that cannot be identified.
+    pub peer: Option<Arc<str>>,
+    /// The process and window this batch was cut for; `None` before it was cut.
+    pub window: Option<ProcessWindow>,
+    /// The request it was decoded from, as long as the batch says the same: whoever makes a batch anew leaves it out.
+    pub received: Option<Bytes>,
+}
+
+impl Profiles {
+    /// Checks the profiles against their dictionary, each index once, and makes a batch of them.
+    ///
+    /// # Errors
+    ///
+    /// Names the first place that refers to something that is not there or breaks a rule of samples. A decoder that
+    /// wants to refuse single profiles checks each with [`check_profile`] first.
+    pub fn new(
+        dictionary: Arc<Dictionary>,
+        resources: Vec<ResourceProfiles>,
+        samples: Samples,
+    ) -> Result<Self, Invalid> {
+        let rows = samples.len();
+        let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len(), samples.values.len()];
+        if columns.iter().any(|&len| len != rows) {
+            return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
+        }
+        for (r, resource) in resources.iter().enumerate() {
+            let place = || format!("resource_profiles[{r}]");
+            check_resource(&dictionary, resource, &place)?;
+            for (s, scope) in resource.scopes.iter().enumerate() {
+                for (p, profile) in scope.profiles.iter().enumerate() {
+                    check_profile(&dictionary, profile, &samples, &|| {
+                        format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}]")
+                    })?;
+                }
+            }
+        }
+        Ok(Self::checked(dictionary, resources.into(), Arc::new(samples)))
+    }
+
+    /// A batch of some of the profiles of this one, which shares its dictionary and samples.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profiles::new`].
+    pub fn with_resources(&self, resources: Vec<ResourceProfiles>) -> Result<Self, Invalid> {
+        for (r, resource) in resources.iter().enumerate() {
+            let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+            for profile in profiles {
+                if profile.samples.end as usize > self.samples.len() || profile.samples.start > profile.samples.end {
+                    return Err(Invalid {
+                        place: format!("resource_profiles[{r}]"),
+                        rule: "samples lie outside of the batch".to_owned(),
+                    });
+                }
+            }
+        }
+        let mut some = Self::checked(Arc::clone(&self.dictionary), resources.into(), Arc::clone(&self.samples));
+        some.peer.clone_from(&self.peer);
+        some.window.clone_from(&self.window);
+        Ok(some)
+    }
+
+    /// A batch of the same dictionary with other samples, for a processor that drops or regroups some.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profiles::new`].
+    pub fn with_samples(&self, resources: Vec<ResourceProfiles>, samples: Samples) -> Result<Self, Invalid> {
+        let mut other = Self::new(Arc::clone(&self.dictionary), resources, samples)?;
+        other.peer.clone_from(&self.peer);
+        other.window.clone_from(&self.window);
+        Ok(other)
+    }
+
+    fn checked(dictionary: Arc<Dictionary>, resources: Arc<[ResourceProfiles]>, samples: Arc<Samples>) -> Self {
+        let mut batch = Self { dictionary, resources, samples, observations: 0, peer: None, window: None, received: None };
+        batch.observations = batch.profiles().map(|profile| batch.observations_of(profile)).sum();
+        batch
+    }
+
+    /// The tables that everything in this batch refers to.
+    #[inline]
+    pub fn dictionary(&self) -> &Arc<Dictionary> {
+        &self.dictionary
+    }
+
+    /// The resources and the profiles in them.
+    pub fn resources(&self) -> &[ResourceProfiles] {
+        &self.resources
+    }
+
+    /// All profiles, in order.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> + '_ {
+        self.resources.iter().flat_map(|resource| &resource.scopes).flat_map(|scope| &scope.profiles)
+    }
+
+    /// The columns of all samples.
+    pub fn columns(&self) -> &Samples {
+        &self.samples
+    }
+
+    /// One sample by its row.
+    #[inline]
+    pub fn sample(&self, row: u32) -> Sample<'_> {
+        let row = row as usize;
+        Sample {
+            stack: self.samples.stack[row],
+            attributes: self.samples.attributes[row],
+            link: self.samples.link[row],
+            timestamps: self.dictionary.bytes(self.samples.timestamps[row]),
+            values: self.dictionary.bytes(self.samples.values[row]),
+        }
+    }
+
+    /// The samples of a profile of this batch.
+    #[inline]
+    pub fn samples<'a>(&'a self, profile: &Profile) -> impl ExactSizeIterator<Item = Sample<'a>> + Clone + 'a {
+        profile.samples.clone().map(|row| self.sample(row))
+    }
+
+    /// How many observations are in it.
+    pub fn observations(&self) -> u64 {
+        self.observations
+    }
+
+    /// How many observations are in one of its profiles.
+    pub fn observations_of(&self, profile: &Profile) -> u64 {
+        let rows = profile.samples.start as usize..profile.samples.end as usize;
+        self.samples.timestamps[rows].iter().map(|span| u64::from(span.len / 8).max(1)).sum()
+    }
+
+    /// An attribute of a resource or scope by its key.
+    pub fn find<'a>(&self, attributes: &'a [Attribute], key: &str) -> Option<&'a Value> {
+        attributes.iter().find(|attribute| self.dictionary.string(attribute.key) == key).map(|found| &found.value)
+    }
+}
+
+/// Checks what a resource and its scopes refer to.
+///
+/// # Errors
+///
+/// Names the first place that refers to something that is not there.
+pub fn check_resource(
+    dictionary: &Dictionary,
+    resource: &ResourceProfiles,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
+    let tables = dictionary.tables();
+    let string = |id: Option<StringId>, field: &str| {
+        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
+    };
+    string(resource.schema_url, "schema_url")?;
+    for (i, attribute) in resource.resource.attributes.iter().enumerate() {
+        check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
+            format!("{}.resource.attributes[{i}]", place())
+        })?;
+    }
+    for &entity in &resource.resource.entity_refs {
+        check_span(dictionary, entity, || format!("{}.resource.entity_refs", place()))?;
+    }
+    for (s, scope) in resource.scopes.iter().enumerate() {
+        string(scope.schema_url, "scope_profiles.schema_url")?;
+        string(scope.scope.name, "scope_profiles.scope.name")?;
+        string(scope.scope.version, "scope_profiles.scope.version")?;
+        for (i, attribute) in scope.scope.attributes.iter().enumerate() {
+            check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
+                format!("{}.scope_profiles[{s}].scope.attributes[{i}]", place())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks one profile and its samples, whose columns must be equally long.
+///
+/// # Errors
+///
+/// Names the first place that refers to something that is not there, or a sample that has as many values as it should
+/// not: with timestamps none or as many as those, without them at least one (opentelemetry-proto `profiles.proto`,
+/// `Sample`).
+pub fn check_profile(
+    dictionary: &Dictionary,
+    profile: &Profile,
+    samples: &Samples,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
+    let tables = dictionary.tables();
+    let string = |id: Option<StringId>, field: &str| {
+        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
+    };
+    string(profile.sample_type.kind, "sample_type.type_strindex")?;
+    string(profile.sample_type.unit, "sample_type.unit_strindex")?;
+    string(profile.period_type.kind, "period_type.type_strindex")?;
+    string(profile.period_type.unit, "period_type.unit_strindex")?;
+    string(profile.original_payload_format, "original_payload_format")?;
+    check_span(dictionary, profile.original_payload, || format!("{}.original_payload", place()))?;
+    check_index(AttributeSetId::wire(profile.attributes), "the attribute sets", tables.attribute_sets.len(), || {
+        format!("{}.attribute_indices", place())
+    })?;
+    let rows = profile.samples.start as usize..profile.samples.end as usize;
+    if rows.start > rows.end || rows.end > samples.len() {
+        let rule = "lie outside of the batch".to_owned();
+        return Err(Invalid { place: format!("{}.samples", place()), rule });
+    }
+    for row in rows.clone() {
+        let at = |field: &str| format!("{}.samples[{}].{field}", place(), row - rows.start);
+        check_index(StackId::wire(samples.stack[row]), "stack_table", tables.stacks.len(), || at("stack_index"))?;
+        check_index(LinkId::wire(samples.link[row]), "link_table", tables.links.len(), || at("link_index"))?;
+        let attributes = AttributeSetId::wire(samples.attributes[row]);
+        check_index(attributes, "the attribute sets", tables.attribute_sets.len(), || at("attribute_indices"))?;
+        let timestamps = check_span(dictionary, samples.timestamps[row], || at("timestamps_unix_nano"))?;
+        let values = check_span(dictionary, samples.values[row], || at("values"))?;
+        check_shape(timestamps, values, at)?;
+    }
+    Ok(())
+}
+
+fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) -> Result<(), Invalid> {
+    if timestamps.len() % 8 != 0 {
+        return Err(Invalid { place: at("timestamps_unix_nano"), rule: "is not a list of fixed64".to_owned() });
+    }
+    let count = timestamps.len() / 8;
+    if values.is_empty() {
+        if count > 0 {
+            return Ok(());
+        }
+        return Err(Invalid { place: at("values"), rule: "the sample has neither values nor timestamps".to_owned() });
+    }
+    let mut rest = values;
+    let mut found = 0;
+    while !rest.is_empty() {
+        if varint::take(&mut rest).is_none() {
+            return Err(Invalid { place: at("values"), rule: "a value is cut off or too long".to_owned() });
+        }
+        found += 1;
+    }
+    if count > 0 && count != found {
+        let rule = format!("there are {found} values for {count} timestamps");
+        return Err(Invalid { place: at("values"), rule });
+    }
+    Ok(())
+}
+
+fn check_span(dictionary: &Dictionary, span: Span, place: impl FnOnce() -> String) -> Result<&[u8], Invalid> {
+    dictionary
+        .tables()
+        .buffer
+        .get(span)
+        .ok_or_else(|| Invalid { place: place(), rule: "lies outside of the data".to_owned() })
+}

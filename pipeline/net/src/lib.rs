@@ -1,0 +1,1 @@
+//! Sockets, TLS, HTTP shells and capped compression.
