@@ -238,13 +238,27 @@ pub trait Exporter: Send + Sync + 'static {
     /// future, so it must be safe to drop at any time.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
 
+    /// Why the exporter has nothing to do, such as a DSN that is empty. It is then left out of its pipelines, with one
+    /// line in the log. Asked once, before the start.
+    fn disabled(&self) -> Option<String> {
+        None
+    }
+
+    /// Acquires what sending needs (a folder, a file), or fails the start of profbridge with a message that names what
+    /// is missing. A destination that cannot be reached is no reason to fail: it may come up later.
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Whether a request would be refused at the moment (a rate limit holds): it is then dropped unsent, for the
-    /// returned reason.
+    /// returned reason. Asked before each attempt.
     fn refuses(&self, _request: &Request<Self::Meta>) -> Option<Reason> {
         None
     }
 
-    /// Called when requests were lost in the engine's hands, so that the exporter can report it to its peer.
+    /// Called when a request was lost in the engine's hands, so that the exporter can report it to its peer: the queue
+    /// was full, [`Exporter::refuses`] named a reason, the retries were used up, the deadline of the shutdown passed.
+    /// Not called after an error with [`Retry::Never`], of which the exporter knows.
     fn lost(&self, _request: &Request<Self::Meta>, _reason: Reason) {}
 
     /// The last call: everything was sent or lost. The exporter sends what it still has to say and closes.
@@ -260,6 +274,8 @@ pub struct Accepted {
     pub rejected: u64,
     /// What it said about them, or a warning.
     pub message: Option<String>,
+    /// The time for which the destination will send a bill, where it bills by time.
+    pub billed: Duration,
 }
 
 /// Why one attempt to send a request failed.
