@@ -1,0 +1,97 @@
+//! The command line: what was written. What it means is decided by each command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Bridges profiles from where they are made (OpenTelemetry profilers) to where they are read (Sentry, OTLP backends).
+#[derive(Debug, Parser)]
+#[command(name = "profbridge", version, max_term_width = 100, subcommand_required = false)]
+#[command(after_help = "Without a command, profbridge runs with ./config.yaml: `profbridge run --config config.yaml`.")]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the pipelines until SIGTERM or Ctrl-C, then drain them.
+    Run(ConfigArgs),
+    /// Check a configuration and say everything that is wrong with it. Touches neither network nor disk.
+    Validate(ConfigArgs),
+    /// Print the effective configuration: defaults, files and --set merged, secrets redacted.
+    Config(ConfigArgs),
+    /// List the receivers, processors and exporters in this binary.
+    Components,
+    /// Send a generated but realistic profile through the running pipeline, or through one of its own.
+    Demo(DemoArgs),
+    /// Convert profile files: OTLP protobuf, Sentry envelopes and profile chunks, gzipped or not.
+    Convert(ConvertArgs),
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigArgs {
+    /// A configuration file. May be given several times: later files win, maps are merged, lists are replaced.
+    #[arg(short, long = "config", value_name = "FILE", default_value = "config.yaml")]
+    pub(crate) config: Vec<PathBuf>,
+    /// Override one key, as in `--set processors.chunk.window=30s`. The value is YAML; quote path segments that hold
+    /// dots: `--set 'exporters."otlp/b.c".endpoint=host:4317'`.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+impl Default for ConfigArgs {
+    fn default() -> Self {
+        Self { config: vec![PathBuf::from("config.yaml")], set: Vec::new() }
+    }
+}
+
+/// How to run the demo.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Where the flame graph goes, and the envelope of a pipeline of the demo's own.
+    #[arg(short, long, value_name = "FOLDER", default_value = "out/demo")]
+    pub(crate) output: PathBuf,
+    /// Use a pipeline of the demo's own even if one is running.
+    #[arg(long)]
+    pub(crate) own: bool,
+    /// How many seconds of work to generate, 1 to 50.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) seconds: u32,
+}
+
+/// What to convert into what.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// Files: a raw ProfilesData or ExportProfilesServiceRequest, the Collector file exporter's length-prefixed frames,
+    /// a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content.
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Where the result goes: a folder for `sentry` (one envelope per file), a file otherwise.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = Format::Sentry)]
+    pub(crate) to: Format,
+    /// The largest input to read, in MiB, after decompression too.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub(crate) limit_mib: u64,
+}
+
+/// The formats that `convert` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Sentry envelopes, one profile_chunk each.
+    Sentry,
+    /// OTLP profiles: one ProfilesData, as protobuf.
+    Otlp,
+    /// Collapsed stacks, one line each, for flame graph tools.
+    Folded,
+    /// A flame graph.
+    Svg,
+}

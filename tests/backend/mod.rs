@@ -1,0 +1,49 @@
+//! Backends in this process that record what they were sent and can misbehave on purpose.
+
+pub(crate) mod otlp;
+pub(crate) mod sentry;
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::process::PATIENCE;
+
+/// A list that one side fills and a test waits on.
+#[derive(Debug)]
+pub(crate) struct Recorded<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
+
+impl<T> Clone for Recorded<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Recorded<T> {
+    fn default() -> Self {
+        Self(Arc::new((Mutex::new(Vec::new()), Condvar::new())))
+    }
+}
+
+impl<T: Clone> Recorded<T> {
+    pub(crate) fn push(&self, value: T) {
+        self.0.0.lock().unwrap().push(value);
+        self.0.1.notify_all();
+    }
+
+    /// All that was recorded so far.
+    pub(crate) fn all(&self) -> Vec<T> {
+        self.0.0.lock().unwrap().clone()
+    }
+
+    /// Waits until at least `count` were recorded.
+    pub(crate) fn wait(&self, count: usize) -> Vec<T> {
+        self.wait_until(|all| all.len() >= count)
+    }
+
+    /// Waits until what was recorded satisfies `enough`.
+    pub(crate) fn wait_until(&self, enough: impl Fn(&[T]) -> bool) -> Vec<T> {
+        let guard = self.0.0.lock().unwrap();
+        let (guard, timeout) = self.0.1.wait_timeout_while(guard, PATIENCE, |all| !enough(all)).unwrap();
+        assert!(!timeout.timed_out(), "the backend recorded only {} requests", guard.len());
+        guard.clone()
+    }
+}

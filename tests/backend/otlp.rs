@@ -1,0 +1,83 @@
+//! An OTLP backend in this process: takes profiles over gRPC with tonic's generated server, and answers as told.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_server::{
+    ProfilesService, ProfilesServiceServer,
+};
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesServiceRequest, ExportProfilesServiceResponse,
+};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tonic::codec::CompressionEncoding;
+use tonic::{Request, Response, Status};
+
+use super::Recorded;
+
+/// The backend. Stops when dropped.
+pub(crate) struct Otlp {
+    pub(crate) received: Recorded<ExportProfilesServiceRequest>,
+    address: SocketAddr,
+    script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
+    _runtime: Runtime,
+}
+
+impl Otlp {
+    /// Starts a backend that accepts all.
+    pub(crate) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = Recorded::default();
+        let script = Arc::new(Mutex::new(VecDeque::new()));
+        let service = Service { received: received.clone(), script: Arc::clone(&script) };
+        let server = ProfilesServiceServer::new(service)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .max_decoding_message_size(64 << 20);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = TowerToHyperService::new(server.clone());
+                tokio::spawn(async move {
+                    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                        .ok();
+                });
+            }
+        });
+        Self { received, address, script, _runtime: runtime }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it answers to the next request that has not been told otherwise.
+    pub(crate) fn next(&self, answer: Result<ExportProfilesServiceResponse, Status>) {
+        self.script.lock().unwrap().push_back(answer);
+    }
+}
+
+struct Service {
+    received: Recorded<ExportProfilesServiceRequest>,
+    script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
+}
+
+#[tonic::async_trait]
+impl ProfilesService for Service {
+    async fn export(
+        &self,
+        request: Request<ExportProfilesServiceRequest>,
+    ) -> Result<Response<ExportProfilesServiceResponse>, Status> {
+        let answer = self.script.lock().unwrap().pop_front().unwrap_or_else(|| Ok(Default::default()));
+        self.received.push(request.into_inner());
+        answer.map(Response::new)
+    }
+}

@@ -1,0 +1,199 @@
+//! A Sentry in this process: takes envelopes, decompresses them, and answers as it was told to.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use super::Recorded;
+
+/// The public key in the DSNs of tests. It must never appear in a log.
+pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+/// What the backend does with a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Behaviour {
+    /// Answers with a status and headers.
+    Answer(u16, Vec<(&'static str, &'static str)>),
+    /// Never answers.
+    Hang,
+    /// Closes the connection without an answer.
+    Close,
+}
+
+/// One envelope as it arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    /// The envelope's header.
+    pub(crate) header: Value,
+    /// Each item's header and payload.
+    pub(crate) items: Vec<(Value, Vec<u8>)>,
+    /// The number of bytes on the wire.
+    pub(crate) wire_len: usize,
+    /// The status it was answered with, 0 where it was not.
+    pub(crate) status: u16,
+}
+
+impl Received {
+    /// The profile chunks among the items.
+    pub(crate) fn chunks(&self) -> Vec<Value> {
+        self.items
+            .iter()
+            .filter(|(header, _)| header["type"] == "profile_chunk")
+            .map(|(_, payload)| serde_json::from_slice(payload).unwrap())
+            .collect()
+    }
+}
+
+/// The backend. Stops when dropped.
+pub(crate) struct Sentry {
+    pub(crate) received: Recorded<Received>,
+    address: SocketAddr,
+    script: Arc<Mutex<VecDeque<Behaviour>>>,
+    otherwise: Arc<Mutex<Behaviour>>,
+    _runtime: Runtime,
+}
+
+impl Sentry {
+    /// Starts a backend that answers 200.
+    pub(crate) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = Recorded::default();
+        let script = Arc::new(Mutex::new(VecDeque::new()));
+        let otherwise = Arc::new(Mutex::new(Behaviour::Answer(200, Vec::new())));
+        let state = (received.clone(), Arc::clone(&script), Arc::clone(&otherwise));
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = state.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| answer(request, state.clone()));
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    // An error here is a connection that one of the two ended on purpose.
+                    connection.serve_connection(TokioIo::new(stream), service).await.ok();
+                });
+            }
+        });
+        Self { received, address, script, otherwise, _runtime: runtime }
+    }
+
+    /// The DSN of a project of this backend.
+    pub(crate) fn dsn(&self, project: u32) -> String {
+        format!("http://{KEY}@{}/{project}", self.address)
+    }
+
+    /// What it does with the next request that has not been told otherwise.
+    pub(crate) fn next(&self, behaviour: Behaviour) {
+        self.script.lock().unwrap().push_back(behaviour);
+    }
+
+    /// What it does with every request that has not been told otherwise.
+    pub(crate) fn always(&self, behaviour: Behaviour) {
+        *self.otherwise.lock().unwrap() = behaviour;
+    }
+
+    /// Waits for `count` profile chunks that were answered with 200.
+    pub(crate) fn wait_for_chunks(&self, count: usize) -> Vec<Value> {
+        let accepted = |all: &[Received]| -> Vec<Value> {
+            all.iter().filter(|received| received.status == 200).flat_map(Received::chunks).collect()
+        };
+        accepted(&self.received.wait_until(|all| accepted(all).len() >= count))
+    }
+}
+
+type State = (Recorded<Received>, Arc<Mutex<VecDeque<Behaviour>>>, Arc<Mutex<Behaviour>>);
+
+async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Full<Bytes>>, Closed> {
+    let (received, script, otherwise) = state;
+    let behaviour = script.lock().unwrap().pop_front().unwrap_or_else(|| otherwise.lock().unwrap().clone());
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
+    let (header, items) = split_envelope(&decompress(&parts.headers, &body));
+    let status = match &behaviour {
+        Behaviour::Answer(status, _) => *status,
+        _ => 0,
+    };
+    let path = parts.uri.path_and_query().unwrap().to_string();
+    received.push(Received { path, headers: parts.headers, header, items, wire_len: body.len(), status });
+    match behaviour {
+        Behaviour::Answer(status, headers) => {
+            let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            Ok(response)
+        }
+        Behaviour::Hang => std::future::pending().await,
+        Behaviour::Close => Err(Closed),
+    }
+}
+
+/// Ends a connection without an answer.
+#[derive(Debug)]
+struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closed on purpose")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+impl From<Infallible> for Closed {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Undoes the request's `Content-Encoding`.
+fn decompress(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    match headers.get("content-encoding").map(|value| value.to_str().unwrap()) {
+        None | Some("identity") => plain.extend_from_slice(body),
+        Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap()),
+        Some("zstd") => plain = zstd::decode_all(body).unwrap(),
+        Some(other) => panic!("unexpected content-encoding {other}"),
+    }
+    plain
+}
+
+/// Splits an envelope as Sentry's documentation describes, independently of the code under test.
+pub(crate) fn split_envelope(envelope: &[u8]) -> (Value, Vec<(Value, Vec<u8>)>) {
+    let line = |from: usize| -> (usize, usize) {
+        let end = envelope[from..].iter().position(|&b| b == b'\n').map_or(envelope.len(), |at| from + at);
+        (end, (end + 1).min(envelope.len()))
+    };
+    let (end, mut at) = line(0);
+    let header = serde_json::from_slice(&envelope[..end]).unwrap();
+    let mut items = Vec::new();
+    while at < envelope.len() {
+        let (end, next) = line(at);
+        if end == at {
+            at = next;
+            continue;
+        }
+        let item: Value = serde_json::from_slice(&envelope[at..end]).unwrap();
+        let (end, after) = match item["length"].as_u64() {
+            Some(length) => (next + length as usize, (next + length as usize + 1).min(envelope.len())),
+            None => line(next),
+        };
+        items.push((item, envelope[next..end].to_vec()));
+        at = after;
+    }
+    (header, items)
+}

@@ -1,0 +1,5 @@
+//! End-to-end tests: the real binary between real clients and backends in this process, on ports that the system
+//! chooses, without a sleep.
+
+mod backend;
+mod process;

@@ -1,0 +1,195 @@
+//! The real binary as a child process, in a folder of its own, with a configuration of its own.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that must happen. Only a failing test ever waits this long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `what` gives a value. Polls, because what it asks (a file, another process) cannot wake it.
+pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = what() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "did not happen in {PATIENCE:?}: {description}");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A command of the binary in a temporary folder.
+pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profbridge"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    // What the machine has set must not reach a test.
+    for name in ["SENTRY_DSN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a finished command printed.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
+    let output = command(folder, arguments).output().unwrap();
+    Finished {
+        status: output.status,
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The binary as it runs pipelines.
+pub(crate) struct Profbridge {
+    child: Child,
+    lines: Receiver<String>,
+    log: Arc<Mutex<String>>,
+    folder: tempfile::TempDir,
+    addresses: HashMap<String, SocketAddr>,
+}
+
+impl Profbridge {
+    /// Starts the binary with a configuration and waits until it listens.
+    ///
+    /// The configuration should use port 0; the telemetry endpoints are put on port 0 by the harness.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// As [`Profbridge::start`], with environment variables.
+    pub(crate) fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+        let mut child = command(folder.path(), &["run"])
+            .args(["--set", "service.telemetry.metrics.endpoint=127.0.0.1:0"])
+            .args(["--set", "service.telemetry.health.endpoint=127.0.0.1:0"])
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (sender, lines) = channel();
+        let log = Arc::new(Mutex::new(String::new()));
+        let copy = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut copy = copy.lock().unwrap();
+                copy.push_str(&line);
+                copy.push('\n');
+                drop(copy);
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut this = Self { child, lines, log, folder, addresses: HashMap::new() };
+        while !this.log().contains("profbridge is running") {
+            let line = this.next_line("profbridge is running");
+            if let Some((name, address)) = line.split_once(" listening on ") {
+                let name = name.rsplit(' ').next().unwrap().to_owned();
+                let address = address.split_whitespace().next().unwrap().trim_end_matches('/');
+                let address = address.rsplit('/').next().unwrap();
+                this.addresses.insert(name, address.parse().unwrap());
+            }
+        }
+        this
+    }
+
+    /// The folder the binary runs in.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The address that a part of it listens on: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
+    pub(crate) fn address(&self, name: &str) -> SocketAddr {
+        *self.addresses.get(name).unwrap_or_else(|| panic!("no {name} among {:?}:\n{}", self.addresses, self.log()))
+    }
+
+    /// All that it logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn next_line(&mut self, wanted: &str) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(_) => panic!("no log line `{wanted}`; {:?}:\n{}", self.child.try_wait(), self.log()),
+        }
+    }
+
+    /// Waits for a log line that holds `text`.
+    pub(crate) fn wait_for_log(&mut self, text: &str) {
+        while !self.log().contains(text) {
+            self.next_line(text);
+        }
+    }
+
+    /// What one of its HTTP endpoints answers to a GET: status line, then body.
+    pub(crate) fn get(&self, name: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.address(name)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// The sum of all series of a metric whose labels contain `labels`.
+    pub(crate) fn metric(&self, name: &str, labels: &str) -> f64 {
+        let answer = self.get("metrics", "/metrics");
+        answer
+            .lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')))
+            .filter(|line| line.contains(labels))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Asks it to stop, as a service manager does, and waits until it has: its exit status and all that it logged.
+    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
+        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let status = self.wait();
+        (status, self.log())
+    }
+
+    /// As [`Profbridge::stop`], and hands over the folder.
+    pub(crate) fn stop_and_keep(mut self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
+        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let status = self.wait();
+        let log = self.log();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        (status, log, folder.path().to_owned(), folder)
+    }
+
+    /// Waits until it has ended, and until its last line was read.
+    fn wait(&mut self) -> ExitStatus {
+        let status = eventually("the process ends", || self.child.try_wait().unwrap());
+        while self.lines.recv_timeout(PATIENCE).is_ok() {}
+        status
+    }
+}
+
+impl Drop for Profbridge {
+    fn drop(&mut self) {
+        // A test that failed must not leave a process behind. It has ended already in any other case.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
