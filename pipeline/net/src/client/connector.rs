@@ -1,0 +1,217 @@
+//! From a URL to an open connection: proxy or not, tunnel or not, TLS or not, under one deadline.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Intercept;
+use hyper_util::rt::TokioIo;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::error::{ConnectError, chain};
+use super::proxy::Proxies;
+use super::stream::Stream;
+use crate::tls::{ClientTls, server_name};
+
+/// What is spoken over the connection, which decides how a proxy is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// HTTP/1.1. Plain requests are forwarded by the proxy, encrypted ones go through a tunnel.
+    Http,
+    /// gRPC, always through a tunnel: forwarding proxies do not speak HTTP/2.
+    Grpc,
+}
+
+/// Opens connections. The URL's scheme says whether they are encrypted.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    tls: Option<ClientTls>,
+    proxies: Proxies,
+    purpose: Purpose,
+    timeout: Duration,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+
+impl Connector {
+    pub(super) fn new(purpose: Purpose, tls: Option<ClientTls>, proxies: Proxies, timeout: Duration) -> Connector {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // Several addresses share this timeout, so that a dead first one leaves time for the others.
+        tcp.set_connect_timeout(Some(timeout));
+        // A peer that is gone without a word is noticed although nothing is being sent.
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+        Connector { tcp, tls, proxies, purpose, timeout }
+    }
+
+    /// The proxy in front of `destination`, and whether it forwards requests instead of tunnelling.
+    pub(super) fn route(&self, destination: &Uri) -> Option<(Intercept, bool)> {
+        let encrypted = destination.scheme() == Some(&Scheme::HTTPS);
+        match self.purpose {
+            Purpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
+            Purpose::Grpc => {
+                // gRPC asks for the HTTPS proxy also in plaintext, since it tunnels either way
+                // (grpc-go internal/resolver/delegatingresolver); gRPC core then tries http_proxy.
+                let tunnelled = with_scheme(destination, Scheme::HTTPS);
+                let found = self.proxies.intercept(&tunnelled);
+                let found = if encrypted { found } else { found.or_else(|| self.proxies.intercept(destination)) };
+                found.map(|proxy| (proxy, false))
+            }
+        }
+    }
+
+    async fn open(self, destination: Uri) -> Result<Stream, ConnectError> {
+        let to = host_and_port(&destination);
+        let encrypted = destination.scheme() == Some(&Scheme::HTTPS);
+        let stream = match self.route(&destination) {
+            None => self.tcp(&destination).await?,
+            Some((proxy, true)) => return Ok(self.to_proxy(&proxy).await?.forwarded()),
+            Some((proxy, false)) => self.tunnel(&proxy, &destination).await?,
+        };
+        if !encrypted {
+            return Ok(stream);
+        }
+        let Some(tls) = &self.tls else {
+            return Err(ConnectError::Name { to, cause: "the client is configured for plaintext".to_owned() });
+        };
+        let host = destination.host().unwrap_or_default();
+        let stream = handshake(tls, &to, host, stream).await?;
+        if self.purpose == Purpose::Grpc && !stream.is_http2() {
+            return Err(ConnectError::NoHttp2 { to });
+        }
+        Ok(stream)
+    }
+
+    async fn tcp(&self, to: &Uri) -> Result<Stream, ConnectError> {
+        let mut tcp = self.tcp.clone();
+        match tcp.call(to.clone()).await {
+            Ok(stream) => Ok(Stream::new(stream)),
+            Err(error) => Err(ConnectError::Tcp { to: host_and_port(to), cause: chain(error) }),
+        }
+    }
+
+    /// A connection to the proxy itself, which may be encrypted as well.
+    async fn to_proxy(&self, proxy: &Intercept) -> Result<Stream, ConnectError> {
+        let to = host_and_port(proxy.uri());
+        match proxy.uri().scheme_str() {
+            Some("http") => self.tcp(proxy.uri()).await,
+            Some("https") => {
+                let Some(tls) = &self.tls else {
+                    let cause = "the client is configured for plaintext".to_owned();
+                    return Err(ConnectError::Name { to, cause });
+                };
+                let stream = self.tcp(proxy.uri()).await?;
+                // The override and the ALPN names belong to the destination, not to the proxy.
+                let mut config = (*tls.config).clone();
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                let tls = ClientTls { config: config.into(), server_name: None };
+                handshake(&tls, &to, proxy.uri().host().unwrap_or_default(), stream).await
+            }
+            scheme => Err(ConnectError::ProxyKind { proxy: to, scheme: scheme.unwrap_or("unknown").to_owned() }),
+        }
+    }
+
+    async fn tunnel(&self, proxy: &Intercept, destination: &Uri) -> Result<Stream, ConnectError> {
+        let opened = self.to_proxy(proxy).await?;
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), Opened(Some(opened)));
+        if let Some(auth) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(auth.clone());
+        }
+        // The tunnel asks for port 443 where the URL has none, also in plaintext.
+        let tunnelled = with_port(destination);
+        tunnel.call(tunnelled).await.map_err(|error| ConnectError::Proxy {
+            proxy: host_and_port(proxy.uri()),
+            to: host_and_port(destination),
+            cause: chain(error),
+        })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = Opening;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, destination: Uri) -> Opening {
+        let connector = self.clone();
+        Box::pin(async move {
+            let timeout = connector.timeout;
+            let to = host_and_port(&destination);
+            match tokio::time::timeout(timeout, connector.open(destination)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(ConnectError::TimedOut { to, timeout }),
+            }
+        })
+    }
+}
+
+/// Hands an open connection to [`Tunnel`], which wants to open it itself.
+struct Opened(Option<Stream>);
+
+impl Service<Uri> for Opened {
+    type Response = Stream;
+    type Error = std::io::Error;
+    type Future = std::future::Ready<Result<Stream, std::io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        std::future::ready(self.0.take().ok_or_else(|| std::io::ErrorKind::NotConnected.into()))
+    }
+}
+
+async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Result<Stream, ConnectError> {
+    let name = match &tls.server_name {
+        Some(name) => name.clone(),
+        None => {
+            server_name(host).map_err(|error| ConnectError::Name { to: to.to_owned(), cause: error.to_string() })?
+        }
+    };
+    let connector = TlsConnector::from(tls.config.clone());
+    match connector.connect(name, TokioIo::new(stream)).await {
+        Ok(stream) => {
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            Ok(Stream::new(TokioIo::new(stream)).http2(http2))
+        }
+        Err(error) => Err(ConnectError::Tls { to: to.to_owned(), cause: chain(error) }),
+    }
+}
+
+/// The only part of a URL that an error may show.
+pub(super) fn host_and_port(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or("an unnamed host");
+    format!("{host}:{}", port(uri))
+}
+
+fn port(uri: &Uri) -> u16 {
+    uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
+}
+
+fn with_port(uri: &Uri) -> Uri {
+    with_scheme(uri, uri.scheme().cloned().unwrap_or(Scheme::HTTP))
+}
+
+/// The URL with another scheme, without path and user information, with its port spelled out.
+pub(super) fn with_scheme(uri: &Uri, scheme: Scheme) -> Uri {
+    Uri::builder()
+        .scheme(scheme)
+        .authority(host_and_port(uri))
+        .path_and_query("/")
+        .build()
+        // A host that was parsed once parses again.
+        .unwrap_or_else(|_| uri.clone())
+}

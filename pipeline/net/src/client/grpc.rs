@@ -1,0 +1,169 @@
+//! A gRPC channel: one lazily opened HTTP/2 connection that comes back by itself.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Scheme;
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
+
+use super::connector::{Connector, Purpose, with_scheme};
+use super::error::EndpointError;
+use super::proxy::Proxies;
+use crate::tls::{HttpVersions, TlsClientConfig};
+
+/// How a channel connects.
+#[derive(Clone, Debug)]
+pub struct GrpcClientConfig {
+    /// `host:port`, with `http://` (plaintext) or `https://` (TLS) in front or, as in gRPC,
+    /// without; then `tls.insecure` decides. The scheme `dns:` is accepted and means nothing more.
+    pub endpoint: String,
+    /// TLS.
+    pub tls: TlsClientConfig,
+    /// The proxies.
+    pub proxies: Proxies,
+    /// From the name lookup to the end of the handshake.
+    pub connect_timeout: Duration,
+    /// HTTP/2 pings; `None` for none.
+    pub keepalive: Option<Keepalive>,
+}
+
+/// HTTP/2 pings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How often. Servers close a connection that pings more often than they allow, which by
+    /// gRPC's default is once in five minutes without a call.
+    pub time: Duration,
+    /// How long the answer may take.
+    pub timeout: Duration,
+    /// Whether to ping while no call is under way.
+    pub permit_without_stream: bool,
+}
+
+impl GrpcClientConfig {
+    /// The defaults for an endpoint: 10 s to connect, a ping every 60 s while calls are under way,
+    /// the proxies of the environment.
+    pub fn new(endpoint: impl Into<String>) -> GrpcClientConfig {
+        GrpcClientConfig {
+            endpoint: endpoint.into(),
+            tls: TlsClientConfig::default(),
+            proxies: Proxies::from_env(),
+            connect_timeout: Duration::from_secs(10),
+            keepalive: Some(Keepalive {
+                time: Duration::from_secs(60),
+                timeout: Duration::from_secs(20),
+                permit_without_stream: false,
+            }),
+        }
+    }
+}
+
+/// Builds a channel that connects at its first call and again whenever the connection is lost.
+/// Deadlines of calls and backoff are the caller's. Has to be called within a tokio runtime.
+///
+/// # Errors
+/// The endpoint or the TLS settings cannot be used.
+pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError> {
+    let destination = destination(&config.endpoint, config.tls.insecure)?;
+    let encrypted = destination.scheme_str() == Some("https");
+    let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
+    let connector = Connector::new(Purpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
+    // tonic refuses https unless its own TLS is used. It gets the same destination in plaintext and
+    // the true one as the origin, which is what its requests carry.
+    let refused = |_| EndpointError::Malformed("tonic refuses it");
+    let plain = with_scheme(&destination, Scheme::HTTP);
+    let mut endpoint =
+        Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
+    if let Some(keepalive) = config.keepalive {
+        endpoint = endpoint
+            .http2_keep_alive_interval(keepalive.time)
+            .keep_alive_timeout(keepalive.timeout)
+            .keep_alive_while_idle(keepalive.permit_without_stream);
+    }
+    Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
+}
+
+/// Connects to one destination, whatever it is asked for.
+struct Fixed {
+    connector: Connector,
+    destination: Uri,
+}
+
+impl Service<Uri> for Fixed {
+    type Response = <Connector as Service<Uri>>::Response;
+    type Error = <Connector as Service<Uri>>::Error;
+    type Future = <Connector as Service<Uri>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.connector.poll_ready(cx)
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        self.connector.call(self.destination.clone())
+    }
+}
+
+/// The URL of an endpoint: scheme, host and port.
+fn destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
+    use EndpointError::Malformed;
+    let endpoint = endpoint.strip_prefix("dns:").map_or(endpoint, |rest| rest.trim_start_matches('/'));
+    let (scheme, rest) = match endpoint.split_once("://") {
+        Some(("http", rest)) => ("http", rest),
+        Some(("https", rest)) => ("https", rest),
+        Some(_) => return Err(Malformed("the scheme is not http, https or dns")),
+        None if endpoint.starts_with("unix:") => return Err(Malformed("unix sockets are not supported")),
+        None => (if insecure { "http" } else { "https" }, endpoint),
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.is_empty() || authority.starts_with(':') {
+        return Err(Malformed("the host is missing"));
+    }
+    if authority.contains('@') {
+        return Err(Malformed("user information belongs into a header"));
+    }
+    if authority.contains(['/', '?', '#']) {
+        return Err(Malformed("gRPC has no path, use host:port"));
+    }
+    Uri::builder()
+        .scheme(scheme)
+        .authority(authority)
+        .path_and_query("/")
+        .build()
+        .map_err(|_| Malformed("it is not host:port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::destination;
+
+    /// Guarantees: the scheme decides about TLS, and `insecure` only where there is none.
+    #[test]
+    fn the_scheme_decides() {
+        let url = |endpoint, insecure| destination(endpoint, insecure).unwrap().to_string();
+        assert_eq!(url("collector:4317", false), "https://collector:4317/");
+        assert_eq!(url("collector:4317", true), "http://collector:4317/");
+        assert_eq!(url("https://collector:4317", true), "https://collector:4317/");
+        assert_eq!(url("http://collector:4317/", false), "http://collector:4317/");
+        assert_eq!(url("dns:///collector:4317", true), "http://collector:4317/");
+        assert_eq!(url("[::1]:4317", true), "http://[::1]:4317/");
+    }
+
+    /// Guarantees: what is no host and port is refused with the rule, and never quoted.
+    #[test]
+    fn malformed_endpoints_are_refused() {
+        for (endpoint, rule) in [
+            ("", "the host is missing"),
+            (":4317", "the host is missing"),
+            ("unix:/run/otlp.sock", "unix sockets"),
+            ("ftp://collector", "the scheme"),
+            ("https://secret@collector:4317", "user information"),
+            ("https://collector:4317/v1?secret", "gRPC has no path"),
+            ("collector:port", "not host:port"),
+        ] {
+            let error = destination(endpoint, false).unwrap_err().to_string();
+            assert!(error.contains(rule), "{endpoint}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

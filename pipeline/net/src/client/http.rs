@@ -1,0 +1,204 @@
+//! An HTTP/1.1 client for payloads: one POST, one small answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::Scheme;
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::connector::{Connector, Purpose};
+use super::error::{EndpointError, Failure, Reached};
+use super::proxy::Proxies;
+use crate::body::{self, BodyLimits};
+use crate::tls::{HttpVersions, TlsClientConfig};
+
+/// How a client connects and waits.
+#[derive(Clone, Debug)]
+pub struct HttpClientConfig {
+    /// TLS for https URLs; `None` where every URL is http, which saves reading the system's
+    /// authorities (some milliseconds and a megabyte).
+    pub tls: Option<TlsClientConfig>,
+    /// The proxies.
+    pub proxies: Proxies,
+    /// From the name lookup to the end of the handshake.
+    pub connect_timeout: Duration,
+    /// From the start of a request to the end of its response.
+    pub timeout: Duration,
+    /// Idle connections that are kept for each host.
+    pub max_idle_connections: usize,
+    /// How long an idle connection is kept. Below the usual idle timeout of load balancers (60 s),
+    /// so that the client closes first and no request runs into a closing connection.
+    pub idle_timeout: Duration,
+    /// The largest response body in bytes.
+    pub max_response_bytes: usize,
+}
+
+impl Default for HttpClientConfig {
+    fn default() -> Self {
+        HttpClientConfig {
+            tls: Some(TlsClientConfig::default()),
+            proxies: Proxies::from_env(),
+            connect_timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(30),
+            max_idle_connections: 4,
+            idle_timeout: Duration::from_secs(50),
+            max_response_bytes: 64 * 1024,
+        }
+    }
+}
+
+/// A response with its whole body.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The status; not a redirect.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, at most [`HttpClientConfig::max_response_bytes`].
+    pub body: Bytes,
+}
+
+/// Sends requests over kept-alive connections. Cheap to clone; clones share the connections.
+#[derive(Clone, Debug)]
+pub struct HttpClient {
+    client: Client<Connector, Full<Bytes>>,
+    connector: Connector,
+    timeout: Duration,
+    max_response_bytes: usize,
+    has_tls: bool,
+}
+
+impl HttpClient {
+    /// Builds a client; connects nowhere yet. Needs a tokio runtime when it is used.
+    ///
+    /// # Errors
+    /// The TLS settings cannot be used.
+    pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
+        let tls = config.tls.as_ref().map(|tls| tls.load(HttpVersions::Http1)).transpose()?;
+        let has_tls = tls.is_some();
+        let connector = Connector::new(Purpose::Http, tls, config.proxies.clone(), config.connect_timeout);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(config.idle_timeout)
+            .pool_max_idle_per_host(config.max_idle_connections)
+            .build(connector.clone());
+        Ok(HttpClient {
+            client,
+            connector,
+            timeout: config.timeout,
+            max_response_bytes: config.max_response_bytes,
+            has_tls,
+        })
+    }
+
+    /// Posts `body`. `headers` come on top of `User-Agent` (which they may replace), `Host` and
+    /// `Content-Length`. A connection that was closed while idle is replaced without an error.
+    ///
+    /// # Errors
+    /// See [`Failure`]; every status except redirects is a response.
+    pub async fn post(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
+        self.send(Method::POST, url, headers, body).await
+    }
+
+    /// Sends a request with any method, otherwise as [`HttpClient::post`].
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn send(&self, method: Method, url: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
+        let mut request = self.request(method, url, headers, body)?;
+        let connection = capture_connection(&mut request);
+        let exchange = async {
+            let response = self.client.request(request).await.map_err(|error| failure(&error))?;
+            let status = response.status();
+            if let Some(location) = redirect(status, response.headers()) {
+                return Err(Failure::Redirected { status, location });
+            }
+            let (head, body) = response.into_parts();
+            // The timeout around the whole is the one that counts.
+            let limits = BodyLimits { timeout: self.timeout, ..BodyLimits::new(self.max_response_bytes) };
+            match body::read(body, limits).await {
+                Ok(body) => Ok(Response { status, headers: head.headers, body }),
+                Err(cause) => Err(Failure::Response { status, cause }),
+            }
+        };
+        match tokio::time::timeout(self.timeout, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let connected = connection.connection_metadata().is_some();
+                let reached = if connected { Reached::Maybe } else { Reached::No };
+                Err(Failure::TimedOut { timeout: self.timeout, reached })
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        url: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        match url.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => {}
+            Some(scheme) if *scheme == Scheme::HTTPS && self.has_tls => {}
+            Some(scheme) if *scheme == Scheme::HTTPS => {
+                return Err(Failure::Unsendable("the URL is https but the client is configured for plaintext"));
+            }
+            _ => return Err(Failure::Unsendable("the URL does not begin with http:// or https://")),
+        }
+        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(Failure::Unsendable("the URL holds user information, which belongs into a header"));
+        }
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = url.clone();
+        *request.headers_mut() = headers;
+        let headers = request.headers_mut();
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(crate::USER_AGENT));
+        if let Some((proxy, true)) = self.connector.route(url)
+            && let Some(auth) = proxy.basic_auth()
+        {
+            headers.insert(header::PROXY_AUTHORIZATION, auth.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// Sorts the client's error by how far the request came.
+fn failure(error: &Error) -> Failure {
+    if error.is_connect() {
+        // The connector's own error says everything; the layers around it only repeat it.
+        let cause = std::error::Error::source(error);
+        return Failure::Connect(cause.map_or_else(|| error.to_string(), crate::error_chain));
+    }
+    let canceled = std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<hyper::Error>())
+        .is_some_and(hyper::Error::is_canceled);
+    let reached = if canceled { Reached::No } else { Reached::Maybe };
+    Failure::Broken { cause: crate::error_chain(error), reached }
+}
+
+/// Where a redirect leads, without the parts of the URL that can hold secrets.
+fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<String> {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = headers.get(header::LOCATION).and_then(|value| Uri::try_from(value.as_bytes()).ok());
+    Some(match location {
+        None => "an unreadable location".to_owned(),
+        Some(uri) => match (uri.scheme_str(), uri.host()) {
+            (scheme, Some(host)) => {
+                let scheme = scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
+                let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+                format!("{scheme}{host}{port}")
+            }
+            (_, None) => "elsewhere on the same host".to_owned(),
+        },
+    })
+}

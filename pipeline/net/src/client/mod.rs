@@ -1,0 +1,20 @@
+//! Outgoing connections: one connector, and the HTTP and gRPC clients on top of it.
+//!
+//! Both clients share what is hard to get right twice: TCP_NODELAY, TLS with our roots and
+//! `server_name_override`, the proxies of the environment, a deadline over all of it, and errors
+//! without secrets.
+
+mod connector;
+mod error;
+mod grpc;
+mod http;
+mod proxy;
+mod stream;
+
+pub use self::error::{ConnectError, EndpointError, Failure, Reached};
+pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel};
+pub use self::http::{HttpClient, HttpClientConfig, Response};
+pub use self::proxy::Proxies;
+
+#[cfg(test)]
+mod tests;

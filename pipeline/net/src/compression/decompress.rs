@@ -1,0 +1,156 @@
+//! Decompression under a limit.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use zstd::stream::raw::DParameter;
+use zstd::zstd_safe;
+
+use super::Coding;
+
+/// The largest window a zstd frame may ask for: 8 MiB, which is what RFC 9659 allows for the content
+/// coding `zstd`. A frame may claim up to 2 GiB otherwise.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// The output buffer grows at least by this, in bytes.
+const MIN_STEP: usize = 16 * 1024;
+
+/// How many times the input's size is allocated at once for an output whose size is announced.
+/// Profiles compress by 3 to 10; what is larger grows as it is inflated.
+const TRUSTED_RATIO: usize = 16;
+
+/// Why a payload cannot be decompressed.
+#[derive(Debug, thiserror::Error)]
+pub enum DecompressError {
+    /// The output is larger than allowed. Permanent: HTTP 413, gRPC RESOURCE_EXHAUSTED.
+    #[error("the payload is larger than {limit} bytes after decompression")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The input is damaged, cut off, followed by something else, or asks for too large a window.
+    /// Permanent: HTTP 400, gRPC INVALID_ARGUMENT.
+    #[error("the payload is not valid {format}: {cause}")]
+    Corrupt {
+        /// The format that was announced.
+        format: &'static str,
+        /// What the decoder says.
+        cause: io::Error,
+    },
+}
+
+/// Decompresses with contexts of its own; see [`Decompressor`].
+///
+/// # Errors
+/// The output is too large, or the input is not what `coding` says.
+pub fn decompress(coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
+    Decompressor::default().decompress(coding, input, limit)
+}
+
+/// Decompresses one payload after the other and keeps the zstd context (0.1 MiB, and the window of
+/// the largest frame so far, at most 8 MiB) in between.
+#[derive(Default)]
+pub struct Decompressor {
+    zstd: Option<zstd_safe::DCtx<'static>>,
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").field("zstd_bytes", &self.zstd.as_ref().map(|context| context.sizeof())).finish()
+    }
+}
+
+impl Decompressor {
+    /// Decompresses `input`; identity hands it through without a copy. The output buffer is at most
+    /// twice the output and never more than `limit` and a step.
+    ///
+    /// # Errors
+    /// The output is too large, or the input is not what `coding` says.
+    pub fn decompress(&mut self, coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
+        match coding {
+            Coding::Identity if input.len() > limit => Err(DecompressError::TooLarge { limit }),
+            Coding::Identity => Ok(input),
+            Coding::Gzip => gzip(&input, limit),
+            Coding::Zstd => self.zstd(&input, limit),
+            Coding::Deflate => deflate(&input, limit),
+        }
+    }
+
+    fn zstd(&mut self, input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+        let corrupt = |cause| DecompressError::Corrupt { format: "zstd", cause };
+        if input.is_empty() {
+            return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let announced = match zstd_safe::get_frame_content_size(input) {
+            // A frame that announces more than the limit needs no decoder to be refused.
+            Ok(Some(size)) if size > limit as u64 => return Err(DecompressError::TooLarge { limit }),
+            Ok(Some(size)) => usize::try_from(size).ok(),
+            Ok(None) => None,
+            // Not a frame; the decoder says so.
+            Err(_) => None,
+        };
+        let context = self.zstd.get_or_insert_with(zstd_safe::DCtx::create);
+        // An error before this may have left a frame half read.
+        let reset = context.reset(zstd_safe::ResetDirective::SessionAndParameters);
+        reset.map_err(|code| corrupt(io::Error::other(zstd_safe::get_error_name(code))))?;
+        let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
+        decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(corrupt)?;
+        drain(decoder, input.len(), announced, limit)?.map_err(corrupt)
+    }
+}
+
+fn gzip(input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+    // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
+    let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
+    drain(MultiGzDecoder::new(input), input.len(), announced, limit)?
+        .map_err(|cause| DecompressError::Corrupt { format: "gzip", cause })
+}
+
+fn deflate(input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+    let corrupt = |cause| DecompressError::Corrupt { format: "deflate (zlib)", cause };
+    let mut decoder = ZlibDecoder::new(input);
+    let output = drain(&mut decoder, input.len(), None, limit)?.map_err(corrupt)?;
+    let rest = decoder.get_ref().len();
+    if rest > 0 {
+        let text = format!("{rest} bytes follow the end of the stream");
+        return Err(corrupt(io::Error::new(io::ErrorKind::InvalidData, text)));
+    }
+    Ok(output)
+}
+
+/// Reads to the end into a buffer that doubles, and stops as soon as there is more than `limit`.
+fn drain(
+    mut decoder: impl Read,
+    input: usize,
+    announced: Option<usize>,
+    limit: usize,
+) -> Result<io::Result<Bytes>, DecompressError> {
+    let trusted = input.saturating_mul(TRUSTED_RATIO).max(MIN_STEP);
+    // One byte more than announced lets the decoder find the end without another step.
+    let start = announced.map_or(input.saturating_mul(4), |size| size.saturating_add(1)).min(trusted);
+    let most = limit.saturating_add(1);
+    let mut output = Vec::with_capacity(start.min(most));
+    let mut filled = 0;
+    loop {
+        if filled == output.len() {
+            let step = output.len().max(MIN_STEP).max(output.capacity() - output.len());
+            let target = output.len().saturating_add(step).min(most);
+            if target > output.capacity() {
+                output.reserve_exact(target - output.len());
+            }
+            output.resize(target, 0);
+        }
+        match decoder.read(&mut output[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        if filled > limit {
+            return Err(DecompressError::TooLarge { limit });
+        }
+    }
+    output.truncate(filled);
+    Ok(Ok(Bytes::from(output)))
+}

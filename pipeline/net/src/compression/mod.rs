@@ -1,0 +1,73 @@
+//! Content codings: decompression that cannot be made to eat memory, compression into a writer.
+//!
+//! [`decompress`] compares its limit with the output while it inflates, so a bomb costs at most the
+//! limit; truncated input and bytes after the end are errors, since either means that the payload is
+//! not what its sender made. Both directions are CPU work and block the calling thread.
+
+mod decompress;
+mod encoder;
+
+pub use decompress::{DecompressError, Decompressor, decompress};
+pub use encoder::{Compression, Encoder, EncoderContext};
+
+/// What [`Coding::parse`] understands, as the value of an `Accept-Encoding` header.
+pub const ACCEPT_ENCODING: &str = "zstd, gzip, deflate, identity";
+
+/// A content coding that can be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// None.
+    Identity,
+    /// RFC 1952, with any number of members.
+    Gzip,
+    /// RFC 8878, with any number of frames.
+    Zstd,
+    /// HTTP's `deflate`, which is the zlib format of RFC 1950 (RFC 9110 section 8.4.1.2).
+    Deflate,
+}
+
+/// A `Content-Encoding` that cannot be undone. Permanent: HTTP 415, gRPC UNIMPLEMENTED.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodingError {
+    /// The name is not known.
+    #[error("the content encoding {0:?} is not supported, use one of zstd, gzip, deflate, identity")]
+    Unknown(String),
+    /// More than one coding on top of each other, which no telemetry client sends and which
+    /// multiplies the factor of a bomb.
+    #[error("more than one content encoding on top of each other is not supported")]
+    Stacked,
+}
+
+impl Coding {
+    /// Reads the value of a `Content-Encoding` or `grpc-encoding` header; `None` is no header. Names
+    /// are not case-sensitive, and `x-gzip` and `zlib` are accepted as the Collector does.
+    ///
+    /// # Errors
+    /// A name is unknown, or there are several codings other than `identity`.
+    pub fn parse(header: Option<&str>) -> Result<Coding, CodingError> {
+        let mut coding = Coding::Identity;
+        for name in header.unwrap_or_default().split(',').map(str::trim) {
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            let next = if name.is_empty() || is("identity") {
+                continue;
+            } else if is("gzip") || is("x-gzip") {
+                Coding::Gzip
+            } else if is("zstd") {
+                Coding::Zstd
+            } else if is("deflate") || is("zlib") {
+                Coding::Deflate
+            } else {
+                // A header can be as long as all headers together; the start tells enough.
+                return Err(CodingError::Unknown(name.chars().take(40).collect()));
+            };
+            if coding != Coding::Identity {
+                return Err(CodingError::Stacked);
+            }
+            coding = next;
+        }
+        Ok(coding)
+    }
+}
+
+#[cfg(test)]
+mod tests;

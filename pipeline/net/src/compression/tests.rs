@@ -1,0 +1,237 @@
+use std::io::Write as _;
+
+use bytes::Bytes;
+
+use super::*;
+
+const CODINGS: [(Compression, Coding); 3] =
+    [(Compression::GZIP, Coding::Gzip), (Compression::ZSTD, Coding::Zstd), (Compression::None, Coding::Identity)];
+
+fn compressed(compression: Compression, data: &[u8]) -> Vec<u8> {
+    let mut context = EncoderContext::default();
+    let mut encoder = Encoder::new(compression, Vec::new(), &mut context).unwrap();
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn undo(coding: Coding, input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+    decompress(coding, Bytes::copy_from_slice(input), limit)
+}
+
+/// Bytes that compress about as well as profiles do.
+fn data(size: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        b"function_name_address0123456789"[(state >> 24) as usize % 31]
+    };
+    (0..size).map(next).collect()
+}
+
+#[track_caller]
+fn assert_too_large(result: Result<Bytes, DecompressError>, limit: usize) {
+    match result {
+        Err(DecompressError::TooLarge { limit: named }) => assert_eq!(named, limit),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_corrupt(result: Result<Bytes, DecompressError>) {
+    assert!(matches!(result, Err(DecompressError::Corrupt { .. })), "{result:?}");
+}
+
+/// Guarantees: what is compressed comes back, at every size around the steps of the buffer, and a
+/// limit of exactly the size passes while one byte less is refused.
+#[test]
+fn round_trips_at_the_limit() {
+    for size in [0, 1, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 300_000, 2_000_000] {
+        let original = data(size);
+        for (compression, coding) in CODINGS {
+            let packed = compressed(compression, &original);
+            assert_eq!(undo(coding, &packed, size).unwrap(), original, "{coding:?} {size}");
+            if size > 0 {
+                assert_too_large(undo(coding, &packed, size - 1), size - 1);
+            }
+        }
+        assert_eq!(undo(Coding::Deflate, &zlib(&original), size).unwrap(), original);
+    }
+}
+
+/// Guarantees: one context serves many payloads, also after one that was damaged or abandoned.
+#[test]
+fn contexts_are_reusable() {
+    let original = data(100_000);
+    let mut context = EncoderContext::default();
+    let mut decompressor = Decompressor::default();
+    for round in 0..3 {
+        let mut abandoned = Encoder::new(Compression::ZSTD, Vec::new(), &mut context).unwrap();
+        abandoned.write_all(&original).unwrap();
+        drop(abandoned);
+        let mut encoder = Encoder::new(Compression::ZSTD, Vec::new(), &mut context).unwrap();
+        encoder.write_all(&original).unwrap();
+        let packed = Bytes::from(encoder.finish().unwrap());
+        assert_corrupt(decompressor.decompress(Coding::Zstd, packed.slice(..packed.len() / 2), 1 << 20));
+        let undone = decompressor.decompress(Coding::Zstd, packed, 1 << 20).unwrap();
+        assert_eq!(undone, original, "round {round}");
+    }
+    assert!(context.held_bytes() > 0);
+}
+
+/// Guarantees: a bomb of a thousandfold and more is refused, and its output never exceeds the limit.
+#[test]
+fn bombs_are_refused() {
+    let zeros = vec![0; 32 << 20];
+    for (coding, bomb) in [
+        (Coding::Gzip, compressed(Compression::GZIP, &zeros)),
+        (Coding::Zstd, compressed(Compression::ZSTD, &zeros)),
+        (Coding::Deflate, zlib(&zeros)),
+    ] {
+        assert!(bomb.len() < zeros.len() / 100);
+        assert_too_large(undo(coding, &bomb, 1 << 20), 1 << 20);
+    }
+}
+
+/// Guarantees: many small members or frames add up against the same limit.
+#[test]
+fn members_add_up() {
+    let part = data(60_000);
+    for (compression, coding) in [(Compression::GZIP, Coding::Gzip), (Compression::ZSTD, Coding::Zstd)] {
+        let packed = compressed(compression, &part).repeat(3);
+        assert_eq!(undo(coding, &packed, 180_000).unwrap(), part.repeat(3));
+        assert_too_large(undo(coding, &packed, 179_999), 179_999);
+    }
+}
+
+/// Guarantees: a frame that announces its size is refused by it, before a decoder runs: the content
+/// after the header is missing here.
+#[test]
+fn an_announced_size_is_refused_at_once() {
+    let packed = zstd::bulk::compress(&data(100_000), 1).unwrap();
+    assert_too_large(undo(Coding::Zstd, &packed[..12], 99_999), 99_999);
+    assert_corrupt(undo(Coding::Zstd, &packed[..12], 100_000));
+}
+
+/// Guarantees: a gzip trailer or a zstd header that claims gigabytes does not allocate them.
+#[test]
+fn a_lying_size_does_not_allocate() {
+    let mut packed = compressed(Compression::GZIP, b"short");
+    let size = packed.len() - 4;
+    packed[size..].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_corrupt(undo(Coding::Gzip, &packed, usize::MAX));
+    // Magic number, a descriptor with an 8-byte size and no window, the size, an empty last block.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0b1110_0000];
+    frame.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+    frame.extend_from_slice(&[1, 0, 0]);
+    assert_corrupt(undo(Coding::Zstd, &frame, usize::MAX));
+}
+
+/// Guarantees: a window above 8 MiB is refused, whatever the frame really needs.
+#[test]
+fn a_large_zstd_window_is_refused() {
+    let with_window = |log| {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(log)).unwrap();
+        encoder.write_all(b"tiny").unwrap();
+        encoder.finish().unwrap()
+    };
+    assert_eq!(undo(Coding::Zstd, &with_window(23), 100).unwrap(), &b"tiny"[..]);
+    assert_corrupt(undo(Coding::Zstd, &with_window(24), 100));
+}
+
+/// Guarantees: input that is cut off anywhere is an error, and never a shorter payload.
+#[test]
+fn truncation_is_an_error() {
+    let original = data(3000);
+    for (coding, packed) in [
+        (Coding::Gzip, compressed(Compression::GZIP, &original)),
+        (Coding::Zstd, compressed(Compression::ZSTD, &original)),
+        (Coding::Deflate, zlib(&original)),
+    ] {
+        for end in 0..packed.len() {
+            assert_corrupt(undo(coding, &packed[..end], 1 << 20));
+        }
+    }
+}
+
+/// Guarantees: bytes after the end are an error.
+#[test]
+fn trailing_garbage_is_an_error() {
+    for (coding, mut packed) in [
+        (Coding::Gzip, compressed(Compression::GZIP, b"payload")),
+        (Coding::Zstd, compressed(Compression::ZSTD, b"payload")),
+        (Coding::Deflate, zlib(b"payload")),
+    ] {
+        packed.extend_from_slice(b"garbage");
+        assert_corrupt(undo(coding, &packed, 1 << 20));
+    }
+}
+
+/// Guarantees: a changed byte never gives a wrong payload where the format has a checksum.
+#[test]
+fn damage_is_an_error() {
+    let original = data(3000);
+    let packed = compressed(Compression::GZIP, &original);
+    for place in 10..packed.len() {
+        let mut damaged = packed.clone();
+        damaged[place] ^= 0x10;
+        assert_corrupt(undo(Coding::Gzip, &damaged, 1 << 20));
+    }
+}
+
+/// Guarantees: names are read as HTTP and the Collector write them, and stacks are refused.
+#[test]
+fn content_encodings_are_parsed() {
+    let parse = |text| Coding::parse(Some(text));
+    assert_eq!(Coding::parse(None), Ok(Coding::Identity));
+    for (text, coding) in [
+        ("", Coding::Identity),
+        ("identity", Coding::Identity),
+        ("GZIP", Coding::Gzip),
+        ("x-gzip", Coding::Gzip),
+        ("identity, zstd", Coding::Zstd),
+        ("deflate", Coding::Deflate),
+        ("zlib", Coding::Deflate),
+    ] {
+        assert_eq!(parse(text), Ok(coding), "{text}");
+    }
+    assert_eq!(parse("gzip, zstd"), Err(CodingError::Stacked));
+    assert_eq!(parse("snappy"), Err(CodingError::Unknown("snappy".to_owned())));
+    assert_eq!(parse(&"x".repeat(9000)), Err(CodingError::Unknown("x".repeat(40))));
+}
+
+/// Guarantees: levels outside the range are moved into it instead of failing.
+#[test]
+fn levels_are_clamped() {
+    for compression in [
+        Compression::Gzip { level: 0 },
+        Compression::Gzip { level: 99 },
+        Compression::Zstd { level: -7 },
+        Compression::Zstd { level: 99 },
+    ] {
+        let coding = Coding::parse(compression.content_encoding()).unwrap();
+        assert_eq!(undo(coding, &compressed(compression, b"payload"), 100).unwrap(), &b"payload"[..]);
+    }
+    assert_eq!(Compression::GZIP.with_level(-3), Compression::Gzip { level: 1 });
+    assert_eq!(Compression::ZSTD.with_level(30), Compression::Zstd { level: 19 });
+}
+
+/// Guarantees: no level needs more than the documented memory: the window stays at 2 MiB.
+#[test]
+fn contexts_stay_small() {
+    let held = |level| {
+        let mut context = EncoderContext::default();
+        let mut encoder = Encoder::new(Compression::Zstd { level }, std::io::sink(), &mut context).unwrap();
+        encoder.write_all(&data(3 << 20)).unwrap();
+        encoder.finish().unwrap();
+        context.held_bytes()
+    };
+    println!("level 1: {}, 3: {}, 9: {}, 19: {}", held(1), held(3), held(9), held(19));
+    assert!(held(1) < 1 << 20, "{}", held(1));
+}

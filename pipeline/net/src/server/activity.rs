@@ -1,0 +1,146 @@
+//! What one connection is doing, so that a silent one can be told from a busy one.
+//!
+//! hyper's own header timeout also runs between the requests of a kept-alive connection, where it
+//! would cut a client that reports once a minute; and nothing in hyper ends a connection whose peer
+//! stops in the middle of the HTTP/2 preface, or takes no byte of a response. So the deadlines hang
+//! on three observations made here: bytes came, a request began or ended, a part of a response was
+//! taken.
+
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::ServerLimits;
+
+/// The client's preface of an HTTP/2 connection is 24 bytes (RFC 9113 section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The state of one connection, shared by its task, its socket and its requests.
+#[derive(Debug)]
+pub(super) struct Activity {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests whose service call is under way.
+    requests: usize,
+    /// When the peer last did something that counts.
+    last: Instant,
+    /// Since when the head of a request is awaited.
+    head_since: Option<Instant>,
+    /// How much of the HTTP/2 preface was seen; `None` once the connection is known to be HTTP/1.
+    preface: Option<usize>,
+}
+
+impl Activity {
+    /// A connection on which the peer may begin at `now`.
+    pub(super) fn new(now: Instant) -> Activity {
+        let state = State { requests: 0, last: now, head_since: Some(now), preface: Some(0) };
+        Activity { state: Mutex::new(state) }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        // The closures cannot panic, so a poisoned lock still guards a sound state.
+        change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// The peer sent `bytes`.
+    pub(super) fn received(&self, bytes: &[u8]) {
+        self.with(|state| {
+            if let Some(seen) = state.preface
+                && seen < PREFACE.len()
+            {
+                let more = bytes.len().min(PREFACE.len() - seen);
+                let matches = bytes[..more] == PREFACE[seen..seen + more];
+                state.preface = matches.then_some(seen + more);
+                if state.preface == Some(PREFACE.len()) {
+                    // From here on frames come and go without a request; the idle deadline holds.
+                    state.head_since = None;
+                }
+            }
+            if state.preface.is_none() && state.requests == 0 && state.head_since.is_none() {
+                state.head_since = Some(Instant::now());
+            }
+        });
+    }
+
+    /// A request's head is complete and its service call begins.
+    pub(super) fn begin(self: &std::sync::Arc<Self>) -> InRequest {
+        self.with(|state| {
+            state.requests += 1;
+            state.last = Instant::now();
+            state.head_since = None;
+        });
+        InRequest(std::sync::Arc::clone(self))
+    }
+
+    /// A part of a response was taken over by the connection.
+    fn progressed(&self) {
+        self.with(|state| state.last = Instant::now());
+    }
+
+    /// When the connection has to end unless something happens before; `None` while a request is
+    /// being handled, since the service bounds itself.
+    pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
+        let after = |since: Instant, timeout: Duration| since + timeout;
+        self.with(|state| match (state.requests, state.head_since) {
+            (0, None) => Some(after(state.last, limits.idle_timeout)),
+            (0, Some(since)) => Some(after(since, limits.header_timeout)),
+            _ => None,
+        })
+    }
+}
+
+/// A request under way; ends when dropped, so also when its future is cancelled.
+#[derive(Debug)]
+pub(super) struct InRequest(std::sync::Arc<Activity>);
+
+impl Drop for InRequest {
+    fn drop(&mut self) {
+        self.0.with(|state| {
+            state.requests -= 1;
+            state.last = Instant::now();
+        });
+    }
+}
+
+/// A response body that reports when a part of it is taken.
+pub(super) struct Observed<B> {
+    body: Pin<Box<B>>,
+    activity: std::sync::Arc<Activity>,
+}
+
+impl<B> Observed<B> {
+    pub(super) fn new(body: B, activity: std::sync::Arc<Activity>) -> Self {
+        Observed { body: Box::pin(body), activity }
+    }
+}
+
+impl<B: Body> Body for Observed<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = self.body.as_mut().poll_frame(cx);
+        if frame.is_ready() {
+            self.activity.progressed();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,233 @@
+//! One connection from its first byte to its last.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use super::activity::{Activity, Observed};
+use super::io::{Socket, Stream};
+use super::{Peer, ServerLimits, ServerStats};
+use crate::tls::HttpVersions;
+use crate::{BoxError, Shutdown};
+
+/// What every connection of a server shares.
+pub(super) struct Connections<S> {
+    shared: Arc<Shared<S>>,
+}
+
+struct Shared<S> {
+    service: S,
+    tls: Option<TlsAcceptor>,
+    limits: ServerLimits,
+    stats: Arc<ServerStats>,
+    shutdown: Shutdown,
+}
+
+impl<S, B> Connections<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    pub(super) fn new(
+        service: S,
+        tls: Option<Arc<ServerConfig>>,
+        limits: ServerLimits,
+        stats: Arc<ServerStats>,
+        shutdown: Shutdown,
+    ) -> Self {
+        let tls = tls.map(TlsAcceptor::from);
+        Connections { shared: Arc::new(Shared { service, tls, limits, stats, shutdown }) }
+    }
+
+    /// Serves one connection to its end.
+    pub(super) fn run(&self, stream: TcpStream, addr: SocketAddr) -> impl Future<Output = ()> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let _open = shared.stats.opened();
+            let Some(stream) = shared.handshake(stream, addr).await else { return };
+            let peer = Peer { addr, tls: matches!(stream, Stream::Tls(_)) };
+            shared.serve(stream, peer).await;
+        }
+    }
+}
+
+impl<S> Shared<S> {
+    async fn handshake(&self, stream: TcpStream, addr: SocketAddr) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(Stream::Plain(stream)) };
+        let mut shutdown = self.shutdown.clone();
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.limits.handshake_timeout, tls.accept(stream)) => shaken,
+            // No request has begun, so there is nothing to drain.
+            () = shutdown.wait() => return None,
+        };
+        match shaken {
+            Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
+            Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "tls handshake failed"),
+            Err(_) => tracing::debug!(peer = %addr, "tls handshake took too long"),
+        }
+        self.stats.handshake_failed();
+        None
+    }
+}
+
+impl<S, B> Shared<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    async fn serve(&self, stream: Stream, peer: Peer) {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        // Requests of an HTTP/2 connection are tasks of their own; they end with it.
+        let (_streams_end, streams) = Shutdown::pair();
+        let service = Observing { service: self.service.clone(), peer, activity: Arc::clone(&activity) };
+        let socket = Socket { stream, activity: Arc::clone(&activity) };
+        let builder = builder(&self.limits, streams);
+        let connection = builder.serve_connection(TokioIo::new(socket), service);
+        tokio::pin!(connection);
+
+        let mut shutdown = self.shutdown.clone();
+        let timer = tokio::time::sleep(self.limits.header_timeout);
+        tokio::pin!(timer);
+        let mut draining = false;
+        // Set once the peer used up a deadline: the connection may say goodbye until then.
+        let mut closing: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(peer = %peer.addr, %error, "connection ended");
+                    }
+                    return;
+                }
+                () = shutdown.wait(), if !draining => {
+                    draining = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    if let Some(end) = closing {
+                        if end <= now {
+                            return;
+                        }
+                        timer.as_mut().reset(end);
+                        continue;
+                    }
+                    match activity.deadline(&self.limits) {
+                        Some(deadline) if deadline <= now => {
+                            tracing::debug!(peer = %peer.addr, "connection timed out");
+                            self.stats.timed_out();
+                            let end = now + self.limits.close_timeout;
+                            closing = Some(end);
+                            timer.as_mut().reset(end);
+                            connection.as_mut().graceful_shutdown();
+                        }
+                        // The shorter of the two timeouts bounds how late a deadline is noticed.
+                        deadline => timer.as_mut().reset(self.next_look(now, deadline)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// When to look at the deadline again. It can come closer meanwhile (a request's first byte
+    /// replaces the idle deadline by the header deadline), so never later than a header timeout.
+    fn next_look(&self, now: Instant, deadline: Option<Instant>) -> Instant {
+        let latest = now + self.limits.header_timeout;
+        deadline.map_or(latest, |deadline| deadline.min(latest))
+    }
+}
+
+fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams { end: streams });
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // The deadlines of `activity` replace it.
+        .header_read_timeout(None)
+        .max_buf_size(limits.max_head_bytes.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .keep_alive_interval(limits.keepalive_interval)
+        .keep_alive_timeout(limits.keepalive_timeout);
+    match limits.versions {
+        HttpVersions::Http1 => builder.http1_only(),
+        HttpVersions::Http2 => builder.http2_only(),
+        HttpVersions::Both => builder,
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection until it ends.
+#[derive(Clone)]
+struct Streams {
+    end: Shutdown,
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let end = self.end.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = stream => {}
+                () = end.triggered() => {}
+            }
+        });
+    }
+}
+
+/// The service as the connection sees it: it hands in the peer and reports its activity.
+struct Observing<S> {
+    service: S,
+    peer: Peer,
+    activity: Arc<Activity>,
+}
+
+impl<S, B> Service<Request<Incoming>> for Observing<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    B: Body,
+{
+    type Response = Response<Observed<B>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let in_request = self.activity.begin();
+        request.extensions_mut().insert(self.peer);
+        let response = self.service.call(request);
+        let activity = Arc::clone(&self.activity);
+        Box::pin(async move {
+            let response = response.await;
+            drop(in_request);
+            response.map(|response| response.map(|body| Observed::new(body, activity)))
+        })
+    }
+}

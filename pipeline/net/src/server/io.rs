@@ -1,0 +1,80 @@
+//! The socket of a connection: plain or TLS, observed as it is read.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::activity::Activity;
+
+/// A stream that tells its connection's [`Activity`] what was read.
+pub(super) struct Socket {
+    pub(super) stream: Stream,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// Plain or encrypted.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    // Boxed: the state of a TLS session is a kilobyte, which a plain connection should not carry.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+macro_rules! on_stream {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match &mut $self.get_mut().stream {
+            Stream::Plain(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Stream::Tls(stream) => {
+                let $stream = Pin::new(stream.as_mut());
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = on_stream!(self.as_mut(), stream => stream.poll_read(cx, buf));
+        if matches!(read, Poll::Ready(Ok(()))) && buf.filled().len() > before {
+            self.activity.received(&buf.filled()[before..]);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        on_stream!(self, stream => stream.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self, stream => stream.poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        on_stream!(self, stream => stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}

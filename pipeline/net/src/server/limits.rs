@@ -1,0 +1,55 @@
+//! What a connection may cost.
+
+use std::time::Duration;
+
+use crate::tls::HttpVersions;
+
+/// The bounds of one server. Each has a default that suits a sidecar and a node agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// What the server speaks.
+    pub versions: HttpVersions,
+    /// Connections at the same time. One more is accepted and closed at once, and counted.
+    pub max_connections: usize,
+    /// Streams (requests) at the same time on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// From accept to the end of the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// From the first byte of a request's head to its end; also from accept (or the handshake) to
+    /// the first bytes.
+    pub header_timeout: Duration,
+    /// How long a connection may stay open while no request is being handled and no part of a
+    /// response is taken by the peer. Larger than the report interval of any client, so that the
+    /// usual client keeps its connection.
+    pub idle_timeout: Duration,
+    /// How often an HTTP/2 connection is pinged; `None` for never.
+    pub keepalive_interval: Option<Duration>,
+    /// How long the answer to a ping may take before the connection is closed.
+    pub keepalive_timeout: Duration,
+    /// How long a connection that is told to end may take for it.
+    pub close_timeout: Duration,
+    /// How long requests in flight may take to end after shutdown.
+    pub drain_timeout: Duration,
+    /// The read buffer of an HTTP/1 connection and with it the largest request head, in bytes; at
+    /// least 8192.
+    pub max_head_bytes: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        ServerLimits {
+            versions: HttpVersions::Both,
+            // The usual limit of open files is 1024, and exporters and files need some.
+            max_connections: 768,
+            max_concurrent_streams: 64,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(300),
+            keepalive_interval: Some(Duration::from_secs(60)),
+            keepalive_timeout: Duration::from_secs(20),
+            close_timeout: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(10),
+            max_head_bytes: 64 * 1024,
+        }
+    }
+}

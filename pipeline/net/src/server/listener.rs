@@ -1,0 +1,111 @@
+//! A bound socket and what to say when it cannot be bound.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// A TCP socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    local_addr: SocketAddr,
+    endpoint: String,
+}
+
+/// Why an endpoint cannot be listened on: the endpoint, the cause and what helps.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The endpoint is not `host:port`.
+    #[error("{endpoint:?} is no endpoint to listen on: {hint}")]
+    Malformed {
+        /// What was configured.
+        endpoint: String,
+        /// What is wrong with it.
+        hint: &'static str,
+    },
+    /// The system refuses.
+    #[error("cannot listen on {endpoint}: {source}{hint}")]
+    Refused {
+        /// What was configured.
+        endpoint: String,
+        /// What helps; empty when nothing is known to help.
+        hint: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Listener {
+    /// Listens on `host:port`. An empty host means every address, of both families where the system
+    /// has IPv6; port 0 means any free port, see [`Listener::local_addr`].
+    ///
+    /// # Errors
+    /// The endpoint is malformed, the name is unknown, or the system refuses.
+    pub async fn bind(endpoint: &str) -> Result<Listener, BindError> {
+        let malformed = |hint| BindError::Malformed { endpoint: endpoint.to_owned(), hint };
+        if endpoint.starts_with("unix:") || endpoint.starts_with('/') {
+            return Err(malformed("unix sockets are not supported, use host:port"));
+        }
+        if endpoint.contains("://") {
+            return Err(malformed("leave the scheme out, use host:port and `tls` for encryption"));
+        }
+        let Some((host, port)) = endpoint.rsplit_once(':') else {
+            return Err(malformed("the port is missing, use host:port"));
+        };
+        if port.parse::<u16>().is_err() {
+            return Err(malformed("the port is not a number from 0 to 65535"));
+        }
+        if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+            return Err(malformed("an IPv6 address stands in brackets, as in [::1]:4317"));
+        }
+        let bound = if host.is_empty() {
+            match TcpListener::bind(format!("[::]:{port}")).await {
+                // A host without IPv6.
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    TcpListener::bind(format!("0.0.0.0:{port}")).await
+                }
+                bound => bound,
+            }
+        } else {
+            TcpListener::bind(endpoint).await
+        };
+        let refused =
+            |source: io::Error| BindError::Refused { endpoint: endpoint.to_owned(), hint: hint(source.kind()), source };
+        let socket = bound.map_err(refused)?;
+        let local_addr = socket.local_addr().map_err(refused)?;
+        Ok(Listener { socket, local_addr, endpoint: endpoint.to_owned() })
+    }
+
+    /// The address that is really listened on: the port that port 0 became.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// The endpoint as it was configured.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The next connection, with TCP_NODELAY. Safe to cancel.
+    ///
+    /// Without TCP_NODELAY a gRPC call of some hundred kilobytes waits 40 ms for a delayed
+    /// acknowledgement.
+    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, addr) = self.socket.accept().await?;
+        // Fails only where the peer is gone already, which the first read will tell.
+        stream.set_nodelay(true).ok();
+        Ok((stream, addr))
+    }
+}
+
+fn hint(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "; stop the process that listens there or choose another port",
+        io::ErrorKind::PermissionDenied => {
+            "; a port below 1024 needs the capability CAP_NET_BIND_SERVICE, choose one from 1024"
+        }
+        io::ErrorKind::AddrNotAvailable => "; no interface of this host has that address, 0.0.0.0 means all of them",
+        _ => "",
+    }
+}

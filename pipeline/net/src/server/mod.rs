@@ -1,0 +1,140 @@
+//! One accept loop for everything that listens: OTLP over gRPC and HTTP, metrics, health.
+//!
+//! hyper serves the connections; what is added here is what a server on an open port needs and hyper
+//! leaves to its user: a bound on connections with a counter for what it turned away, deadlines for
+//! a peer that is slow or silent at any stage, accept errors that do not end the loop, and a shutdown
+//! that lets requests in flight end, up to a deadline.
+//!
+//! The service bounds what it does itself; in particular it reads bodies through [`crate::body`].
+
+mod activity;
+mod connection;
+mod io;
+mod limits;
+mod listener;
+mod peer;
+mod stats;
+
+use connection::Connections;
+pub use limits::ServerLimits;
+pub use listener::{BindError, Listener};
+pub use peer::Peer;
+pub use stats::{ServerStats, StatsSnapshot};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use rustls::ServerConfig;
+use tokio::task::JoinSet;
+
+use crate::{BoxError, Shutdown};
+
+/// The first and the longest pause after an accept error that will not heal by itself, such as
+/// EMFILE.
+const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections whose requests did not end before the deadline and were cut.
+    pub cut: usize,
+}
+
+/// Serves `service` on every connection of `listener` until `shutdown`, then lets requests in flight
+/// end for at most [`ServerLimits::drain_timeout`].
+///
+/// Each connection gets a clone of the service. A request carries a [`Peer`] as an extension. A
+/// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
+/// returned future cuts every connection.
+pub async fn serve<S, B>(
+    listener: Listener,
+    tls: Option<Arc<ServerConfig>>,
+    service: S,
+    limits: ServerLimits,
+    stats: Arc<ServerStats>,
+    mut shutdown: Shutdown,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let drain_timeout = limits.drain_timeout;
+    let max_connections = limits.max_connections;
+    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), shutdown.clone());
+    let mut tasks = JoinSet::new();
+    let mut pause = ACCEPT_PAUSE.0;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.wait() => break,
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                note_panic(ended);
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, addr)) => {
+                pause = ACCEPT_PAUSE.0;
+                if tasks.len() >= max_connections {
+                    // Closed rather than left in the backlog: the peer learns at once and can go
+                    // elsewhere or come back, instead of hanging until its own timeout.
+                    stats.refused();
+                    continue;
+                }
+                tasks.spawn(connections.run(stream, addr));
+            }
+            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) => {
+                stats.accept_failed();
+                if pause == ACCEPT_PAUSE.0 {
+                    tracing::warn!(endpoint = %listener.endpoint(), %error, "cannot accept a connection, trying again");
+                }
+                tokio::select! {
+                    () = shutdown.wait() => break,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (pause * 2).min(ACCEPT_PAUSE.1);
+            }
+        }
+    }
+    // The port is free from here on: a successor may bind it while this one drains.
+    drop(listener);
+    let all = async {
+        while let Some(ended) = tasks.join_next().await {
+            note_panic(ended);
+        }
+    };
+    if tokio::time::timeout(drain_timeout, all).await.is_ok() {
+        return Drained { cut: 0 };
+    }
+    let cut = tasks.len();
+    tasks.shutdown().await;
+    Drained { cut }
+}
+
+/// Errors of `accept` that concern one connection, which is gone already.
+fn is_of_the_peer(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// A panic in a service is a bug; it costs its connection and is not silent.
+fn note_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a request handler panicked, its connection is closed");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! PEM files: read with a bound, parsed with the file's name in every error.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::TlsError;
+
+/// The largest PEM file that is read, in bytes. The bundle of all public authorities is 0.25 MB.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut text = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(TlsError::TooLarge { path: path.to_owned(), limit: MAX_FILE });
+    }
+    Ok(text)
+}
+
+fn broken(path: &Path, error: &pem::Error) -> TlsError {
+    // The parser's own text prints lines as lists of bytes, which may be key material.
+    let cause = match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no END line".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
+        pem::Error::Base64Decode(_) => "a section is not valid base64".to_owned(),
+        other => other.to_string(),
+    };
+    TlsError::Pem { path: path.to_owned(), cause }
+}
+
+/// Every certificate of a file, in its order: the leaf first where it is a chain.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let certificates =
+        CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().map_err(|error| broken(path, &error))?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(certificates)
+}
+
+/// The first private key of a file: PKCS#8, PKCS#1 or SEC1.
+pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    const ENCRYPTED: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
+    let text = read(path)?;
+    match PrivateKeyDer::from_pem_slice(&text) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) if text.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) => {
+            Err(TlsError::EncryptedKey { path: path.to_owned() })
+        }
+        Err(pem::Error::NoItemsFound) => Err(TlsError::NoKey { path: path.to_owned() }),
+        Err(error) => Err(broken(path, &error)),
+    }
+}
+
+/// The authorities of a file. One that cannot be used refuses the file: the peer it is meant for
+/// would otherwise fail much later and without a reason.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in certificates(path)?.into_iter().enumerate() {
+        roots.add(certificate).map_err(|source| TlsError::Authority {
+            path: path.to_owned(),
+            number: index + 1,
+            source,
+        })?;
+    }
+    Ok(roots)
+}
+
+/// The system's authorities. A bundle with some unusable certificates is normal, one with none
+/// usable is an error.
+pub(super) fn system_authorities() -> Result<RootCertStore, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let detail = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        return Err(TlsError::NoSystemRoots { detail });
+    }
+    Ok(roots)
+}
