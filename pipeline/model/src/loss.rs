@@ -65,6 +65,8 @@ reasons! {
     WriteFailed = "write_failed";
     /// It was still held when the deadline for shutting down had passed.
     Shutdown = "shutdown";
+    /// A component failed while it held it: a defect of profbridge.
+    Internal = "internal";
 }
 
 impl fmt::Display for Reason {
