@@ -1,1 +1,20 @@
-//! profbridge-bench
+//! Workloads, fixtures and the control against which profbridge is measured. Never shipped.
+//!
+//! Nothing here uses profbridge's own decoder or converter: requests are made of `opentelemetry-proto` types and chunks of plain serde
+//! structs. That is what makes [`naive`] an oracle: where it and profbridge agree, two independent readings of the same rules agree.
+//!
+//! - [`workload`]: seeded requests of known size and shape, for benchmarks.
+//! - [`builder`]: small requests, written tersely, for everybody's tests.
+//! - [`fixture`]: requests with the shapes of real producers' data.
+//! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
+//! - [`figures`]: what a request consists of.
+
+pub mod builder;
+pub mod dictionary;
+pub mod figures;
+pub mod fixture;
+pub mod naive;
+pub mod workload;
+
+pub use builder::{Frame, RequestBuilder, T0, ms};
+pub use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;

@@ -1,0 +1,142 @@
+//! `profbridge-bench`: what the workloads are, and requests as files. Never shipped.
+
+use std::{
+    error::Error,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+use profbridge_bench::{
+    figures::Figures,
+    fixture, naive,
+    workload::{self, Host, Shape},
+};
+use prost::Message;
+
+/// Workloads for profbridge.
+#[derive(Parser)]
+#[command(name = "profbridge-bench")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the workloads' figures against those that are wanted, one line each
+    Shapes {
+        /// The seed
+        #[arg(long, default_value_t = workload::SEED)]
+        seed: u64,
+        /// Only these shapes
+        shapes: Vec<Shape>,
+    },
+    /// Write the fixture as an ExportProfilesServiceRequest in protobuf
+    WriteFixture {
+        /// The file to write
+        out: PathBuf,
+    },
+    /// Write reports of a workload as files OUT.0, OUT.1, ...
+    WriteReports {
+        /// The shape
+        shape: Shape,
+        /// The files' name before the number
+        out: PathBuf,
+        /// How many
+        #[arg(long, default_value_t = 1)]
+        count: usize,
+        /// The seed
+        #[arg(long, default_value_t = workload::SEED)]
+        seed: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ignored = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::Shapes { seed, shapes } => {
+            let shapes = if shapes.is_empty() { Shape::ALL.to_vec() } else { shapes };
+            print_shapes(&mut std::io::stdout().lock(), seed, &shapes)
+        }
+        Command::WriteFixture { out } => write(&out, &fixture::request().encode_to_vec()),
+        Command::WriteReports { shape, out, count, seed } => {
+            let mut host = Host::new(shape, seed);
+            for n in 0..count {
+                let mut path = out.clone().into_os_string();
+                path.push(format!(".{n}"));
+                write(Path::new(&path), &host.report(n).encode_to_vec())?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    std::fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(())
+}
+
+/// One line per shape and figure: what it is, what is wanted, and the deviation; then what the control makes of the request.
+fn print_shapes(out: &mut impl Write, seed: u64, shapes: &[Shape]) -> Result<(), Box<dyn Error>> {
+    for &shape in shapes {
+        let request = Host::new(shape, seed).report(0);
+        let figures = Figures::of(&request);
+        let wanted = shape.wanted().unwrap_or_default();
+        writeln!(out, "{shape}")?;
+        for (name, have, want) in rows(&figures, &wanted) {
+            match want {
+                0 => writeln!(out, "  {name:<14} {have:>12}")?,
+                _ => {
+                    let deviation = (have as f64 / want as f64 - 1.0) * 100.0;
+                    writeln!(out, "  {name:<14} {have:>12} {want:>12} {deviation:>+7.1} %")?;
+                }
+            }
+        }
+        let chunks = naive::convert(&request, &naive::Options::default());
+        let idle = |chunk: &naive::Chunk| {
+            let is_idle = |sample: &&naive::chunk::Sample| chunk.profile.stacks[sample.stack_id].is_empty();
+            chunk.profile.samples.iter().filter(is_idle).count()
+        };
+        let closings: usize = chunks.iter().map(idle).sum();
+        let (mut json_bytes, mut gzip_bytes) = (0, 0);
+        for chunk in &chunks {
+            let json = naive::json(chunk)?;
+            json_bytes += json.len();
+            gzip_bytes += naive::gzip(&json)?.len();
+        }
+        let per_observation = json_bytes as f64 / figures.observations as f64;
+        writeln!(
+            out,
+            "  control: {} chunks, {closings} closings, {json_bytes} B of JSON ({per_observation:.0} per observation), {gzip_bytes} B gzipped",
+            chunks.len()
+        )?;
+    }
+    Ok(())
+}
+
+fn rows(have: &Figures, want: &Figures) -> [(&'static str, usize, usize); 11] {
+    [
+        ("wire bytes", have.wire_bytes, want.wire_bytes),
+        ("observations", have.observations, want.observations),
+        ("samples", have.samples, want.samples),
+        ("stacks", have.stacks, want.stacks),
+        ("stack indices", have.stack_indices, want.stack_indices),
+        ("locations", have.locations, want.locations),
+        ("functions", have.functions, want.functions),
+        ("strings", have.strings, want.strings),
+        ("links", have.links, want.links),
+        ("resources", have.resources, want.resources),
+        ("linked", have.linked, want.linked),
+    ]
+}

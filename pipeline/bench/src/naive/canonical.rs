@@ -1,0 +1,85 @@
+//! Chunks compared by what they mean: tables may be ordered in any way, equal samples may swap places.
+
+use std::collections::BTreeMap;
+
+use super::chunk::{Chunk, Frame};
+
+/// A sample without indices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CanonicalSample {
+    /// Microseconds since the epoch.
+    pub timestamp_us: i64,
+    /// The thread.
+    pub thread_id: String,
+    /// Leaf first; empty for an idle thread.
+    pub stack: Vec<CanonicalFrame>,
+}
+
+/// What identifies a frame to a reader.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CanonicalFrame {
+    /// The function's name.
+    pub function: Option<String>,
+    /// The module.
+    pub module: Option<String>,
+    /// The source file.
+    pub filename: Option<String>,
+    /// The line.
+    pub lineno: Option<u32>,
+}
+
+impl From<&Frame> for CanonicalFrame {
+    fn from(frame: &Frame) -> Self {
+        Self {
+            function: frame.function.clone(),
+            module: frame.module.clone(),
+            filename: frame.filename.clone(),
+            lineno: frame.lineno,
+        }
+    }
+}
+
+/// The samples of `chunk` as a sorted multiset. A broken index stands as an empty stack or a missing frame.
+pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
+    let stack = |id: usize| -> Vec<CanonicalFrame> {
+        let indices = chunk.profile.stacks.get(id).map_or(&[][..], Vec::as_slice);
+        indices.iter().filter_map(|&frame| chunk.profile.frames.get(frame)).map(CanonicalFrame::from).collect()
+    };
+    let mut samples: Vec<_> = chunk
+        .profile
+        .samples
+        .iter()
+        .map(|sample| CanonicalSample {
+            timestamp_us: (sample.timestamp * 1e6).round() as i64,
+            thread_id: sample.thread_id.clone(),
+            stack: stack(sample.stack_id),
+        })
+        .collect();
+    samples.sort();
+    samples
+}
+
+/// The first difference between two chunks' samples in words, or nothing where they are equal.
+pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
+    let (left, right) = (canonical(left), canonical(right));
+    if let Some((left, right)) = left.iter().zip(&right).find(|(left, right)| left != right) {
+        return Some(format!("first difference:\n  left  {left:?}\n  right {right:?}"));
+    }
+    (left.len() != right.len()).then(|| format!("{} samples on the left, {} on the right", left.len(), right.len()))
+}
+
+/// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample owns the time until the next sample of its
+/// thread, and the last owns nothing.
+pub fn attributed_us(chunk: &Chunk) -> BTreeMap<String, i64> {
+    let mut threads: BTreeMap<String, Vec<(i64, bool)>> = BTreeMap::new();
+    for sample in &chunk.profile.samples {
+        let busy = chunk.profile.stacks.get(sample.stack_id).is_some_and(|stack| !stack.is_empty());
+        let timestamp = (sample.timestamp * 1e6).round() as i64;
+        threads.entry(sample.thread_id.clone()).or_default().push((timestamp, busy));
+    }
+    let owned = |mut samples: Vec<(i64, bool)>| -> i64 {
+        samples.sort_by_key(|&(timestamp, _)| timestamp);
+        samples.windows(2).filter(|pair| pair[0].1).map(|pair| pair[1].0 - pair[0].0).sum()
+    };
+    threads.into_iter().map(|(thread, samples)| (thread, owned(samples))).collect()
+}

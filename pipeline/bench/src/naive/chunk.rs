@@ -1,0 +1,143 @@
+//! Sentry's Sample Format V2 as owned serde structs.
+//!
+//! Keys and types: Sentry's profiles specification 2.5.0 and getsentry/relay `relay-profiling/src/sample/v2.rs`. Unknown keys are ignored
+//! when parsing, so that any chunk can be read into these structs and compared.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One `profile_chunk` payload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// 32 hex digits.
+    pub chunk_id: String,
+    /// 32 hex digits, equal for all chunks of a process.
+    pub profiler_id: String,
+    /// The dominant runtime.
+    pub platform: String,
+    /// `service.name@service.version`, or `service.name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+    /// The deployment environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Who made the chunk.
+    pub client_sdk: ClientSdk,
+    /// Always `"2"`.
+    pub version: String,
+    /// The binaries that frames point into; left out where there are none.
+    #[serde(default, skip_serializing_if = "DebugMeta::is_empty")]
+    pub debug_meta: DebugMeta,
+    /// Samples and their tables.
+    pub profile: Profile,
+}
+
+/// Name and version of the sender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSdk {
+    /// The name.
+    pub name: String,
+    /// The version.
+    pub version: String,
+}
+
+/// The images of a chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DebugMeta {
+    /// One per mapping with a GNU build id.
+    pub images: Vec<Image>,
+}
+
+impl DebugMeta {
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+}
+
+/// One binary in the chunk's synthetic address space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Always `symbolic`: the one type that Relay and Sentry take for Linux.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The GNU build id's first 16 bytes as a little-endian GUID.
+    pub debug_id: String,
+    /// The mapping's file.
+    pub code_file: String,
+    /// Where the image starts, `0x` hex.
+    pub image_addr: String,
+    /// The ELF address that lies at `image_addr`, `0x` hex.
+    pub image_vmaddr: String,
+    /// Bytes.
+    pub image_size: u64,
+}
+
+/// Samples, stacks and frames.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// In order of time.
+    pub samples: Vec<Sample>,
+    /// Frame indices, leaf first; an empty stack is an idle thread.
+    pub stacks: Vec<Vec<usize>>,
+    /// The frames.
+    pub frames: Vec<Frame>,
+    /// By thread id, for threads with samples.
+    #[serde(default)]
+    pub thread_metadata: BTreeMap<String, ThreadMetadata>,
+}
+
+/// One stack of one thread at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the epoch, in whole microseconds.
+    pub timestamp: f64,
+    /// The thread.
+    pub thread_id: String,
+    /// An index into `stacks`.
+    pub stack_id: usize,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadMetadata {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// One frame: one line entry of a location.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// The function's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The class, for Java.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// The source file as the producer wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    /// The source file, where it is an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abs_path: Option<String>,
+    /// 1-based.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineno: Option<u32>,
+    /// 1-based.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub colno: Option<u32>,
+    /// Absolute, `0x` hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction_addr: Option<String>,
+    /// The mapping's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
+    /// The frame's platform, where it differs from the chunk's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// Whether it is the application's own code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_app: Option<bool>,
+}

@@ -1,0 +1,170 @@
+//! Locations become frames: one function per rule (DESIGN.md 5.7).
+
+use opentelemetry_proto::tonic::profiles::v1development::{Line, Location, ProfilesDictionary};
+
+use super::{
+    attributes::{indexed, string, text_of},
+    chunk::Frame,
+    images::{Images, mapping},
+};
+
+/// The frames of one location, innermost first: one per line, or one without a name.
+pub(super) fn frames(
+    dictionary: &ProfilesDictionary,
+    images: &Images,
+    location: &Location,
+    root_platform: &str,
+) -> Vec<Frame> {
+    if location.lines.is_empty() {
+        return vec![frame(dictionary, images, location, None, root_platform)];
+    }
+    location.lines.iter().map(|line| frame(dictionary, images, location, Some(line), root_platform)).collect()
+}
+
+fn frame(
+    dictionary: &ProfilesDictionary,
+    images: &Images,
+    location: &Location,
+    line: Option<&Line>,
+    root_platform: &str,
+) -> Frame {
+    let kind = frame_type(dictionary, location);
+    let function = line
+        .and_then(|line| dictionary.function_table.get(usize::try_from(line.function_index).ok()?))
+        .filter(|_| line.is_some_and(|line| line.function_index > 0));
+    let name = function.map_or("", |function| string(dictionary, function.name_strindex));
+    let filename = non_empty(function.map_or("", |function| string(dictionary, function.filename_strindex)));
+    let package = package(dictionary, location, &kind);
+    let (module, name) = module_and_name(&kind, name);
+    let platform = platform(&kind);
+    Frame {
+        function: name.or_else(|| unnamed(package.as_deref())),
+        abs_path: filename.clone().filter(|path| is_absolute(path)),
+        lineno: line.and_then(|line| positive(line.line)),
+        colno: line.and_then(|line| positive(line.column)),
+        instruction_addr: instruction_addr(images, location, &kind),
+        platform: (platform != root_platform).then(|| platform.to_owned()),
+        in_app: Some(in_app(&kind, package.as_deref(), filename.as_deref(), module.as_deref())),
+        filename,
+        module,
+        package,
+    }
+}
+
+/// `profile.frame.type`, or `native` where a producer names a mapping only, or nothing.
+pub(super) fn frame_type(dictionary: &ProfilesDictionary, location: &Location) -> String {
+    let attribute = indexed(dictionary, &location.attribute_indices, "profile.frame.type");
+    match attribute.and_then(|value| text_of(dictionary, value)) {
+        Some(kind) => kind,
+        None if location.mapping_index > 0 => "native".to_owned(),
+        None => String::new(),
+    }
+}
+
+/// Sentry's name of a frame type's platform.
+pub(super) fn platform(frame_type: &str) -> &'static str {
+    match frame_type {
+        "cpython" => "python",
+        "v8js" => "node",
+        "jvm" => "java",
+        "ruby" => "ruby",
+        "php" => "php",
+        "dotnet" => "csharp",
+        "perl" => "perl",
+        "beam" => "elixir",
+        "go" => "go",
+        "luajit" => "other",
+        _ => "native",
+    }
+}
+
+/// Whether an address of this frame type is one of a binary, and not a bytecode index.
+pub(super) fn has_machine_address(frame_type: &str) -> bool {
+    matches!(frame_type, "native" | "kernel" | "go" | "rust")
+}
+
+/// The class of a Java frame is its module, and the method its name; other names stay whole.
+///
+/// HotSpot frames read `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's `java.lang.Thread.run`.
+fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<String>) {
+    if frame_type != "jvm" {
+        return (None, non_empty(name));
+    }
+    let qualified = name.split('(').next().unwrap_or(name);
+    let qualified = qualified.rsplit(' ').next().unwrap_or(qualified);
+    match qualified.rsplit_once('.') {
+        Some((class, method)) if !class.is_empty() && !method.is_empty() => {
+            (Some(class.to_owned()), Some(method.to_owned()))
+        }
+        _ => (None, non_empty(name)),
+    }
+}
+
+/// `[basename]` of the mapping.
+fn unnamed(package: Option<&str>) -> Option<String> {
+    package.map(|package| format!("[{}]", basename(package)))
+}
+
+/// The mapping's file, for frames whose code lies in it.
+fn package(dictionary: &ProfilesDictionary, location: &Location, frame_type: &str) -> Option<String> {
+    let mapping = mapping(dictionary, location.mapping_index).filter(|_| has_machine_address(frame_type))?;
+    non_empty(string(dictionary, mapping.filename_strindex))
+}
+
+fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> Option<String> {
+    if !has_machine_address(frame_type) {
+        return None;
+    }
+    images.absolute(location.mapping_index, location.address).map(|address| format!("{address:#x}"))
+}
+
+/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's.
+fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, module: Option<&str>) -> bool {
+    frame_type != "kernel"
+        && !package.is_some_and(is_system_library)
+        && !filename.is_some_and(is_library_path)
+        && !module.is_some_and(is_library_class)
+}
+
+fn is_system_library(package: &str) -> bool {
+    let name = basename(package);
+    let shared_object = name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
+    shared_object || name.starts_with("ld-") || name.contains("vdso") || name == "vmlinux"
+}
+
+fn is_library_path(path: &str) -> bool {
+    const PARTS: [&str; 10] = [
+        "site-packages/",
+        "dist-packages/",
+        "node_modules/",
+        "/usr/lib/",
+        "/usr/local/lib/python",
+        "/usr/local/go/",
+        "/pkg/mod/",
+        "/gems/",
+        "/vendor/",
+        "/rustc/",
+    ];
+    path.starts_with("node:") || path.starts_with("<frozen") || PARTS.iter().any(|part| path.contains(part))
+}
+
+fn is_library_class(class: &str) -> bool {
+    ["java.", "javax.", "jdk.", "sun.", "com.sun."].iter().any(|prefix| class.starts_with(prefix))
+}
+
+fn is_absolute(path: &str) -> bool {
+    path.starts_with('/')
+}
+
+fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Relay takes lines and columns as `u32` and rejects the whole chunk otherwise.
+fn positive(number: i64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|&number| number > 0)
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,53 @@
+//! Which process a sample belongs to, and the ids that follow from it (DESIGN.md 5.1, 5.2).
+
+use super::attributes::Attributes;
+
+/// What tells two processes apart. Service and executable names never enter it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Identity {
+    /// `container.id` and `process.pid`.
+    Container(String, i64),
+    /// `host.id` or `host.name`, and `process.pid`.
+    Host(String, i64),
+    /// `service.instance.id`.
+    Instance(String),
+    /// Nothing complete: the number of the resource in the request.
+    Weak(usize),
+}
+
+/// The first complete tuple.
+pub(super) fn identity(attributes: &Attributes<'_>, resource_number: usize) -> Identity {
+    let pid = attributes.int("process.pid");
+    let host = || attributes.text("host.id").or_else(|| attributes.text("host.name"));
+    if let (Some(container), Some(pid)) = (attributes.text("container.id"), pid) {
+        return Identity::Container(container, pid);
+    }
+    if let (Some(host), Some(pid)) = (host(), pid) {
+        return Identity::Host(host, pid);
+    }
+    match attributes.text("service.instance.id") {
+        Some(instance) => Identity::Instance(instance),
+        None => Identity::Weak(resource_number),
+    }
+}
+
+/// The same for every chunk of a process.
+pub(super) fn profiler_id(identity: &Identity) -> String {
+    uuid_from(format!("{identity:?}").as_bytes())
+}
+
+/// The same whenever the same request is converted again.
+pub(super) fn chunk_id(profiler_id: &str, first_timestamp: u64, samples: usize) -> String {
+    uuid_from(format!("{profiler_id}/{first_timestamp}/{samples}").as_bytes())
+}
+
+/// FNV-1a in 128 bits with the version and variant bits of a random UUID.
+fn uuid_from(bytes: &[u8]) -> String {
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for &byte in bytes {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    let hash = hash & !(0xf000_u128 << 64) | (0x4000_u128 << 64);
+    let hash = hash & !(0xc0_u128 << 56) | (0x80_u128 << 56);
+    format!("{hash:032x}")
+}

@@ -1,0 +1,76 @@
+//! What a profile's numbers mean in time (DESIGN.md 5.6).
+
+use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, Sample, ValueType};
+
+use super::attributes::string;
+
+/// How a profile tells time; the greatest that a process has is the one that is converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// Values count samples of a known period.
+    CountTimesPeriod,
+    /// Values are CPU time.
+    CpuTime,
+    /// Values are wall-clock time.
+    WallTime,
+    /// Samples have timestamps.
+    Timestamped,
+    /// Samples have timestamps and are taken on wall-clock time.
+    TimestampedWall,
+}
+
+/// A profile's kind and the nanoseconds of one unit of its values (or of one timestamp, without values).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meaning {
+    pub(super) kind: Kind,
+    unit: u64,
+}
+
+impl Meaning {
+    /// The weight in nanoseconds of a sample's `position`-th observation.
+    pub(super) fn weight(&self, sample: &Sample, position: usize) -> u64 {
+        let value = sample.values.get(position).map_or(1, |&value| u64::try_from(value).unwrap_or(0));
+        value.saturating_mul(self.unit)
+    }
+}
+
+/// The meaning of `profile`, or nothing where it bears no time, or off-CPU time that is not wanted.
+pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cpu: bool) -> Option<Meaning> {
+    let (kind, unit) = names(dictionary, profile.sample_type.as_ref());
+    if kind == "off_cpu" && !off_cpu {
+        return None;
+    }
+    let unit = nanoseconds(unit).or_else(|| period(dictionary, profile))?;
+    let wall = matches!(kind, "wall" | "off_cpu");
+    let counted = nanoseconds(names(dictionary, profile.sample_type.as_ref()).1).is_none();
+    let timestamped = profile.samples.iter().any(|sample| !sample.timestamps_unix_nano.is_empty());
+    let kind = match (timestamped, wall, counted) {
+        (true, true, _) => Kind::TimestampedWall,
+        (true, false, _) => Kind::Timestamped,
+        (false, _, true) => Kind::CountTimesPeriod,
+        (false, true, false) => Kind::WallTime,
+        (false, false, false) => Kind::CpuTime,
+    };
+    Some(Meaning { kind, unit })
+}
+
+/// The period in nanoseconds, where it is one of time.
+fn period(dictionary: &ProfilesDictionary, profile: &Profile) -> Option<u64> {
+    let unit = nanoseconds(names(dictionary, profile.period_type.as_ref()).1)?;
+    let period = u64::try_from(profile.period).ok().filter(|&period| period > 0)?;
+    period.checked_mul(unit)
+}
+
+fn names<'a>(dictionary: &'a ProfilesDictionary, kind: Option<&ValueType>) -> (&'a str, &'a str) {
+    kind.map_or(("", ""), |kind| (string(dictionary, kind.type_strindex), string(dictionary, kind.unit_strindex)))
+}
+
+fn nanoseconds(unit: &str) -> Option<u64> {
+    match unit {
+        "nanoseconds" | "ns" => Some(1),
+        "microseconds" | "us" => Some(1_000),
+        "milliseconds" | "ms" => Some(1_000_000),
+        "seconds" | "s" => Some(1_000_000_000),
+        _ => None,
+    }
+}

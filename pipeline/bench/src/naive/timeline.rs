@@ -1,0 +1,148 @@
+//! Observations of one process become samples whose time Sentry attributes as it was measured (DESIGN.md 5.4 to 5.6).
+//!
+//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with `vroomrs` 0.1.24).
+
+use std::collections::BTreeMap;
+
+/// One stack of one thread, with the time it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Observation {
+    /// Nanoseconds since the epoch.
+    pub(super) timestamp: u64,
+    /// Nanoseconds.
+    pub(super) weight: u64,
+    /// The thread, where the producer names it.
+    pub(super) thread: Option<String>,
+    /// An index into the dictionary's stack table.
+    pub(super) stack: i32,
+}
+
+/// A sample to be written; without a stack it says that the thread is idle from here on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) timestamp: u64,
+    pub(super) thread: String,
+    pub(super) stack: Option<i32>,
+}
+
+/// The longest chunk: Relay rejects more than 66.0 s (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+pub(super) const WINDOW: u64 = 60_000_000_000;
+
+/// Lays values without timestamps on the time from `start` on: end to end per thread, and without thread ids on as many lanes as are
+/// needed so that nothing overlaps and nothing lies behind `duration`. A value that crosses a minute is split there.
+pub(super) fn spread(values: &[(i32, Option<String>, u64)], start: u64, duration: u64) -> Vec<Observation> {
+    let mut totals: BTreeMap<&Option<String>, u64> = BTreeMap::new();
+    for (_, thread, weight) in values {
+        let total = totals.entry(thread).or_default();
+        *total = total.saturating_add(*weight);
+    }
+    let range = if duration == 0 { WINDOW } else { duration };
+    let mut cursors: BTreeMap<&Option<String>, u64> = BTreeMap::new();
+    let mut observations = Vec::new();
+    for (stack, thread, weight) in values {
+        let cursor = cursors.entry(thread).or_default();
+        let total = totals.get(thread).copied().unwrap_or(0);
+        let mut left = if thread.is_some() { scaled(*weight, total, duration) } else { *weight };
+        while left > 0 {
+            let (lane, offset) = match thread {
+                Some(thread) => (thread.clone(), *cursor),
+                None => ((*cursor / range).to_string(), *cursor % range),
+            };
+            let minute = WINDOW - offset % WINDOW;
+            let weight = left.min(if thread.is_some() { minute } else { minute.min(range - offset) });
+            let timestamp = start.saturating_add(offset);
+            observations.push(Observation { timestamp, weight, thread: Some(lane), stack: *stack });
+            *cursor = cursor.saturating_add(weight);
+            left -= weight;
+        }
+    }
+    observations
+}
+
+/// A thread's time fits the profile's range: a producer's rounding must not push samples behind it.
+fn scaled(weight: u64, total: u64, duration: u64) -> u64 {
+    if duration == 0 || total <= duration {
+        return weight;
+    }
+    (u128::from(weight) * u128::from(duration) / u128::from(total)) as u64
+}
+
+/// Gives observations without thread the first lane that is free at their time, half a weight of jitter allowed.
+pub(super) fn assign_lanes(observations: &mut [Observation]) {
+    observations.sort_by_key(|observation| observation.timestamp);
+    let mut lanes: Vec<u64> = Vec::new();
+    for observation in observations.iter_mut().filter(|observation| observation.thread.is_none()) {
+        let (now, weight) = (observation.timestamp, observation.weight);
+        let free = lanes.iter().position(|&end| end <= now.saturating_add(weight / 2));
+        let lane = free.unwrap_or(lanes.len());
+        if lane == lanes.len() {
+            lanes.push(0);
+        }
+        lanes[lane] = now.saturating_add(weight);
+        observation.thread = Some(lane.to_string());
+    }
+}
+
+/// Cuts at every full minute after `start`: an observation belongs to the window in which it begins.
+pub(super) fn windows(observations: Vec<Observation>, start: u64) -> BTreeMap<u64, Vec<Observation>> {
+    let mut windows: BTreeMap<u64, Vec<Observation>> = BTreeMap::new();
+    for observation in observations {
+        let begin = start + observation.timestamp.saturating_sub(start) / WINDOW * WINDOW;
+        windows.entry(begin).or_default().push(observation);
+    }
+    windows
+}
+
+/// The samples of one window, in order of time.
+pub(super) fn entries(mut observations: Vec<Observation>, window_end: u64) -> Vec<Entry> {
+    observations.sort_by_key(|observation| observation.timestamp);
+    let mut threads: BTreeMap<String, Vec<Observation>> = BTreeMap::new();
+    for observation in observations {
+        threads.entry(observation.thread.clone().unwrap_or_default()).or_default().push(observation);
+    }
+    let mut entries: Vec<Entry> = Vec::new();
+    for (thread, observations) in threads {
+        match observations.as_slice() {
+            [lone] => entries.extend(lone_entries(&thread, lone, window_end)),
+            many => entries.extend(thread_entries(&thread, many, window_end)),
+        }
+    }
+    entries.sort_by_key(|entry| entry.timestamp);
+    entries
+}
+
+/// Relay drops a thread with fewer than two non-idle samples: a lone one is written as two halves.
+fn lone_entries(thread: &str, lone: &Observation, window_end: u64) -> Vec<Entry> {
+    let entry = |timestamp, stack| Entry { timestamp, thread: thread.to_owned(), stack };
+    let end = closing_time(lone, window_end);
+    let middle = lone.timestamp + (end - lone.timestamp) / 2;
+    vec![entry(lone.timestamp, Some(lone.stack)), entry(middle, Some(lone.stack)), entry(end, None)]
+}
+
+fn thread_entries(thread: &str, observations: &[Observation], window_end: u64) -> Vec<Entry> {
+    let mut entries = Vec::with_capacity(observations.len() + 1);
+    for (position, observation) in observations.iter().enumerate() {
+        let stack = Some(observation.stack);
+        entries.push(Entry { timestamp: observation.timestamp, thread: thread.to_owned(), stack });
+        let closes = match observations.get(position + 1) {
+            Some(next) => is_gap(observation, next),
+            None => true,
+        };
+        if closes {
+            let timestamp = closing_time(observation, window_end);
+            entries.push(Entry { timestamp, thread: thread.to_owned(), stack: None });
+        }
+    }
+    entries
+}
+
+/// A gap up to one and a half weights stays open.
+fn is_gap(observation: &Observation, next: &Observation) -> bool {
+    let gap = next.timestamp - observation.timestamp;
+    gap.saturating_mul(2) > observation.weight.saturating_mul(3)
+}
+
+/// The end of an observation's weight, not later than the window's end and not earlier than the observation.
+fn closing_time(observation: &Observation, window_end: u64) -> u64 {
+    observation.timestamp.saturating_add(observation.weight).min(window_end.max(observation.timestamp))
+}

@@ -1,0 +1,199 @@
+//! The shapes, what each is made of, and what each must come to.
+
+use std::{fmt, str::FromStr};
+
+use super::code::Runtime;
+use crate::figures::Figures;
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// 8 KB, as large as the "average" profile of OTEP 0239: shows the cost per request.
+    Tiny,
+    /// One busy Go process: 10,000 observations in 5 s at 101 Hz.
+    Avg,
+    /// One busy Ruby process with 146 frames per stack: 10,000 observations in 5 s at 101 Hz.
+    RubyDeep,
+    /// Twenty processes of all runtimes on a large machine: 1.2 million observations in 60 s at 101 Hz.
+    Large,
+    /// Every stack unique and every name hostile to writers: see the module `adversarial`.
+    Adversarial,
+}
+
+impl Shape {
+    /// All of them, smallest first.
+    pub const ALL: [Self; 5] = [Self::Tiny, Self::Adversarial, Self::Avg, Self::RubyDeep, Self::Large];
+
+    /// The shape's name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Avg => "avg",
+            Self::RubyDeep => "ruby-deep",
+            Self::Large => "large",
+            Self::Adversarial => "adversarial",
+        }
+    }
+
+    /// What the table of workloads asks for; each figure is met within 10 %. Nothing is asked of [`Shape::Adversarial`], and only the
+    /// size of [`Shape::Tiny`] (other figures are zero).
+    pub fn wanted(self) -> Option<Figures> {
+        let figures = |wire_bytes, observations, samples, stacks, stack_indices| Figures {
+            wire_bytes,
+            observations,
+            samples,
+            stacks,
+            stack_indices,
+            ..Figures::default()
+        };
+        match self {
+            Self::Tiny => Some(Figures { wire_bytes: 8_000, resources: 1, ..Figures::default() }),
+            Self::Avg => Some(Figures {
+                locations: 1_500,
+                functions: 1_200,
+                strings: 1_499,
+                links: 102,
+                resources: 1,
+                linked: 500,
+                ..figures(281_227, 10_000, 4_523, 1_000, 31_421)
+            }),
+            Self::RubyDeep => Some(Figures {
+                locations: 6_000,
+                functions: 4_000,
+                strings: 4_949,
+                links: 98,
+                resources: 1,
+                linked: 500,
+                ..figures(1_366_417, 10_000, 5_591, 4_000, 584_398)
+            }),
+            Self::Large => Some(Figures {
+                locations: 200_000,
+                functions: 80_000,
+                strings: 92_249,
+                links: 12_169,
+                resources: 20,
+                linked: 60_000,
+                ..figures(41_942_552, 1_200_000, 521_624, 120_000, 5_081_220)
+            }),
+            Self::Adversarial => None,
+        }
+    }
+
+    pub(super) fn recipe(self) -> Recipe {
+        match self {
+            Self::Tiny => Recipe {
+                stacks: 24,
+                depth: 14,
+                locations: 80,
+                functions: 70,
+                files: 16,
+                threads: 2,
+                repeats: 0.45,
+                skew: 0.9,
+                hertz: 20,
+                ..Recipe::AVG
+            },
+            Self::Avg => Recipe::AVG,
+            Self::RubyDeep => Recipe {
+                runtimes: &[Runtime::Ruby],
+                stacks: 4_000,
+                depth: 146,
+                locations: 6_000,
+                functions: 4_000,
+                files: 930,
+                repeats: 0.34,
+                skew: 0.9,
+                elders: 2.4,
+                ..Recipe::AVG
+            },
+            Self::Large => Recipe {
+                runtimes: &[
+                    Runtime::Jvm,
+                    Runtime::Cxx,
+                    Runtime::Rust,
+                    Runtime::Go,
+                    Runtime::Python,
+                    Runtime::Jvm,
+                    Runtime::Node,
+                    Runtime::Ruby,
+                    Runtime::Php,
+                    Runtime::Dotnet,
+                ],
+                processes: 20,
+                stacks: 6_000,
+                depth: 42,
+                locations: 10_000,
+                functions: 4_000,
+                files: 590,
+                threads: 12,
+                repeats: 0.33,
+                skew: 0.8,
+                window: 60_000_000_000,
+                ..Recipe::AVG
+            },
+            Self::Adversarial => Recipe::AVG,
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Shape {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|shape| shape.name() == name);
+        known.ok_or_else(|| format!("no shape is called `{name}`"))
+    }
+}
+
+/// What a host is made of. Counts are per process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recipe {
+    /// Taken in turn by the processes.
+    pub(super) runtimes: &'static [Runtime],
+    pub(super) processes: usize,
+    pub(super) stacks: usize,
+    /// Frames per stack on average.
+    pub(super) depth: usize,
+    pub(super) locations: usize,
+    pub(super) functions: usize,
+    pub(super) files: usize,
+    pub(super) threads: usize,
+    /// The probability that a thread's next observation has the stack of its last.
+    pub(super) repeats: f64,
+    /// The exponent of the stacks' popularity.
+    pub(super) skew: f64,
+    /// How much a new stack prefers the oldest stacks as its parent (1 = all alike).
+    pub(super) elders: f64,
+    pub(super) hertz: u64,
+    /// The length of a report in nanoseconds.
+    pub(super) window: u64,
+}
+
+impl Recipe {
+    const AVG: Self = Self {
+        runtimes: &[Runtime::Go],
+        processes: 1,
+        stacks: 1_000,
+        depth: 31,
+        locations: 1_500,
+        functions: 1_200,
+        files: 270,
+        threads: 24,
+        repeats: 0.3,
+        skew: 0.9,
+        elders: 2.0,
+        hertz: 101,
+        window: 5_000_000_000,
+    };
+
+    /// Nanoseconds between two observations of a running thread.
+    pub(super) fn period(&self) -> u64 {
+        1_000_000_000 / self.hertz
+    }
+}
