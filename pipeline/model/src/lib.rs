@@ -25,7 +25,7 @@ pub mod varint;
 
 pub use arena::Arena;
 pub use buffer::{Buffer, Span};
-// pub use builder::Builder;
+pub use builder::Builder;
 pub use dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping, Stack, Tables, Value};
 pub use envelope::{Envelope, Item};
 pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};

@@ -1,0 +1,176 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::dictionary::Dictionary;
+
+fn function(name: Option<StringId>) -> Function {
+    Function { name, ..Function::default() }
+}
+
+/// Guarantees: equal elements get one id, different ones different ids, and a zero value is "not set".
+#[test]
+fn interns_by_value() {
+    let mut arena = Arena::default();
+    let name = arena.string("libc.so.6").unwrap();
+    assert_eq!(arena.string("libc.so.6").unwrap(), name);
+    assert_ne!(arena.string("libm.so.6").unwrap(), name);
+    assert_eq!(arena.string("").unwrap(), None);
+    assert_eq!(arena.function(Function::default()).unwrap(), None);
+    let named = arena.function(function(name)).unwrap();
+    assert_eq!(arena.function(function(name)).unwrap(), named);
+    let line = Line { function: named, line: 3, column: 0 };
+    let location = arena.location(Location { address: 7, ..Location::default() }, &[line]).unwrap();
+    let without = arena.location(Location { address: 7, ..Location::default() }, &[]).unwrap();
+    assert_ne!(location, without);
+    assert_eq!(
+        arena.location(Location { address: 7, lines_len: 9, ..Location::default() }, &[line]).unwrap(),
+        location
+    );
+    let stack = arena.stack([location, None, without]).unwrap();
+    assert_eq!(arena.stack([location, None, without]).unwrap(), stack);
+    assert_ne!(arena.stack([location, without]).unwrap(), stack);
+    assert_eq!(arena.stack([]).unwrap(), None);
+}
+
+/// Guarantees: a NaN is equal to itself, nested values are compared by value, and sets have no order.
+#[test]
+fn attributes_are_compared_by_value() {
+    let mut arena = Arena::default();
+    let key = arena.string("k").unwrap();
+    let attribute = |value| Attribute { key, value, unit: None };
+    let nan = arena.attribute(attribute(Value::Double(f64::NAN))).unwrap();
+    assert_eq!(arena.attribute(attribute(Value::Double(f64::NAN))).unwrap(), nan);
+    assert_ne!(
+        arena.attribute(attribute(Value::Double(0.0))).unwrap(),
+        arena.attribute(attribute(Value::Double(-0.0))).unwrap()
+    );
+    let mut nested = |bytes: &[u8]| {
+        let blob = Value::Bytes(arena.blob(bytes).unwrap());
+        let list = Value::KeyValueList([attribute(Value::Array([blob].into()))].into());
+        arena.attribute(attribute(list)).unwrap()
+    };
+    let first = nested(b"one");
+    assert_eq!(nested(b"one"), first);
+    assert_ne!(nested(b"two"), first);
+    let set = arena.attribute_set(&[nan, first]).unwrap();
+    assert_eq!(arena.attribute_set(&[first, None, nan]).unwrap(), set);
+    assert_eq!(arena.attribute_set(&[None]).unwrap(), None);
+}
+
+/// Guarantees: each limit is an error that names it, what is there can still be found, and nothing else changes.
+#[test]
+fn limits_are_errors() {
+    let mut arena = Arena::new(Limits { strings: 2, ..Limits::ADDRESSABLE });
+    let a = arena.string("a").unwrap();
+    arena.string("b").unwrap();
+    assert_eq!(arena.string("c"), Err(Full { what: "strings", limit: 2 }));
+    assert_eq!(arena.string("a"), Ok(a));
+
+    let mut arena = Arena::new(Limits::bytes(64 << 10));
+    let full = (0..).find_map(|n: u32| arena.string(&format!("{n:064}")).err()).unwrap();
+    assert_eq!(full, Full { what: "bytes", limit: 64 << 10 });
+    assert!(arena.bytes() < 96 << 10, "{}", arena.bytes());
+    assert_eq!(full.to_string(), "the tables are full: at most 65536 bytes");
+}
+
+/// Guarantees: growth leaves little unused: what the columns reserve is a quarter of what is in them at most.
+#[test]
+fn columns_grow_by_a_quarter() {
+    let mut arena = Arena::default();
+    for n in 0..20_000u64 {
+        let name = arena.string(&format!("function_{n}")).unwrap();
+        arena.function(function(name)).unwrap();
+    }
+    let (allocated, used) = (arena.store.allocated(), arena.store.used());
+    assert!(allocated as f64 <= used as f64 * 1.26, "{allocated} {used}");
+    assert!(arena.bytes() > arena.distinct_bytes());
+}
+
+/// A dictionary in which stack `i` has the frames `frames[i]`, every name twice in the string table.
+fn dictionary(frames: &[Vec<u8>]) -> Dictionary {
+    let mut store = Store::default();
+    let frame = |store: &mut Store, name: u8| {
+        let name = store.put_string(format!("name_{name}").as_bytes()).unwrap();
+        let function = store.put_function(function(name)).unwrap();
+        store.put_location(Location::default(), &[Line { function, line: 1, column: 0 }]).unwrap()
+    };
+    for names in frames {
+        let mut packed = Vec::new();
+        for &name in names {
+            varint::put(&mut packed, u64::from(LocationId::wire(frame(&mut store, name))));
+        }
+        store.put_stack(&packed).unwrap();
+    }
+    Dictionary::new(store.into_tables()).unwrap()
+}
+
+fn names(dictionary: &Dictionary, stack: Option<StackId>) -> Vec<String> {
+    let name = |id: Option<LocationId>| {
+        let lines = dictionary.lines(dictionary.location(id.unwrap()));
+        dictionary.string(dictionary.function(lines[0].function.unwrap()).name).to_owned()
+    };
+    dictionary.stack(stack).map(name).collect()
+}
+
+proptest! {
+    /// Guarantees: what is carried out of any number of dictionaries says the same as before, and two stacks have one
+    /// id exactly where they are equal by value.
+    #[test]
+    fn absorbs_by_value(batches in prop::collection::vec(prop::collection::vec(prop::collection::vec(0u8..6, 1..6), 1..8), 1..5)) {
+        let mut arena = Arena::default();
+        let mut transfer = Transfer::default();
+        let mut seen: Vec<(Option<StackId>, Vec<String>)> = Vec::new();
+        for batch in &batches {
+            let dictionary = dictionary(batch);
+            let source = Source::from(&dictionary);
+            transfer.begin();
+            for index in 1..=batch.len() as u32 {
+                let id = transfer.stack(&source, &mut arena, StackId::new(index)).unwrap();
+                prop_assert_eq!(transfer.stack(&source, &mut arena, StackId::new(index)).unwrap(), id);
+                seen.push((id, names(&dictionary, StackId::new(index))));
+            }
+        }
+        for (a, a_names) in &seen {
+            for (b, b_names) in &seen {
+                prop_assert_eq!(a == b, a_names == b_names);
+            }
+        }
+        let merged = Dictionary::new(arena.into_tables()).unwrap();
+        for (id, expected) in &seen {
+            prop_assert_eq!(&names(&merged, *id), expected);
+        }
+    }
+}
+
+/// Guarantees: merging twice as many batches is twice the work, neither more lookups nor longer searches, for batches
+/// that are equal and for batches that have nothing in common.
+#[test]
+fn merging_is_linear() {
+    let work = |batches: usize, distinct: bool| {
+        let mut arena = Arena::default();
+        let mut transfer = Transfer::default();
+        for batch in 0..batches {
+            let mut store = Store::default();
+            for n in 0..500u64 {
+                let offset = if distinct { batch as u64 * 1_000 } else { 0 };
+                let location = Location { address: offset + n + 1, ..Location::default() };
+                let location = store.put_location(location, &[]).unwrap();
+                let mut packed = Vec::new();
+                varint::put(&mut packed, u64::from(LocationId::wire(location)));
+                store.put_stack(&packed).unwrap();
+            }
+            transfer.begin();
+            let source = store.source();
+            for n in 1..=500 {
+                transfer.stack(&source, &mut arena, StackId::new(n)).unwrap();
+            }
+        }
+        arena.work()
+    };
+    for distinct in [false, true] {
+        let (one, two) = (work(32, distinct), work(64, distinct));
+        assert_eq!(two.lookups, 2 * one.lookups);
+        // Each lookup compares what it finds and, rarely, a neighbour with the same seven bits of hash.
+        assert!(two.comparisons <= two.lookups + two.lookups / 4, "{two:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Puts resources, scopes, profiles and samples one after the other, each into the one before.
+
+use std::sync::Arc;
+
+use crate::buffer::Span;
+use crate::dictionary::{Dictionary, Invalid, Tables};
+use crate::id::{AttributeSetId, LinkId, StackId};
+use crate::profiles::{Profile, Profiles, ResourceProfiles, Samples, ScopeProfiles};
+
+/// A batch without its dictionary. What has nothing to go into gets an empty parent.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    resources: Vec<ResourceProfiles>,
+    samples: Samples,
+}
+
+impl Assembly {
+    /// Starts a resource.
+    pub(crate) fn resource(&mut self, resource: ResourceProfiles) {
+        self.resources.push(resource);
+    }
+
+    /// Starts a scope.
+    pub(crate) fn scope(&mut self, scope: ScopeProfiles) {
+        if self.resources.is_empty() {
+            self.resource(ResourceProfiles::default());
+        }
+        if let Some(resource) = self.resources.last_mut() {
+            resource.scopes.push(scope);
+        }
+    }
+
+    /// Starts a profile; the rows that follow are its samples.
+    pub(crate) fn profile(&mut self, profile: Profile) {
+        if self.resources.last().is_none_or(|resource| resource.scopes.is_empty()) {
+            self.scope(ScopeProfiles::default());
+        }
+        let row = self.rows();
+        if let Some(scope) = self.resources.last_mut().and_then(|resource| resource.scopes.last_mut()) {
+            scope.profiles.push(Profile { samples: row..row, ..profile });
+        }
+    }
+
+    /// The profile that rows go into.
+    pub(crate) fn open(&mut self) -> Option<&mut Profile> {
+        self.resources.last_mut()?.scopes.last_mut()?.profiles.last_mut()
+    }
+
+    /// Appends a sample.
+    pub(crate) fn row(
+        &mut self,
+        stack: Option<StackId>,
+        attributes: Option<AttributeSetId>,
+        link: Option<LinkId>,
+        timestamps: Span,
+        values: Span,
+    ) {
+        if self.open().is_none() {
+            self.profile(Profile::default());
+        }
+        self.samples.push(stack, attributes, link, timestamps, values);
+        let end = self.rows();
+        if let Some(profile) = self.open() {
+            profile.samples.end = end;
+        }
+    }
+
+    fn rows(&self) -> u32 {
+        // Each row has a byte or more in the buffer, which is shorter than 4 GiB.
+        u32::try_from(self.samples.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Checks everything and makes the batch.
+    pub(crate) fn finish(self, tables: Tables) -> Result<Profiles, Invalid> {
+        Profiles::new(Arc::new(Dictionary::new(tables)?), self.resources, self.samples)
+    }
+}
