@@ -412,7 +412,7 @@ pub fn check_profile(
 }
 
 fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) -> Result<(), Invalid> {
-    if timestamps.len() % 8 != 0 {
+    if !timestamps.len().is_multiple_of(8) {
         return Err(Invalid { place: at("timestamps_unix_nano"), rule: "is not a list of fixed64".to_owned() });
     }
     let count = timestamps.len() / 8;
