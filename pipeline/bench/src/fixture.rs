@@ -221,17 +221,20 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
         Frame::from("rust!sorter::main@/build/sorter/src/main.rs:12").mapping("sorter", 0x6_0a10),
         Frame::from("native!libc.so.6+0x271c9"),
     ];
-    let idle = [
-        "kernel!schedule",
-        "kernel!futex_wait_queue",
-        "kernel!__x64_sys_futex",
-        "native!libc.so.6+0x91014",
-        "native!agent+0x2b3f0",
-    ];
+    let idle = placed(
+        "agent",
+        &[
+            "kernel!schedule",
+            "kernel!futex_wait_queue",
+            "kernel!__x64_sys_futex",
+            "native!libc.so.6+0x91014",
+            "native!agent+0x2b3f0",
+        ],
+    );
     let process = |builder: RequestBuilder, pid: i64, executable: &str| {
         builder
             .attr("process.pid", pid)
-            .attr("process.executable.name", executable.rsplit('/').next().unwrap_or_default())
+            .attr("process.executable.name", basename(executable))
             .attr("process.executable.path", executable)
     };
     let mut builder = builder
@@ -252,32 +255,53 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
     process(builder, 610, "/usr/local/bin/agent")
 }
 
+/// The frames of a stack with the places that the eBPF profiler gives them: Go's and the kernel's in their binaries, interpreted ones at a small
+/// bytecode index.
+fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
+    let place = |(position, text): (usize, &&str)| {
+        let number: u64 = text.bytes().map(u64::from).sum();
+        let frame = Frame::from(*text);
+        match text.split_once('!') {
+            Some(("native", _)) => frame,
+            Some(("go", _)) => frame.mapping(basename(executable), 0x2000 + number * 97),
+            Some(("kernel", _)) => frame.mapping("vmlinux", 0x4_0000 + number * 89),
+            _ => frame.address(number % 300 + position as u64),
+        }
+    };
+    stack.iter().enumerate().map(place).collect()
+}
+
+fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// A process with an on-CPU and an off-CPU profile: two threads, one of them busy in bursts, one observation in ten linked.
 fn interpreter(builder: RequestBuilder, number: u64, process: Interpreter) -> RequestBuilder {
-    let (service, pid, executable, [first, second, third]) = process;
+    let (service, pid, executable, stacks) = process;
+    let [first, second, third] = stacks.map(|stack| placed(executable, stack));
     builder
         .resource()
         .attr("service.name", service)
         .attr("service.version", format!("1.{number}.0"))
         .attr("container.id", format!("{:064x}", 0x1e82_d7e1_9251_ec59_u64.wrapping_mul(number + 1)))
         .attr("process.pid", pid)
-        .attr("process.executable.name", executable.rsplit('/').next().unwrap_or_default())
+        .attr("process.executable.name", basename(executable))
         .attr("process.executable.path", executable)
         .on_cpu(20)
-        .sample(first, pid, &ticks(number, 0..30))
+        .sample(&first, pid, &ticks(number, 0..30))
         .thread_name("main")
-        .sample(second, pid, &ticks(number, 30..36))
+        .sample(&second, pid, &ticks(number, 30..36))
         .thread_name("main")
         .link([number as u8 + 1; 16], [number as u8 + 0x21; 8])
-        .sample(first, pid, &ticks(number, 36..50))
+        .sample(&first, pid, &ticks(number, 36..50))
         .thread_name("main")
-        .sample(third, pid + 3, &[ticks(number + 7, 4..9), ticks(number + 7, 52..59)].concat())
+        .sample(&third, pid + 3, &[ticks(number + 7, 4..9), ticks(number + 7, 52..59)].concat())
         .thread_name("worker-1")
         .attr("cpu.logical_number", number as i64)
-        .sample(second, pid + 3, &ticks(number + 7, 9..13))
+        .sample(&second, pid + 3, &ticks(number + 7, 9..13))
         .thread_name("worker-1")
         .off_cpu()
-        .blocked(third, pid, &[(T0 + 2_600_000_000, 71_000_000), (T0 + 3_100_000_000, 350_000_000)])
+        .blocked(&third, pid, &[(T0 + 2_600_000_000, 71_000_000), (T0 + 3_100_000_000, 350_000_000)])
         .thread_name("main")
 }
 

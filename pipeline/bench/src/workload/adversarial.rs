@@ -62,7 +62,7 @@ pub(super) fn request(rng: &mut Rng, start: u64, period: u64) -> ExportProfilesS
 
 fn frame(rng: &mut Rng, number: usize) -> Frame {
     let mut frame = Frame::exact(&name(rng, number), &name(rng, number), number as i64);
-    if number % 10 == 0 {
+    if number.is_multiple_of(10) {
         for depth in 0..rng.usize(1..60) {
             frame = frame.called_by(&name(rng, number + depth), "", i64::from(u32::MAX));
         }
@@ -76,7 +76,7 @@ fn frame(rng: &mut Rng, number: usize) -> Frame {
 
 /// A name of some pieces; one in fifty is 4 KB long.
 fn name(rng: &mut Rng, number: usize) -> String {
-    let pieces = if number % 50 == 0 { 1_500 } else { rng.usize(2..12) };
+    let pieces = if number.is_multiple_of(50) { 1_500 } else { rng.usize(2..12) };
     let mut name = format!("f{number}");
     for _ in 0..pieces {
         name.push_str(PIECES[rng.usize(..PIECES.len())]);
