@@ -201,6 +201,14 @@ fn port(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
 }
 
+/// Whether the port is absent or a number. `Uri` accepts any digits and more, and then says that
+/// there is no port, which would silently mean the scheme's.
+pub(super) fn has_sound_port(uri: &Uri) -> bool {
+    let Some(authority) = uri.authority() else { return true };
+    let after_host = authority.as_str().rsplit_once(authority.host()).map_or("", |(_, rest)| rest);
+    after_host.is_empty() || authority.port_u16().is_some()
+}
+
 fn with_port(uri: &Uri) -> Uri {
     with_scheme(uri, uri.scheme().cloned().unwrap_or(Scheme::HTTP))
 }

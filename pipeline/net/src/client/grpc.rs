@@ -8,7 +8,7 @@ use http::uri::Scheme;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use super::connector::{Connector, Purpose, with_scheme};
+use super::connector::{Connector, Purpose, has_sound_port, with_scheme};
 use super::error::EndpointError;
 use super::proxy::Proxies;
 use crate::tls::{HttpVersions, TlsClientConfig};
@@ -125,12 +125,8 @@ fn destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
     if authority.contains(['/', '?', '#']) {
         return Err(Malformed("gRPC has no path, use host:port"));
     }
-    Uri::builder()
-        .scheme(scheme)
-        .authority(authority)
-        .path_and_query("/")
-        .build()
-        .map_err(|_| Malformed("it is not host:port"))
+    let built = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build();
+    built.ok().filter(has_sound_port).ok_or(Malformed("it is not host:port"))
 }
 
 #[cfg(test)]
@@ -160,6 +156,8 @@ mod tests {
             ("https://secret@collector:4317", "user information"),
             ("https://collector:4317/v1?secret", "gRPC has no path"),
             ("collector:port", "not host:port"),
+            ("collector:99999", "not host:port"),
+            ("[::1]:", "not host:port"),
         ] {
             let error = destination(endpoint, false).unwrap_err().to_string();
             assert!(error.contains(rule), "{endpoint}: {error}");

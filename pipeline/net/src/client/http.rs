@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::connector::{Connector, Purpose};
+use super::connector::{Connector, Purpose, has_sound_port};
 use super::error::{EndpointError, Failure, Reached};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits};
@@ -154,6 +154,9 @@ impl HttpClient {
         }
         if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err(Failure::Unsendable("the URL holds user information, which belongs into a header"));
+        }
+        if !has_sound_port(url) {
+            return Err(Failure::Unsendable("the port is not a number from 0 to 65535"));
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

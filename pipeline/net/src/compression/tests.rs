@@ -44,7 +44,8 @@ fn assert_too_large(result: Result<Bytes, DecompressError>, limit: usize) {
 
 #[track_caller]
 fn assert_corrupt(result: Result<Bytes, DecompressError>) {
-    assert!(matches!(result, Err(DecompressError::Corrupt { .. })), "{result:?}");
+    let length = result.as_ref().map(Bytes::len);
+    assert!(matches!(result, Err(DecompressError::Corrupt { .. })), "{length:?}");
 }
 
 /// Guarantees: what is compressed comes back, at every size around the steps of the buffer, and a
@@ -181,7 +182,11 @@ fn damage_is_an_error() {
     for place in 10..packed.len() {
         let mut damaged = packed.clone();
         damaged[place] ^= 0x10;
-        assert_corrupt(undo(Coding::Gzip, &damaged, 1 << 20));
+        match undo(Coding::Gzip, &damaged, 1 << 20) {
+            // The bits that fill up the last byte of the stream mean nothing.
+            Ok(undone) => assert!(undone == original && place == packed.len() - 9, "byte {place}"),
+            error => assert_corrupt(error),
+        }
     }
 }
 
@@ -219,10 +224,10 @@ fn levels_are_clamped() {
         assert_eq!(undo(coding, &compressed(compression, b"payload"), 100).unwrap(), &b"payload"[..]);
     }
     assert_eq!(Compression::GZIP.with_level(-3), Compression::Gzip { level: 1 });
-    assert_eq!(Compression::ZSTD.with_level(30), Compression::Zstd { level: 19 });
+    assert_eq!(Compression::ZSTD.with_level(30), Compression::Zstd { level: 9 });
 }
 
-/// Guarantees: no level needs more than the documented memory: the window stays at 2 MiB.
+/// Guarantees: no level holds more memory than its documentation says.
 #[test]
 fn contexts_stay_small() {
     let held = |level| {
@@ -232,6 +237,7 @@ fn contexts_stay_small() {
         encoder.finish().unwrap();
         context.held_bytes()
     };
-    println!("level 1: {}, 3: {}, 9: {}, 19: {}", held(1), held(3), held(9), held(19));
-    assert!(held(1) < 1 << 20, "{}", held(1));
+    for (level, most) in [(1, 1_500_000), (3, 4_000_000), (9, 14_000_000), (99, 14_000_000)] {
+        assert!(held(level) < most, "level {level} holds {}", held(level));
+    }
 }

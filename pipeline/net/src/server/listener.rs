@@ -99,7 +99,7 @@ impl Listener {
     }
 }
 
-fn hint(kind: io::ErrorKind) -> &'static str {
+pub(super) fn hint(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => "; stop the process that listens there or choose another port",
         io::ErrorKind::PermissionDenied => {

@@ -1,0 +1,209 @@
+use hyper::service::service_fn;
+
+use super::*;
+use crate::server::ServerLimits;
+use crate::testing::{Authority, start};
+use crate::tls::{HttpVersions, TlsClientConfig};
+
+/// Guarantees: a payload arrives with our user agent, and the answer comes back whole.
+#[tokio::test]
+async fn a_post_arrives() {
+    let server = start(service_fn(echo), None, ServerLimits::default()).await;
+    let response = post(&plain(), &format!("http://{}/path?x=1", server.addr)).await.unwrap();
+    assert_eq!(response.status, StatusCode::OK);
+    assert_eq!(response.body, format!("POST /path?x=1 {} payload", crate::USER_AGENT));
+    assert_eq!(response.headers["content-length"], response.body.len().to_string());
+}
+
+/// Guarantees: requests share a connection, and one that the server closed while it was idle is
+/// replaced without an error.
+#[tokio::test]
+async fn connections_are_kept_and_replaced() {
+    let limits = ServerLimits { idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let limits = ServerLimits { header_timeout: Duration::from_millis(10), ..limits };
+    let server = start(service_fn(echo), None, limits).await;
+    let client = HttpClient::new(&plain()).unwrap();
+    let url = format!("http://{}/", server.addr).parse::<Uri>().unwrap();
+    for _ in 0..2 {
+        client.post(&url, HeaderMap::new(), Bytes::new()).await.unwrap();
+        client.post(&url, HeaderMap::new(), Bytes::new()).await.unwrap();
+        let closed = async {
+            while server.stats.snapshot().open > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), closed).await.unwrap();
+    }
+    assert_eq!(server.stats.snapshot().opened, 2);
+}
+
+/// Guarantees: TLS verifies against `ca_file`; another authority or another name is refused before
+/// anything is sent, and the error says which.
+#[tokio::test]
+async fn certificates_are_verified() {
+    let authority = Authority::new();
+    let tls = authority.server("127.0.0.1").load(HttpVersions::Both).unwrap();
+    let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let url = format!("https://{}/", server.addr);
+    let with = |tls: TlsClientConfig| HttpClientConfig { tls: Some(tls), ..plain() };
+
+    assert_eq!(post(&with(authority.client()), &url).await.unwrap().status, StatusCode::OK);
+
+    let stranger = post(&with(Authority::new().client()), &url).await.unwrap_err();
+    assert_eq!(stranger.reached(), Reached::No);
+    assert!(stranger.to_string().contains("tls handshake with 127.0.0.1"), "{stranger}");
+    assert!(stranger.to_string().contains("invalid peer certificate"), "{stranger}");
+
+    let port = server.addr.port();
+    let name = post(&with(authority.client()), &format!("https://localhost:{port}/")).await.unwrap_err();
+    assert!(name.to_string().contains("certificate not valid for name \"localhost\""), "{name}");
+}
+
+/// Guarantees: `server_name_override` is the name that is verified, in place of the URL's host.
+#[tokio::test]
+async fn the_server_name_can_be_overridden() {
+    let authority = Authority::new();
+    let tls = authority.server("profiles.internal").load(HttpVersions::Both).unwrap();
+    let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let name = Some("profiles.internal".to_owned());
+    let tls = TlsClientConfig { server_name_override: name, ..authority.client() };
+    let config = HttpClientConfig { tls: Some(tls), ..plain() };
+    assert_eq!(post(&config, &format!("https://{}/", server.addr)).await.unwrap().status, StatusCode::OK);
+}
+
+/// Guarantees: with `client_ca_file` only a client with a certificate of that authority is served.
+#[tokio::test]
+async fn client_certificates_are_required() {
+    let authority = Authority::new();
+    let mut tls = authority.server("127.0.0.1");
+    tls.client_ca_file = Some(authority.path("ca.pem"));
+    let server = start(service_fn(echo), Some(tls.load(HttpVersions::Both).unwrap()), ServerLimits::default()).await;
+    let url = format!("https://{}/", server.addr);
+    let with = |authority: &Authority, cert: Option<(std::path::PathBuf, std::path::PathBuf)>| {
+        let (cert_file, key_file) = cert.unzip();
+        let tls = TlsClientConfig { cert_file, key_file, ..authority.client() };
+        HttpClientConfig { tls: Some(tls), ..plain() }
+    };
+
+    let served = post(&with(&authority, Some(authority.sign("client", "agent"))), &url).await.unwrap();
+    assert_eq!(served.status, StatusCode::OK);
+    assert!(post(&with(&authority, None), &url).await.is_err());
+    let stranger = Authority::new();
+    assert!(post(&with(&authority, Some(stranger.sign("client", "agent"))), &url).await.is_err());
+    assert_eq!(server.stats.snapshot().handshakes_failed, 2);
+}
+
+/// Guarantees: a redirect is an error that names where it leads but not the path or query.
+#[tokio::test]
+async fn redirects_are_refused() {
+    for (location, shown) in [
+        ("https://other.example:8443/x?token=secret", "https://other.example:8443;"),
+        ("/elsewhere?token=secret", "elsewhere on the same host"),
+        ("no location", "an unreadable location"),
+    ] {
+        let answer = format!("HTTP/1.1 307 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        assert_eq!(error.reached(), Reached::Yes);
+        assert!(error.to_string().contains(shown), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+/// Guarantees: a status that is no redirect is a response, also an unusual one.
+#[tokio::test]
+async fn other_statuses_are_responses() {
+    for status in [304, 400, 413, 429, 503] {
+        let answer = format!("HTTP/1.1 {status} X\r\nretry-after: 7\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        let response = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap();
+        assert_eq!(response.status, status);
+        assert_eq!(response.headers["retry-after"], "7");
+    }
+}
+
+/// Guarantees: nobody there means that nothing was sent, and the error shows neither path nor query.
+#[tokio::test]
+async fn a_refused_connection_has_not_reached() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    drop(listener);
+    let error = post(&plain(), &format!("http://{addr}/secret?secret")).await.unwrap_err();
+    assert_eq!(error.reached(), Reached::No);
+    assert_eq!(
+        error.to_string(),
+        format!("cannot connect to {addr}: tcp connect error: Connection refused (os error 111)")
+    );
+}
+
+/// Guarantees: a peer that closes without an answer, or answers something else, may have seen it.
+#[tokio::test]
+async fn a_broken_exchange_may_have_reached() {
+    for answer in ["", "no http at all\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-le"] {
+        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        assert!(matches!(error, Failure::Broken { .. }), "{error:?}");
+        assert_eq!(error.reached(), Reached::Maybe, "{error}");
+    }
+}
+
+/// Guarantees: a response that is too large, announced or not, or breaks off is told with its
+/// status.
+#[tokio::test]
+async fn response_bodies_are_bounded() {
+    let config = HttpClientConfig { max_response_bytes: 10, ..plain() };
+    let large = "x".repeat(11);
+    for (head, says) in [
+        (format!("content-length: 11\r\n\r\n{large}"), "larger than 10 bytes"),
+        (format!("connection: close\r\n\r\n{large}"), "larger than 10 bytes"),
+        ("content-length: 9\r\n\r\nxxx".to_owned(), "broke off after 3 bytes"),
+    ] {
+        let addr = saying(format!("HTTP/1.1 200 OK\r\n{head}")).await;
+        let error = post(&config, &format!("http://{addr}/")).await.unwrap_err();
+        assert!(matches!(error, Failure::Response { status: StatusCode::OK, .. }), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+/// Guarantees: a peer that never answers ends by the timeout and may have seen the request; one that
+/// never finishes the handshake ends by the connect timeout and has not.
+#[tokio::test]
+async fn a_hanging_peer_times_out() {
+    let short = Duration::from_millis(50);
+    let addr = silent().await;
+    let error = post(&HttpClientConfig { timeout: short, ..plain() }, &format!("http://{addr}/")).await.unwrap_err();
+    assert!(matches!(error, Failure::TimedOut { .. }), "{error:?}");
+    assert_eq!(error.reached(), Reached::Maybe);
+
+    let authority = Authority::new();
+    let config = HttpClientConfig { tls: Some(authority.client()), connect_timeout: short, ..plain() };
+    let error = post(&config, &format!("https://{addr}/")).await.unwrap_err();
+    assert_eq!(error.reached(), Reached::No);
+    assert_eq!(error.to_string(), format!("no connection to {addr} within 50ms"));
+
+    let config = HttpClientConfig { timeout: short, connect_timeout: Duration::from_secs(5), ..config };
+    let error = post(&config, &format!("https://{addr}/")).await.unwrap_err();
+    assert!(matches!(error, Failure::TimedOut { reached: Reached::No, .. }), "{error:?}");
+}
+
+/// Guarantees: a URL that cannot be sent is refused without being quoted.
+#[tokio::test]
+async fn unsendable_urls_are_refused() {
+    for (url, says) in [
+        ("/path/secret", "does not begin with http:// or https://"),
+        ("ftp://secret/", "does not begin with http:// or https://"),
+        ("https://secret/", "configured for plaintext"),
+        ("http://secret@127.0.0.1/", "user information"),
+        ("http://127.0.0.1:secret/", "the port is not a number"),
+    ] {
+        let error = post(&plain(), url).await.unwrap_err();
+        assert_eq!(error.reached(), Reached::No);
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+/// Guarantees: settings that cannot work are refused when the client is built.
+#[test]
+fn bad_tls_settings_fail_the_start() {
+    let tls = TlsClientConfig { ca_file: Some("/missing/ca.pem".into()), ..TlsClientConfig::default() };
+    let error = HttpClient::new(&HttpClientConfig { tls: Some(tls), ..plain() }).unwrap_err();
+    assert!(error.to_string().starts_with("/missing/ca.pem: cannot be read"), "{error}");
+}

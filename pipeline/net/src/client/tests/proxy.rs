@@ -1,0 +1,123 @@
+use hyper::service::service_fn;
+
+use super::*;
+use crate::server::ServerLimits;
+use crate::testing::{Authority, start};
+use crate::tls::HttpVersions;
+
+/// A proxy that tells what it was asked. It opens tunnels and answers forwarded requests itself,
+/// or answers everything with `refusal`.
+pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (tell, asked) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let request = head(&mut stream).await;
+                let target =
+                    request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
+                drop(tell.send(request));
+                match (refusal, target) {
+                    (Some(refusal), _) => drop(stream.write_all(refusal.as_bytes()).await),
+                    (None, Some(target)) => {
+                        let mut peer = TcpStream::connect(target).await.unwrap();
+                        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                        drop(tokio::io::copy_bidirectional(&mut stream, &mut peer).await);
+                    }
+                    (None, None) => {
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nforwarded";
+                        drop(stream.write_all(answer).await);
+                    }
+                }
+            });
+        }
+    });
+    (addr, asked)
+}
+
+/// Guarantees: https goes through a tunnel, with the proxy's credentials in the CONNECT only.
+#[tokio::test]
+async fn https_goes_through_a_tunnel() {
+    let authority = Authority::new();
+    let tls = authority.server("127.0.0.1").load(HttpVersions::Both).unwrap();
+    let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let (proxy, mut asked) = proxy(None).await;
+    let proxies = Proxies::new(&format!("http://user:pass@{proxy}"), "", "");
+    let config = HttpClientConfig { tls: Some(authority.client()), proxies, ..plain() };
+    let response = post(&config, &format!("https://{}/path", server.addr)).await.unwrap();
+    assert!(response.body.starts_with(b"POST /path "), "{:?}", response.body);
+    let connect = asked.recv().await.unwrap();
+    assert!(connect.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.addr)), "{connect}");
+    assert!(connect.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"), "{connect}");
+}
+
+/// Guarantees: http is forwarded in absolute form, with the proxy's credentials.
+#[tokio::test]
+async fn http_is_forwarded() {
+    let (proxy, mut asked) = proxy(None).await;
+    let proxies = Proxies::new("", &format!("http://user:pass@{proxy}"), "");
+    let response = post(&HttpClientConfig { proxies, ..plain() }, "http://backend.invalid/path").await.unwrap();
+    assert_eq!(response.body, "forwarded");
+    let request = asked.recv().await.unwrap();
+    assert!(request.starts_with("POST http://backend.invalid/path HTTP/1.1\r\n"), "{request}");
+    assert!(request.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"), "{request}");
+}
+
+/// Guarantees: NO_PROXY is honoured.
+#[tokio::test]
+async fn no_proxy_goes_direct() {
+    let server = start(service_fn(echo), None, ServerLimits::default()).await;
+    let proxies = Proxies::new("", "http://proxy.invalid:1", "localhost,127.0.0.0/8");
+    let config = HttpClientConfig { proxies, ..plain() };
+    assert_eq!(post(&config, &format!("http://{}/", server.addr)).await.unwrap().status, StatusCode::OK);
+}
+
+/// Guarantees: a proxy that refuses, wants credentials, hangs up or is of another kind is named,
+/// nothing has reached the peer, and no credentials show.
+#[tokio::test]
+async fn proxy_failures_are_told() {
+    let authority = Authority::new();
+    let config = |proxy: String| HttpClientConfig {
+        tls: Some(authority.client()),
+        proxies: Proxies::new(&proxy, "", ""),
+        ..plain()
+    };
+    for (refusal, says) in [
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", "unsuccessful"),
+        ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "proxy authorization required"),
+        ("", "unexpected end of file"),
+    ] {
+        let (proxy, _asked) = proxy(Some(refusal)).await;
+        let error = post(&config(format!("http://user:secret@{proxy}")), "https://backend.invalid/").await.unwrap_err();
+        let says = format!("the proxy {proxy} does not open a tunnel to backend.invalid:443: tunnel error: {says}");
+        assert_eq!(error.to_string(), says);
+        assert_eq!(error.reached(), Reached::No);
+    }
+    let socks = post(&config("socks5://user:secret@127.0.0.1:1".to_owned()), "https://backend.invalid/").await;
+    let says = "the proxy 127.0.0.1:1 is of the kind socks5, only http and https proxies are supported";
+    assert_eq!(socks.unwrap_err().to_string(), says);
+}
+
+/// Guarantees: a proxy that hangs is bounded by the connect timeout.
+#[tokio::test]
+async fn a_hanging_proxy_times_out() {
+    let proxies = Proxies::new(&format!("http://{}", silent().await), "", "");
+    let authority = Authority::new();
+    let config = HttpClientConfig {
+        tls: Some(authority.client()),
+        proxies,
+        connect_timeout: Duration::from_millis(50),
+        ..plain()
+    };
+    let error = post(&config, "https://backend.invalid/").await.unwrap_err();
+    assert_eq!(error.to_string(), "no connection to backend.invalid:443 within 50ms");
+}
+
+/// Guarantees: a printed proxy shows no credentials.
+#[test]
+fn proxies_are_printed_without_secrets() {
+    let proxies = Proxies::new("http://user:secret@proxy:3128", "", "");
+    assert_eq!(format!("{proxies:?}"), "Proxies(set)");
+}
