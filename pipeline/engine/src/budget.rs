@@ -1,0 +1,203 @@
+//! One memory budget for the whole process.
+//!
+//! Requests hold a [`Permit`] from before their body is read until the processors have taken what is in it; windows
+//! and queues charge what they hold. Two marks: above the high-water mark processors are asked to put out what they
+//! hold, above the limit receivers answer "later". What is charged for data that was admitted never fails, so the sum
+//! may pass the limit by what one request turns into, and not further.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+/// The part of the limit above which processors are asked to put out what they hold: 4/5, which leaves room for the
+/// requests that arrive while they do.
+const HIGH_WATER: (u64, u64) = (4, 5);
+
+/// The memory that data may take. Cheap to clone; clones share it.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    high: u64,
+    used: AtomicU64,
+    /// Changes whenever the high-water mark is passed or a request was turned away.
+    pressure: watch::Sender<()>,
+}
+
+/// Bytes taken from a [`Budget`], given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+/// The budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted {
+    /// What was asked for, in bytes.
+    pub wanted: u64,
+    /// What all data took at that time, in bytes.
+    pub used: u64,
+    /// The limit, in bytes.
+    pub limit: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
+        let shared = Shared { limit, high, used: AtomicU64::new(0), pressure: watch::Sender::new(()) };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes bytes for something that can still be refused.
+    ///
+    /// # Errors
+    ///
+    /// The limit would be passed.
+    pub fn admit(&self, bytes: u64) -> Result<Permit, Exhausted> {
+        let mut permit = self.charge(0);
+        permit.grow(bytes)?;
+        Ok(permit)
+    }
+
+    /// Takes bytes for something that is there already.
+    pub fn charge(&self, bytes: u64) -> Permit {
+        let mut permit = Permit { shared: Arc::clone(&self.shared), bytes: 0 };
+        permit.set(bytes);
+        permit
+    }
+
+    /// What all data takes at the moment, in bytes.
+    pub fn used(&self) -> u64 {
+        self.shared.used.load(Ordering::Relaxed)
+    }
+
+    /// The limit, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.shared.limit
+    }
+
+    /// Whether memory is short.
+    pub fn is_short(&self) -> bool {
+        self.used() > self.shared.high
+    }
+
+    /// Tells when memory becomes short, or a request was turned away.
+    pub(crate) fn pressure(&self) -> watch::Receiver<()> {
+        self.shared.pressure.subscribe()
+    }
+}
+
+impl Permit {
+    /// The bytes taken.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes `more` bytes, for something that can still be refused.
+    ///
+    /// # Errors
+    ///
+    /// The limit would be passed. The permit is as it was.
+    pub fn grow(&mut self, more: u64) -> Result<(), Exhausted> {
+        let shared = &self.shared;
+        let fits = |used: u64| used.checked_add(more).filter(|&sum| sum <= shared.limit);
+        match shared.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(before) => {
+                shared.note_growth(before, before + more);
+                self.bytes += more;
+                Ok(())
+            }
+            Err(used) => {
+                shared.pressure.send_replace(());
+                Err(Exhausted { wanted: more, used, limit: shared.limit })
+            }
+        }
+    }
+
+    /// Takes or gives back until it holds `bytes`, for something that is there already.
+    pub fn set(&mut self, bytes: u64) {
+        if bytes >= self.bytes {
+            let more = bytes - self.bytes;
+            let before = self.shared.used.fetch_add(more, Ordering::Relaxed);
+            self.shared.note_growth(before, before.saturating_add(more));
+        } else {
+            self.shared.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl Shared {
+    fn note_growth(&self, before: u64, after: u64) {
+        if before <= self.high && after > self.high {
+            self.pressure.send_replace(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Guarantees: requests never take more than the limit, and what is dropped is free again.
+    #[test]
+    fn admits_up_to_the_limit() {
+        let budget = Budget::new(100);
+        let mut first = budget.admit(60).unwrap();
+        assert_eq!(budget.admit(41).unwrap_err(), Exhausted { wanted: 41, used: 60, limit: 100 });
+        first.grow(40).unwrap();
+        first.grow(1).unwrap_err();
+        assert_eq!((first.bytes(), budget.used()), (100, 100));
+        drop(first);
+        assert_eq!(budget.used(), 0);
+    }
+
+    /// Guarantees: waiting pipelines are woken when memory becomes short and when a request was turned away, and not
+    /// before.
+    #[test]
+    fn pressure_is_told() {
+        let budget = Budget::new(100);
+        let mut pressure = budget.pressure();
+        let _first = budget.charge(80);
+        assert!(!budget.is_short() && !pressure.has_changed().unwrap());
+        let _second = budget.charge(1);
+        assert!(budget.is_short() && pressure.has_changed().unwrap());
+        pressure.mark_unchanged();
+        budget.admit(20).unwrap_err();
+        assert!(pressure.has_changed().unwrap());
+        pressure.mark_unchanged();
+        let _more = budget.charge(1000);
+        assert!(!pressure.has_changed().unwrap());
+    }
+
+    proptest! {
+        /// Guarantees: whatever is taken, changed and dropped in whatever order, the sum is that of the permits.
+        #[test]
+        fn the_sum_is_exact(steps in proptest::collection::vec((0usize..8, 0u64..50, 0u8..3), 0..100)) {
+            let budget = Budget::new(200);
+            let mut permits: Vec<Permit> = Vec::new();
+            for (at, bytes, action) in steps {
+                match action {
+                    0 => permits.extend(budget.admit(bytes)),
+                    1 => { if let Some(permit) = permits.get_mut(at) { permit.set(bytes) } }
+                    _ => { if at < permits.len() { permits.swap_remove(at); } }
+                }
+                prop_assert_eq!(budget.used(), permits.iter().map(Permit::bytes).sum::<u64>());
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The pauses between the attempts for one request.
+
+use std::time::Duration;
+
+use super::RetryConfig;
+
+/// The schedule of one request.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    config: RetryConfig,
+    /// The next pause, before it is varied.
+    interval: Duration,
+    random: fastrand::Rng,
+}
+
+impl Backoff {
+    pub(super) fn new(config: RetryConfig, random: fastrand::Rng) -> Self {
+        Self { config, interval: config.initial_interval(), random }
+    }
+
+    /// The pause before the next attempt, `elapsed` after the first one began; `None` where there is no other.
+    /// `at_least` is what the destination asked for.
+    pub(super) fn next(&mut self, elapsed: Duration, at_least: Duration) -> Option<Duration> {
+        if !self.config.is_enabled() {
+            return None;
+        }
+        let factor = 1.0 + self.config.randomization_factor() * (2.0 * self.random.f64() - 1.0);
+        let pause = self.interval.mul_f64(factor).max(at_least);
+        self.interval = self.interval.mul_f64(self.config.multiplier()).min(self.config.max_interval());
+        let limit = self.config.max_elapsed_time();
+        (limit.is_zero() || elapsed.saturating_add(pause) <= limit).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(initial: u64, max: u64, elapsed: u64, randomization: f64) -> Backoff {
+        let [initial, max, elapsed] = [initial, max, elapsed].map(Duration::from_secs);
+        let config = RetryConfig::try_new(initial, max, 2.0, randomization, elapsed).unwrap();
+        Backoff::new(config, fastrand::Rng::with_seed(7))
+    }
+
+    /// Guarantees: pauses grow by the multiplier up to the longest, and end where the time is over.
+    #[test]
+    fn grows_and_ends() {
+        let mut backoff = seconds(1, 5, 20, 0.0);
+        let mut elapsed = Duration::ZERO;
+        let mut pauses = Vec::new();
+        while let Some(pause) = backoff.next(elapsed, Duration::ZERO) {
+            elapsed += pause;
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 5, 5]);
+    }
+
+    /// Guarantees: a pause lies within the random range, and not always at the same place in it.
+    #[test]
+    fn jitter() {
+        let pauses: Vec<Duration> = (0..50)
+            .map(|seed| {
+                let config = RetryConfig::default();
+                Backoff::new(config, fastrand::Rng::with_seed(seed)).next(Duration::ZERO, Duration::ZERO).unwrap()
+            })
+            .collect();
+        let (shortest, longest) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+        assert!(*shortest >= Duration::from_millis(2500) && *longest <= Duration::from_millis(7500));
+        assert!(*shortest < Duration::from_millis(3500) && *longest > Duration::from_millis(6500));
+    }
+
+    /// Guarantees: what the destination asked for is waited for, and gives up where that is too long.
+    #[test]
+    fn retry_after() {
+        let mut backoff = seconds(1, 5, 20, 0.0);
+        assert_eq!(backoff.next(Duration::ZERO, Duration::from_secs(9)), Some(Duration::from_secs(9)));
+        assert_eq!(backoff.next(Duration::from_secs(9), Duration::from_secs(12)), None);
+    }
+
+    /// Guarantees: without retries there is no second attempt; without a limit there always is.
+    #[test]
+    fn disabled_and_endless() {
+        let mut never = Backoff::new(RetryConfig::disabled(), fastrand::Rng::with_seed(1));
+        assert_eq!(never.next(Duration::ZERO, Duration::ZERO), None);
+        let day = Duration::from_secs(86_400);
+        assert!(seconds(1, 5, 0, 0.5).next(day, Duration::ZERO).is_some());
+    }
+}

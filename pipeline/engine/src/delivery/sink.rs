@@ -1,0 +1,254 @@
+//! One exporter with all that its pipelines and its consumers share.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use profbridge_model::Telemetry;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::log_gate::LogGate;
+use super::queue::{Bounds, Queue, Refusal};
+use super::ticket::Ticket;
+use super::{DeliverySettings, ExporterContext, Sink, Sizer};
+use crate::balance::Balance;
+use crate::budget::Budget;
+use crate::component::{BoxFuture, Exporter, Now, Prepared, Request};
+use crate::telemetry::{ExporterTelemetry, QueueGauges};
+use profbridge_model::Reason;
+
+/// How far a shutdown is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Phase {
+    /// Set once it has begun.
+    deadline: Option<Instant>,
+    /// The deadline has passed.
+    aborted: bool,
+}
+
+pub(super) struct Core<E: Exporter> {
+    exporter: E,
+    settings: DeliverySettings,
+    context: ExporterContext,
+    queue: Queue<Ticket<E>>,
+    phase: watch::Sender<Phase>,
+    /// An exporter prepares one batch at a time, whichever pipeline it comes from.
+    preparing: Mutex<()>,
+    failing: AtomicBool,
+    failures: LogGate,
+    losses: LogGate,
+    warnings: LogGate,
+}
+
+impl<E: Exporter> Core<E> {
+    pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
+        // Without a queue one request is on its way, and its pipeline waits.
+        let units = if settings.queue.is_enabled() { settings.queue.queue_size() } else { 1 };
+        let bounds = Bounds { units, bytes: context.budget.limit() };
+        let core = Self {
+            exporter,
+            settings,
+            context,
+            queue: Queue::new(bounds),
+            phase: watch::Sender::new(Phase::default()),
+            preparing: Mutex::new(()),
+            failing: AtomicBool::new(false),
+            failures: LogGate::default(),
+            losses: LogGate::default(),
+            warnings: LogGate::default(),
+        };
+        core.publish();
+        core
+    }
+
+    pub(super) fn exporter(&self) -> &E {
+        &self.exporter
+    }
+
+    pub(super) fn settings(&self) -> &DeliverySettings {
+        &self.settings
+    }
+
+    pub(super) fn telemetry(&self) -> &ExporterTelemetry {
+        &self.context.telemetry
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        &self.context.budget
+    }
+
+    pub(super) fn queue(&self) -> &Queue<Ticket<E>> {
+        &self.queue
+    }
+
+    pub(super) fn sizer(&self) -> Sizer {
+        if self.settings.queue.is_enabled() { self.settings.queue.sizer() } else { Sizer::Requests }
+    }
+
+    /// Shows the queue's state in the metrics.
+    pub(super) fn publish(&self) {
+        let level = self.queue.level();
+        let capacity = self.queue.bounds().units;
+        self.telemetry().set_queue(QueueGauges { size: level.units, capacity, in_flight: level.in_flight });
+    }
+
+    /// Says that the shutdown has begun.
+    pub(super) fn drain_by(&self, deadline: Instant) {
+        self.phase.send_modify(|phase| phase.deadline = Some(phase.deadline.map_or(deadline, |d| d.min(deadline))));
+    }
+
+    /// Says that the deadline has passed.
+    pub(super) fn abort(&self) {
+        self.phase.send_modify(|phase| phase.aborted = true);
+    }
+
+    pub(super) fn is_aborted(&self) -> bool {
+        self.phase.borrow().aborted
+    }
+
+    /// Waits until the deadline of a shutdown has passed.
+    pub(super) async fn over(&self) {
+        let mut phase = self.phase.subscribe();
+        loop {
+            let Phase { deadline, aborted } = *phase.borrow_and_update();
+            if aborted {
+                return;
+            }
+            let passed = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => return,
+                // The sender lives as long as this.
+                _ = phase.changed() => {}
+            }
+        }
+    }
+
+    /// Pauses between two attempts. `false`, at once, where the next would come after the deadline of a shutdown.
+    pub(super) async fn pause(&self, pause: Duration) -> bool {
+        let resume = Instant::now() + pause;
+        let mut phase = self.phase.subscribe();
+        loop {
+            let Phase { deadline, aborted } = *phase.borrow_and_update();
+            if aborted || deadline.is_some_and(|deadline| resume >= deadline) {
+                return false;
+            }
+            tokio::select! {
+                () = sleep_until(resume) => return true,
+                _ = phase.changed() => {}
+            }
+        }
+    }
+
+    /// Logs that an attempt failed and another will follow: at its beginning, and then once in a while.
+    pub(super) fn note_failure(&self, message: &str, pause: Duration) {
+        self.failing.store(true, Ordering::Relaxed);
+        if let Some(more) = self.failures.pass() {
+            tracing::warn!(exporter = self.telemetry().id(), retry_in = ?pause, more, "sending fails, trying again: {message}");
+        }
+    }
+
+    /// Logs that a request is lost for good, once in a while.
+    pub(super) fn note_loss(&self, observations: u64, reason: Reason, message: &str) {
+        if let Some(more) = self.losses.pass() {
+            tracing::warn!(exporter = self.telemetry().id(), observations, %reason, more, "a request is lost: {message}");
+        }
+    }
+
+    /// Logs that sending works again, and what the destination remarked.
+    pub(super) fn note_success(&self, rejected: u64, message: Option<&str>) {
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(exporter = self.telemetry().id(), "sending works again");
+        }
+        let message = message.unwrap_or_default();
+        if (rejected > 0 || !message.is_empty())
+            && let Some(more) = self.warnings.pass()
+        {
+            tracing::warn!(exporter = self.telemetry().id(), rejected, more, "the destination remarks: {message}");
+        }
+    }
+
+    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<E::Meta> {
+        let _one_at_a_time = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exporter.prepare(telemetry, now)
+    }
+}
+
+/// The entrance that pipelines see.
+pub(super) struct Entrance<E: Exporter>(pub(super) Arc<Core<E>>);
+
+impl<E: Exporter> Sink for Entrance<E> {
+    fn accept<'a>(&'a self, telemetry: &'a Telemetry, now: Now) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let core = &self.0;
+            let inbound = telemetry.observations();
+            let prepared = core.prepare(telemetry, now);
+            let edge = core.telemetry().edge();
+            let balance = Balance {
+                inbound,
+                synthesized: prepared.synthesized,
+                outbound: prepared.requests.iter().map(|request| request.observations).sum(),
+                dropped: prepared.losses.total(),
+                ..Balance::default()
+            };
+            debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", core.telemetry().id());
+            edge.add_in(inbound);
+            edge.add_synthesized(prepared.synthesized);
+            edge.drop_all(&prepared.losses);
+            edge.note_all(&prepared.notes);
+            edge.add_unaccounted(balance.unaccounted());
+            // All are in the engine's hands at once, so that a panic or a waiting queue leaves none uncounted.
+            let tickets: Vec<_> =
+                prepared.requests.into_iter().map(|request: Request<_>| Ticket::new(core, request)).collect();
+            for ticket in tickets {
+                enqueue(core, ticket).await;
+            }
+        })
+    }
+}
+
+async fn enqueue<E: Exporter>(core: &Arc<Core<E>>, ticket: Ticket<E>) {
+    let waits = !core.settings.queue.is_enabled() || core.settings.queue.blocks_on_overflow();
+    let mut waiting = Some(ticket);
+    let mut push = || {
+        let mut ticket = waiting.take()?;
+        let weight = ticket.weight();
+        ticket.set_queued(true);
+        match core.queue.try_push(ticket, weight) {
+            Ok(()) => Some(None),
+            Err((mut ticket, refusal)) => {
+                ticket.set_queued(false);
+                if refusal == Refusal::Full && waits {
+                    waiting = Some(ticket);
+                    return None;
+                }
+                Some(Some((ticket, refusal)))
+            }
+        }
+    };
+    let pushed = tokio::select! {
+        biased;
+        pushed = core.queue.until_freed(&mut push) => pushed,
+        () = core.over() => waiting.take().map(|ticket| (ticket, Refusal::Closed)),
+    };
+    if let Some((ticket, refusal)) = pushed {
+        let observations = ticket.request().observations;
+        let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
+        ticket.lost(reason);
+        core.note_loss(observations, reason, "the queue did not take it");
+        return;
+    }
+    core.publish();
+    if !core.settings.queue.is_enabled() {
+        tokio::select! {
+            () = core.queue.until_freed(|| core.queue.is_idle().then_some(())) => {}
+            () = core.over() => {}
+        }
+    }
+}

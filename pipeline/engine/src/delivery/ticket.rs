@@ -1,0 +1,118 @@
+//! A request in the engine's hands. It is settled exactly once: sent, or lost under a reason.
+//!
+//! Whatever happens to it, a panic of the exporter or an aborted task, dropping a ticket settles it.
+
+use std::sync::Arc;
+
+use profbridge_model::Reason;
+
+use super::queue::Weight;
+use super::sink::Core;
+use super::{Exporter, Sizer};
+use crate::budget::Permit;
+use crate::component::{Accepted, Held, Request};
+
+/// What a request takes in memory beside its body: the ticket, its place in the queue, the exporter's own notes. Bounds
+/// the number of requests in a queue that is bounded in bytes.
+const ENTRY_BYTES: u64 = 512;
+
+pub(super) struct Ticket<E: Exporter> {
+    core: Arc<Core<E>>,
+    request: Request<E::Meta>,
+    weight: Weight,
+    queued: bool,
+    settled: bool,
+    _memory: Permit,
+}
+
+impl<E: Exporter> Ticket<E> {
+    /// Takes a request over and counts it as held.
+    pub(super) fn new(core: &Arc<Core<E>>, request: Request<E::Meta>) -> Self {
+        let bytes = (request.body.len() as u64).saturating_add(ENTRY_BYTES);
+        let units = match core.sizer() {
+            Sizer::Bytes => bytes,
+            Sizer::Requests => 1,
+            Sizer::Items => request.observations,
+        };
+        core.telemetry().edge().hold(Held { observations: request.observations, bytes });
+        let memory = core.budget().charge(bytes);
+        let weight = Weight { units, bytes };
+        Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core<E>> {
+        &self.core
+    }
+
+    pub(super) fn request(&self) -> &Request<E::Meta> {
+        &self.request
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        self.weight
+    }
+
+    /// Remembers that it counts in the queue until it is settled.
+    pub(super) fn set_queued(&mut self, queued: bool) {
+        self.queued = queued;
+    }
+
+    /// The destination took it.
+    pub(super) fn sent(mut self, accepted: &Accepted) {
+        let telemetry = self.core.telemetry();
+        let rejected = accepted.rejected.min(self.request.observations);
+        telemetry.edge().add_out(self.request.observations - rejected);
+        if rejected > 0 {
+            telemetry.edge().drop(Reason::RejectedByPeer, rejected);
+        }
+        telemetry.sent(self.request.samples, self.request.body.len() as u64, accepted.billed);
+        self.settle();
+    }
+
+    /// The exporter said that it is lost for good.
+    pub(super) fn failed(mut self, reason: Reason) {
+        self.count(reason);
+        self.settle();
+    }
+
+    /// It is lost in the engine's hands, which the exporter is told.
+    pub(super) fn lost(mut self, reason: Reason) {
+        self.count(reason);
+        self.settle();
+        self.core.exporter().lost(&self.request, reason);
+    }
+
+    fn count(&self, reason: Reason) {
+        let telemetry = self.core.telemetry();
+        telemetry.edge().drop(reason, self.request.observations);
+        match reason {
+            Reason::QueueFull => telemetry.enqueue_failed(self.request.samples),
+            _ => telemetry.send_failed(self.request.samples),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.settled = true;
+        let held = Held { observations: self.request.observations, bytes: self.weight.bytes };
+        self.core.telemetry().edge().release(held);
+        if self.queued {
+            self.core.queue().settle(self.weight);
+            self.core.publish();
+        }
+    }
+}
+
+impl<E: Exporter> Drop for Ticket<E> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let reason = if self.core.is_aborted() { Reason::Shutdown } else { Reason::Internal };
+        self.count(reason);
+        self.settle();
+        // A second panic while the first unwinds would end the process.
+        if !std::thread::panicking() {
+            self.core.exporter().lost(&self.request, reason);
+        }
+    }
+}

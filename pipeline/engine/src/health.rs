@@ -1,0 +1,135 @@
+//! What each component is doing, for whoever asks whether profbridge works.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The state of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It acquires what it needs.
+    Starting,
+    /// It works.
+    Running,
+    /// It finishes what is under way.
+    Stopping,
+    /// It has ended as it should.
+    Stopped,
+    /// The configuration leaves it nothing to do, for this reason.
+    Disabled(String),
+    /// It ended as it should not, for this reason.
+    Failed(String),
+}
+
+impl State {
+    /// The state's name, as in the answer to a health check.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Stopping => "stopping",
+            State::Stopped => "stopped",
+            State::Disabled(_) => "disabled",
+            State::Failed(_) => "failed",
+        }
+    }
+
+    /// What there is to say about it beside the name.
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            State::Disabled(why) | State::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail() {
+            Some(detail) => write!(f, "{}: {detail}", self.as_str()),
+            None => f.write_str(self.as_str()),
+        }
+    }
+}
+
+/// Whose state it is: the section (`receivers`, `exporters`, `pipelines`) and the id in it.
+type Key = (&'static str, String);
+
+/// The states of all components. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    states: Arc<Mutex<BTreeMap<Key, State>>>,
+}
+
+impl Health {
+    /// Sets the state of a component. A component that failed stays failed.
+    pub fn set(&self, section: &'static str, id: &str, state: State) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = states.entry((section, id.to_owned())).or_insert(State::Starting);
+        if !matches!(current, State::Failed(_)) {
+            *current = state;
+        }
+    }
+
+    /// All states, by section and id.
+    pub fn states(&self) -> Vec<(&'static str, String, State)> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.iter().map(|((section, id), state)| (*section, id.clone(), state.clone())).collect()
+    }
+
+    /// Whether there are components and each of them runs or is disabled.
+    pub fn is_ready(&self) -> bool {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        !states.is_empty() && states.values().all(|state| matches!(state, State::Running | State::Disabled(_)))
+    }
+
+    /// Whether a component has failed.
+    pub fn has_failed(&self, section: &'static str, id: &str) -> bool {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(states.get(&(section, id.to_owned())), Some(State::Failed(_)))
+    }
+
+    /// The answer to a health check: `{"status": "...", "components": {"receivers/otlp": {"state": "running"}}}`.
+    pub fn to_json(&self) -> String {
+        let mut components = serde_json::Map::new();
+        for (section, id, state) in self.states() {
+            let mut entry = serde_json::Map::new();
+            entry.insert("state".to_owned(), state.as_str().into());
+            if let Some(detail) = state.detail() {
+                entry.insert("detail".to_owned(), detail.into());
+            }
+            components.insert(format!("{section}/{id}"), entry.into());
+        }
+        let status = if self.is_ready() { "available" } else { "unavailable" };
+        serde_json::json!({ "status": status, "components": components }).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: profbridge is ready when everything runs or is switched off, and says who is not.
+    #[test]
+    fn ready_when_everything_runs() {
+        let health = Health::default();
+        assert!(!health.is_ready());
+        health.set("receivers", "otlp", State::Running);
+        health.set("exporters", "sentry", State::Disabled("the DSN is empty".to_owned()));
+        assert!(health.is_ready());
+        health.set("pipelines", "profiles", State::Failed("panicked".to_owned()));
+        assert!(!health.is_ready());
+        let expected = r#"{"status":"unavailable","components":{"exporters/sentry":{"state":"disabled","detail":"the DSN is empty"},"pipelines/profiles":{"state":"failed","detail":"panicked"},"receivers/otlp":{"state":"running"}}}"#;
+        let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(parsed(&health.to_json()), parsed(expected));
+    }
+
+    /// Guarantees: a failure is not painted over by the shutdown that follows it.
+    #[test]
+    fn failure_stays() {
+        let health = Health::default();
+        health.set("pipelines", "profiles", State::Failed("panicked".to_owned()));
+        health.set("pipelines", "profiles", State::Stopped);
+        assert_eq!(health.states()[0].2, State::Failed("panicked".to_owned()));
+    }
+}

@@ -1,0 +1,209 @@
+//! The entrance to the pipelines, as a receiver sees it.
+//!
+//! A receiver asks for room before it reads a body ([`Intake::admit`]) and hands over what it made of it
+//! ([`Intake::consume`]). `Ok` means that the processors of every pipeline have it: from there on the pipelines answer
+//! for it. Waiting is the backpressure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use profbridge_model::{Reason, Telemetry};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::budget::{Budget, Exhausted, Permit};
+use crate::component::{Rejected, Retry};
+use crate::health::Health;
+use crate::telemetry::Edge;
+
+/// When a sender that was turned away for want of memory may come back. Windows are put out at once when memory is
+/// short, so the next report of a profiler (5 s in the OpenTelemetry eBPF profiler) finds room.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// What a pipeline carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Profiles only.
+    Profiles,
+    /// Everything.
+    All,
+}
+
+impl Signal {
+    /// Whether telemetry belongs to it.
+    pub fn carries(self, telemetry: &Telemetry) -> bool {
+        match (self, telemetry) {
+            (Signal::All, _) | (Signal::Profiles, Telemetry::Profiles(_)) => true,
+            // An envelope is one unit of delivery: it may carry more than profiles.
+            (Signal::Profiles, Telemetry::Envelope(_)) => false,
+        }
+    }
+}
+
+/// The entrance to one pipeline.
+#[derive(Debug, Clone)]
+pub(crate) struct Entrance {
+    /// The pipeline's id.
+    pub(crate) pipeline: Arc<str>,
+    /// What it carries.
+    pub(crate) signal: Signal,
+    /// Its channel. Bounded; what waits in it is bounded in bytes by the memory budget.
+    pub(crate) sender: mpsc::Sender<Arrival>,
+    /// The pipeline's own counters.
+    pub(crate) edge: Edge,
+}
+
+/// Telemetry on its way into a pipeline.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) telemetry: Telemetry,
+    /// The request's memory, shared by the pipelines it goes to.
+    pub(crate) permit: Arc<Permit>,
+    /// The receiver's counters, for one of the pipelines it goes to.
+    pub(crate) source: Option<Edge>,
+    /// Told when the processors have it.
+    pub(crate) taken: oneshot::Sender<Result<(), Rejected>>,
+}
+
+/// Where a receiver's telemetry goes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    entrances: Vec<Entrance>,
+    budget: Budget,
+    edge: Edge,
+    health: Health,
+}
+
+impl Intake {
+    pub(crate) fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health) -> Self {
+        Self { shared: Arc::new(Shared { entrances, budget, edge, health }) }
+    }
+
+    /// Takes memory for a request of `bytes`, before its body is read.
+    ///
+    /// # Errors
+    ///
+    /// The memory budget is used up: the sender may come back. Or `bytes` alone is more than the budget: it may not.
+    pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
+        self.shared.budget.admit(bytes).map_err(out_of_memory)
+    }
+
+    /// Takes more memory for a request that turned out larger, by decompression or decoding.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::admit`]. The permit is as it was.
+    pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+        permit.grow(more).map_err(out_of_memory)
+    }
+
+    /// Hands telemetry to every pipeline of this receiver that carries its signal.
+    ///
+    /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it may or may not have been taken, as
+    /// with any request whose sender goes away.
+    ///
+    /// # Errors
+    ///
+    /// No pipeline took it, or none carries it.
+    pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
+        let telemetry = telemetry.into();
+        let observations = telemetry.observations();
+        let mut slots = Vec::new();
+        let mut failed = Vec::new();
+        let mut carriers = 0;
+        // Room is taken in all pipelines before anything is sent to one, so a refusal is a refusal by all.
+        for entrance in &self.shared.entrances {
+            if !entrance.signal.carries(&telemetry) {
+                continue;
+            }
+            carriers += 1;
+            match entrance.sender.reserve().await {
+                Ok(slot) => slots.push((entrance, slot)),
+                Err(_) if self.has_failed(&entrance.pipeline) => failed.push(entrance),
+                Err(_) => return Err(stopped(&entrance.pipeline)),
+            }
+        }
+        if carriers == 0 {
+            return Err(unroutable(&self.shared.edge, &telemetry));
+        }
+        let permit = Arc::new(permit);
+        let mut answers = Vec::with_capacity(slots.len());
+        for (position, (entrance, slot)) in slots.into_iter().enumerate() {
+            let (taken, answer) = oneshot::channel();
+            let source = (position == 0).then(|| self.shared.edge.clone());
+            slot.send(Arrival { telemetry: telemetry.clone(), permit: Arc::clone(&permit), source, taken });
+            answers.push((entrance, answer));
+        }
+        drop((telemetry, permit));
+
+        let mut accepted = false;
+        let mut rejected = None;
+        for (entrance, answer) in answers {
+            match answer.await {
+                Ok(Ok(())) => accepted = true,
+                Ok(Err(why)) => rejected = Some(why),
+                Err(_) if self.has_failed(&entrance.pipeline) => failed.push(entrance),
+                Err(_) => rejected = Some(stopped(&entrance.pipeline)),
+            }
+        }
+        if !accepted {
+            return Err(rejected.unwrap_or_else(|| broken(failed.first().map_or("", |entrance| &*entrance.pipeline))));
+        }
+        // Others have it, so the sender must not send it again: for a pipeline that failed it is lost.
+        for entrance in failed {
+            entrance.edge.add_in(observations);
+            entrance.edge.drop(Reason::Internal, observations);
+        }
+        Ok(())
+    }
+
+    fn has_failed(&self, pipeline: &str) -> bool {
+        self.shared.health.has_failed("pipelines", pipeline)
+    }
+}
+
+fn out_of_memory(exhausted: Exhausted) -> Rejected {
+    let Exhausted { wanted, used, limit } = exhausted;
+    let component = "service.limits.memory".to_owned();
+    if wanted > limit {
+        let message = format!("the request needs {wanted} bytes of memory, the limit is {limit}");
+        return Rejected { component, reason: Reason::LimitExceeded, retry: Retry::Never, message };
+    }
+    let message = format!("{used} of {limit} bytes of memory are used, {wanted} more are needed");
+    Rejected { component, reason: Reason::MemoryLimit, retry: Retry::After(RETRY_AFTER), message }
+}
+
+fn stopped(pipeline: &str) -> Rejected {
+    Rejected {
+        component: format!("pipelines/{pipeline}"),
+        reason: Reason::Shutdown,
+        retry: Retry::Later,
+        message: "profbridge is shutting down".to_owned(),
+    }
+}
+
+fn broken(pipeline: &str) -> Rejected {
+    Rejected {
+        component: format!("pipelines/{pipeline}"),
+        reason: Reason::Internal,
+        retry: Retry::Later,
+        message: "the pipeline has failed, see the log of profbridge".to_owned(),
+    }
+}
+
+fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
+    let what = match telemetry {
+        Telemetry::Profiles(_) => "profiles",
+        Telemetry::Envelope(_) => "Sentry envelopes",
+    };
+    Rejected {
+        component: edge.component().to_owned(),
+        reason: Reason::Unroutable,
+        retry: Retry::Never,
+        message: format!("no pipeline of this receiver carries {what}"),
+    }
+}

@@ -1,0 +1,214 @@
+//! Writes the counters in Prometheus' terms, one metric after the other.
+
+use std::fmt::Error;
+use std::sync::{Arc, PoisonError};
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::process::Usage;
+use super::receiver::Outcome;
+use super::{All, Edge, EdgeTotals, ExporterTelemetry};
+
+/// Reads the counters when somebody asks.
+#[derive(Debug)]
+pub(super) struct Collector(pub(super) Arc<All>);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// A family of one metric: gauges or counters, each with its labels.
+struct Family<'a>(MetricEncoder<'a>, MetricType);
+
+impl Family<'_> {
+    fn put(&mut self, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+        let kind = self.1;
+        self.labelled(labels, |encoder| match kind {
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+            _ => encoder.encode_gauge(&value),
+        })
+    }
+
+    fn put_float(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
+        let kind = self.1;
+        self.labelled(labels, |encoder| match kind {
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+            _ => encoder.encode_gauge(&value),
+        })
+    }
+
+    fn labelled(
+        &mut self,
+        labels: &Labels<'_>,
+        put: impl FnOnce(&mut MetricEncoder<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if labels.is_empty() { put(&mut self.0) } else { put(&mut self.0.encode_family(labels)?) }
+    }
+}
+
+fn counter<'a>(out: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Result<Family<'a>, Error> {
+    Ok(Family(out.encode_descriptor(name, help, None, MetricType::Counter)?, MetricType::Counter))
+}
+
+fn gauge<'a>(out: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Result<Family<'a>, Error> {
+    Ok(Family(out.encode_descriptor(name, help, None, MetricType::Gauge)?, MetricType::Gauge))
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let out = &mut encoder;
+        self.receivers(out)?;
+        self.exporters(out)?;
+        self.edges(out)?;
+        self.process(out)
+    }
+}
+
+impl Collector {
+    fn receivers(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let receivers = self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let metrics = [
+            ("otelcol_receiver_accepted_profile_samples", "Samples the pipelines took", Outcome::Success),
+            ("otelcol_receiver_refused_profile_samples", "Samples the pipelines refused", Outcome::Refused),
+            ("otelcol_receiver_failed_profile_samples", "Samples that failed in the receiver", Outcome::Failure),
+        ];
+        for (name, help, outcome) in metrics {
+            let mut family = counter(out, name, help)?;
+            for receiver in &receivers {
+                for transport in receiver.transports() {
+                    let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
+                    family.put(&labels, transport.samples(outcome))?;
+                }
+            }
+        }
+        let mut family = counter(out, "otelcol_receiver_requests", "Requests by their outcome")?;
+        for receiver in &receivers {
+            for transport in receiver.transports() {
+                for outcome in Outcome::ALL {
+                    let labels = vec![
+                        ("receiver", receiver.id()),
+                        ("transport", transport.name()),
+                        ("outcome", outcome.as_str()),
+                    ];
+                    family.put(&labels, transport.requests(outcome))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn exporters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        type Read = fn(&ExporterTelemetry) -> u64;
+        let exporters = self.0.exporters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counters: [(&str, &str, Read); 6] = [
+            ("otelcol_exporter_sent_profile_samples", "Samples sent", ExporterTelemetry::sent_samples),
+            (
+                "otelcol_exporter_send_failed_profile_samples",
+                "Samples that could not be sent for good",
+                ExporterTelemetry::send_failed_samples,
+            ),
+            (
+                "otelcol_exporter_enqueue_failed_profile_samples",
+                "Samples for which there was no room in the queue",
+                ExporterTelemetry::enqueue_failed_samples,
+            ),
+            ("profbridge_exporter_sent_requests", "Requests sent", ExporterTelemetry::sent_requests),
+            ("profbridge_exporter_sent_bytes", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
+            ("profbridge_exporter_retries", "Attempts beside the first", ExporterTelemetry::retries),
+        ];
+        for (name, help, read) in counters {
+            let mut family = counter(out, name, help)?;
+            for exporter in &exporters {
+                family.put(&vec![("exporter", exporter.id())], read(exporter))?;
+            }
+        }
+        let mut billed =
+            counter(out, "profbridge_billed_seconds", "Seconds for which the destination will send a bill")?;
+        for exporter in &exporters {
+            billed.put_float(&vec![("exporter", exporter.id())], exporter.billed().as_secs_f64())?;
+        }
+        let gauges: [(&str, &str, Read); 3] = [
+            ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |e| e.queue().size),
+            ("otelcol_exporter_queue_capacity", "What the queue may hold, in the same unit", |e| e.queue().capacity),
+            ("otelcol_exporter_in_flight_requests", "Requests being sent", |e| e.queue().in_flight),
+        ];
+        for (name, help, read) in gauges {
+            let mut family = gauge(out, name, help)?;
+            for exporter in &exporters {
+                family.put(&vec![("exporter", exporter.id())], read(exporter))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn edges(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        type Read = fn(&EdgeTotals) -> u64;
+        let edges = self.0.edges.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let edges: Vec<(Labels<'_>, EdgeTotals)> = edges.iter().map(|edge| (labels(edge), edge.totals())).collect();
+        let counters: [(&str, &str, Read); 4] = [
+            ("profbridge_observations_in", "Observations handed to a component", |t| t.inbound),
+            ("profbridge_observations_out", "Observations a component handed on", |t| t.outbound),
+            ("profbridge_synthesized_observations", "Observations that a rule added", |t| t.synthesized),
+            ("profbridge_unaccounted_observations", "Observations a component lost without a word", |t| t.unaccounted),
+        ];
+        for (name, help, read) in counters {
+            let mut family = counter(out, name, help)?;
+            for (labels, totals) in &edges {
+                family.put(labels, read(totals))?;
+            }
+        }
+        let mut dropped = counter(out, "profbridge_dropped_observations", "Observations lost, by reason")?;
+        for (labels, totals) in &edges {
+            for loss in totals.dropped.iter() {
+                dropped.put(&with(labels, "reason", loss.reason.as_str()), loss.observations)?;
+            }
+        }
+        let mut notes = counter(out, "profbridge_notes", "Things worth counting that are no loss")?;
+        for (labels, totals) in &edges {
+            for &(note, count) in &totals.notes {
+                notes.put(&with(labels, "note", note), count)?;
+            }
+        }
+        let gauges: [(&str, &str, Read); 2] = [
+            ("profbridge_held_observations", "Observations a component holds", |t| t.held.observations),
+            ("profbridge_held_bytes", "Bytes a component holds", |t| t.held.bytes),
+        ];
+        for (name, help, read) in gauges {
+            let mut family = gauge(out, name, help)?;
+            for (labels, totals) in &edges {
+                family.put(labels, read(totals))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let none = Vec::new();
+        let budget = &self.0.budget;
+        gauge(out, "profbridge_memory_used_bytes", "Bytes of data in flight, in windows and queues")?
+            .put(&none, budget.used())?;
+        gauge(out, "profbridge_memory_limit_bytes", "Bytes that data may take")?.put(&none, budget.limit())?;
+        let uptime = self.0.started.elapsed().as_secs_f64();
+        counter(out, "otelcol_process_uptime", "Seconds since the start")?.put_float(&none, uptime)?;
+        if let Some(usage) = Usage::read() {
+            counter(out, "otelcol_process_cpu_seconds", "User and system time of the process")?
+                .put_float(&none, usage.cpu_seconds)?;
+            gauge(out, "otelcol_process_memory_rss", "Resident memory of the process in bytes")?
+                .put(&none, usage.rss_bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn labels(edge: &Edge) -> Labels<'_> {
+    let mut labels = vec![("component", edge.component()), ("kind", edge.kind().as_str())];
+    if !edge.pipeline().is_empty() {
+        labels.push(("pipeline", edge.pipeline()));
+    }
+    labels
+}
+
+fn with<'a>(labels: &Labels<'a>, key: &'static str, value: &'a str) -> Labels<'a> {
+    let mut labels = labels.clone();
+    labels.push((key, value));
+    labels
+}

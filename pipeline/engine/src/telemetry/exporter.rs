@@ -1,0 +1,130 @@
+//! The counters of an exporter, as the Collector's `exporterhelper` keeps them, and its edge in observations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::Edge;
+
+/// The counters of an exporter. Cheap to clone; clones share them.
+#[derive(Debug, Clone)]
+pub struct ExporterTelemetry {
+    id: Arc<str>,
+    edge: Edge,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sent: AtomicU64,
+    send_failed: AtomicU64,
+    enqueue_failed: AtomicU64,
+    sent_requests: AtomicU64,
+    sent_bytes: AtomicU64,
+    retries: AtomicU64,
+    billed_nano: AtomicU64,
+    queue_size: AtomicU64,
+    queue_capacity: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+/// The state of an exporter's queue, in the unit of its `sizer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueGauges {
+    /// What waits or is being sent.
+    pub size: u64,
+    /// How much of that there may be.
+    pub capacity: u64,
+    /// Requests that are being sent, or wait for their next attempt.
+    pub in_flight: u64,
+}
+
+impl ExporterTelemetry {
+    pub(super) fn new(id: &str, edge: Edge) -> Self {
+        Self { id: id.into(), edge, counters: Arc::default() }
+    }
+
+    /// The exporter's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The counters of its edge, in observations.
+    pub fn edge(&self) -> &Edge {
+        &self.edge
+    }
+
+    /// Counts a request that was sent.
+    pub(crate) fn sent(&self, samples: u64, bytes: u64, billed: Duration) {
+        let counters = &self.counters;
+        counters.sent.fetch_add(samples, Ordering::Relaxed);
+        counters.sent_requests.fetch_add(1, Ordering::Relaxed);
+        counters.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters.billed_nano.fetch_add(crate::clock::nanos(billed), Ordering::Relaxed);
+    }
+
+    /// Counts a request that could not be sent for good.
+    pub(crate) fn send_failed(&self, samples: u64) {
+        self.counters.send_failed.fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// Counts a request for which there was no room in the queue.
+    pub(crate) fn enqueue_failed(&self, samples: u64) {
+        self.counters.enqueue_failed.fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// Counts an attempt that was not the first of its request.
+    pub(crate) fn retried(&self) {
+        self.counters.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_queue(&self, gauges: QueueGauges) {
+        self.counters.queue_size.store(gauges.size, Ordering::Relaxed);
+        self.counters.queue_capacity.store(gauges.capacity, Ordering::Relaxed);
+        self.counters.in_flight.store(gauges.in_flight, Ordering::Relaxed);
+    }
+
+    /// The state of its queue.
+    pub fn queue(&self) -> QueueGauges {
+        QueueGauges {
+            size: self.counters.queue_size.load(Ordering::Relaxed),
+            capacity: self.counters.queue_capacity.load(Ordering::Relaxed),
+            in_flight: self.counters.in_flight.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Samples (`Sample` messages) that were sent.
+    pub fn sent_samples(&self) -> u64 {
+        self.counters.sent.load(Ordering::Relaxed)
+    }
+
+    /// Samples (`Sample` messages) that could not be sent for good.
+    pub fn send_failed_samples(&self) -> u64 {
+        self.counters.send_failed.load(Ordering::Relaxed)
+    }
+
+    /// Samples (`Sample` messages) for which there was no room in the queue.
+    pub fn enqueue_failed_samples(&self) -> u64 {
+        self.counters.enqueue_failed.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were sent.
+    pub fn sent_requests(&self) -> u64 {
+        self.counters.sent_requests.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the bodies that were sent, as they went over the wire.
+    pub fn sent_bytes(&self) -> u64 {
+        self.counters.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Attempts beside the first.
+    pub fn retries(&self) -> u64 {
+        self.counters.retries.load(Ordering::Relaxed)
+    }
+
+    /// The time for which the destination will send a bill.
+    pub fn billed(&self) -> Duration {
+        Duration::from_nanos(self.counters.billed_nano.load(Ordering::Relaxed))
+    }
+}

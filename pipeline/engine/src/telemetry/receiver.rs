@@ -1,0 +1,108 @@
+//! The counters of a receiver, as the Collector's `receiverhelper` keeps them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The counters of a receiver, apart for each of its transports. Cheap to clone; clones share them.
+#[derive(Debug, Clone)]
+pub struct ReceiverTelemetry {
+    id: Arc<str>,
+    transports: Arc<Mutex<Vec<TransportTelemetry>>>,
+}
+
+/// The counters of one transport of a receiver. Cheap to clone; clones share them.
+#[derive(Debug, Clone)]
+pub struct TransportTelemetry {
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Counters {
+    transport: &'static str,
+    /// By [`Outcome`]: samples, then requests.
+    samples: [AtomicU64; 3],
+    requests: [AtomicU64; 3],
+}
+
+/// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Success,
+    Refused,
+    Failure,
+}
+
+impl Outcome {
+    pub(super) const ALL: [Outcome; 3] = [Outcome::Success, Outcome::Refused, Outcome::Failure];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Success => "success",
+            Outcome::Refused => "refused",
+            Outcome::Failure => "failure",
+        }
+    }
+}
+
+impl ReceiverTelemetry {
+    pub(super) fn new(id: &str) -> Self {
+        Self { id: id.into(), transports: Arc::default() }
+    }
+
+    /// The receiver's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The counters of one transport, such as `grpc` or `http`; the same ones for the same name.
+    pub fn transport(&self, transport: &'static str) -> TransportTelemetry {
+        let mut known = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.iter().find(|known| known.counters.transport == transport) {
+            return found.clone();
+        }
+        let counters = Counters { transport, samples: Default::default(), requests: Default::default() };
+        let created = TransportTelemetry { counters: Arc::new(counters) };
+        known.push(created.clone());
+        created
+    }
+
+    pub(super) fn transports(&self) -> Vec<TransportTelemetry> {
+        self.transports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl TransportTelemetry {
+    /// A request whose samples (`Sample` messages) the pipelines took.
+    pub fn accepted(&self, samples: u64) {
+        self.count(Outcome::Success, samples);
+    }
+
+    /// A request whose samples were refused by something behind the receiver: a pipeline or the memory budget.
+    /// `samples` is 0 where it was refused before it was decoded.
+    pub fn refused(&self, samples: u64) {
+        self.count(Outcome::Refused, samples);
+    }
+
+    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. `samples` is 0 where
+    /// they could not be counted.
+    pub fn failed(&self, samples: u64) {
+        self.count(Outcome::Failure, samples);
+    }
+
+    fn count(&self, outcome: Outcome, samples: u64) {
+        self.counters.samples[outcome as usize].fetch_add(samples, Ordering::Relaxed);
+        self.counters.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.counters.transport
+    }
+
+    pub(super) fn samples(&self, outcome: Outcome) -> u64 {
+        self.counters.samples[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn requests(&self, outcome: Outcome) -> u64 {
+        self.counters.requests[outcome as usize].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,113 @@
+//! The two small HTTP servers: metrics for Prometheus, health for whoever supervises the process.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use profbridge_net::Shutdown;
+use profbridge_net::server::{Listener, ServerLimits, ServerStats, serve};
+use profbridge_net::tls::HttpVersions;
+use tokio::task::JoinHandle;
+
+use super::Metrics;
+use crate::component::StartError;
+use crate::health::Health;
+
+/// The type of OpenMetrics' text form (OpenMetrics 1.0, "Overall structure").
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a server answers: status, content type, body.
+type Answer = (StatusCode, &'static str, String);
+
+/// One of the servers.
+#[derive(Debug)]
+pub struct Server {
+    /// The address it listens on, with the port that the system chose.
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves the metrics on `/metrics`.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be listened on.
+    pub async fn metrics(endpoint: &str, metrics: Metrics, shutdown: Shutdown) -> Result<Self, StartError> {
+        let answer = move |path: &str| match path {
+            "/metrics" => (StatusCode::OK, OPEN_METRICS, metrics.encode()),
+            _ => (StatusCode::NOT_FOUND, "text/plain", "metrics are under /metrics\n".to_owned()),
+        };
+        Self::start("service.telemetry.metrics.address", endpoint, answer, shutdown).await
+    }
+
+    /// Serves the health on `/`: 200 while everything runs, 503 otherwise, with the state of each component.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be listened on.
+    pub async fn health(endpoint: &str, health: Health, shutdown: Shutdown) -> Result<Self, StartError> {
+        let answer = move |path: &str| match path {
+            "/" => {
+                let status = if health.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                (status, "application/json", health.to_json())
+            }
+            _ => (StatusCode::NOT_FOUND, "text/plain", "health is under /\n".to_owned()),
+        };
+        Self::start("service.telemetry.health.address", endpoint, answer, shutdown).await
+    }
+
+    async fn start(
+        key: &str,
+        endpoint: &str,
+        answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+        shutdown: Shutdown,
+    ) -> Result<Self, StartError> {
+        let listener = Listener::bind(endpoint).await.map_err(|error| StartError(format!("{key}: {error}")))?;
+        let address = listener.local_addr();
+        let answer = Arc::new(answer);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let response = respond(&request, &*answer);
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        // Few read it, and whoever does is done in a moment.
+        let limits = ServerLimits {
+            versions: HttpVersions::Http1,
+            max_connections: 32,
+            drain_timeout: Duration::from_secs(1),
+            max_head_bytes: 8192,
+            ..ServerLimits::default()
+        };
+        let task = tokio::spawn(async move {
+            serve(listener, None, service, limits, Arc::new(ServerStats::default()), shutdown).await;
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Waits until it has stopped, which its shutdown asks for.
+    pub async fn stopped(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "a telemetry server failed");
+        }
+    }
+}
+
+fn respond(request: &Request<Incoming>, answer: &(impl Fn(&str) -> Answer + ?Sized)) -> Response<Full<Bytes>> {
+    let (status, content_type, body) = if matches!(*request.method(), Method::GET | Method::HEAD) {
+        answer(request.uri().path())
+    } else {
+        (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered\n".to_owned())
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

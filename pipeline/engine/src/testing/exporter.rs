@@ -1,0 +1,39 @@
+//! Drives an exporter's `prepare` with random telemetry and holds it against its contract.
+
+use profbridge_model::Telemetry;
+
+use super::ManualClock;
+use crate::balance::Balance;
+use crate::component::{Exporter, Now};
+
+/// Batches in one stream.
+const BATCHES: usize = 40;
+
+/// Lets `exporter` prepare random telemetry that `seed` determines, and checks conservation:
+/// `in + synthesized = observations of the requests + losses`, and that no request has an empty body.
+///
+/// `make` makes the telemetry, for instance [`super::telemetry`].
+///
+/// # Panics
+///
+/// When the exporter breaks its contract. The message names the seed and the numbers.
+pub fn check_prepare<E: Exporter>(exporter: &E, seed: u64, mut make: impl FnMut(&mut fastrand::Rng, Now) -> Telemetry) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let now = ManualClock::default().now();
+    for batch in 0..BATCHES {
+        let telemetry = make(&mut random, now);
+        let prepared = exporter.prepare(&telemetry, now);
+        let balance = Balance {
+            inbound: telemetry.observations(),
+            synthesized: prepared.synthesized,
+            outbound: prepared.requests.iter().map(|request| request.observations).sum(),
+            dropped: prepared.losses.total(),
+            ..Balance::default()
+        };
+        assert_eq!(balance.unaccounted(), 0, "seed {seed}, batch {batch}: {balance}");
+        assert!(
+            prepared.requests.iter().all(|request| !request.body.is_empty()),
+            "seed {seed}, batch {batch}: a request has no body"
+        );
+    }
+}
