@@ -17,7 +17,7 @@ pub enum EndpointError {
 }
 
 /// Why there is no connection. Nothing was sent to the destination.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// The destination, or the proxy where one is named, cannot be reached.
     #[error("cannot connect to {to}: {cause}")]
@@ -95,8 +95,8 @@ pub enum Failure {
     #[error("the request cannot be sent: {0}")]
     Unsendable(&'static str),
     /// There is no connection.
-    #[error("{0}")]
-    Connect(String),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The whole took longer than allowed.
     #[error("no response within {timeout:?}")]
     TimedOut {

@@ -12,7 +12,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::connector::{Connector, Purpose, has_sound_port};
-use super::error::{EndpointError, Failure, Reached};
+use super::error::{ConnectError, EndpointError, Failure, Reached};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits};
 use crate::tls::{HttpVersions, TlsClientConfig};
@@ -175,15 +175,12 @@ impl HttpClient {
 
 /// Sorts the client's error by how far the request came.
 fn failure(error: &Error) -> Failure {
-    if error.is_connect() {
-        // The connector's own error says everything; the layers around it only repeat it.
-        let cause = std::error::Error::source(error);
-        return Failure::Connect(cause.map_or_else(|| error.to_string(), crate::error_chain));
+    let source = std::error::Error::source(error);
+    if let Some(cause) = source.and_then(|cause| cause.downcast_ref::<ConnectError>()) {
+        return Failure::Connect(cause.clone());
     }
-    let canceled = std::error::Error::source(error)
-        .and_then(|cause| cause.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_canceled);
-    let reached = if canceled { Reached::No } else { Reached::Maybe };
+    let canceled = source.and_then(|cause| cause.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_canceled);
+    let reached = if error.is_connect() || canceled { Reached::No } else { Reached::Maybe };
     Failure::Broken { cause: crate::error_chain(error), reached }
 }
 

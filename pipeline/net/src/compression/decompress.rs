@@ -48,8 +48,9 @@ pub fn decompress(coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, D
     Decompressor::default().decompress(coding, input, limit)
 }
 
-/// Decompresses one payload after the other and keeps the zstd context (0.1 MiB, and the window of
-/// the largest frame so far, at most 8 MiB) in between.
+/// Decompresses one payload after the other and keeps the zstd context in between, which saves a
+/// tenth of the time of a payload of 280 KB and holds 1 MB for what level 1 wrote; at most 9 MB, for
+/// the largest window that is allowed.
 #[derive(Default)]
 pub struct Decompressor {
     zstd: Option<zstd_safe::DCtx<'static>>,

@@ -31,8 +31,9 @@ const WINDOW_LOG_MAX: u32 = 21;
 impl Compression {
     /// zstd at level 1: the fastest, and smaller than gzip at level 6 on profiles.
     pub const ZSTD: Compression = Compression::Zstd { level: 1 };
-    /// gzip at level 1: zlib-rs at level 6 costs four times as much for about a tenth of the size.
-    pub const GZIP: Compression = Compression::Gzip { level: 1 };
+    /// gzip at level 3: a tenth larger than at level 6 in less than half of its time, measured on
+    /// profiles with zlib-rs. Level 1 takes half of that again and is 1.45 times as large.
+    pub const GZIP: Compression = Compression::Gzip { level: 3 };
 
     /// The highest level of either kind.
     pub const MAX_LEVEL: i32 = 9;

@@ -144,3 +144,81 @@ impl<B: Body> Body for Observed<B> {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The seconds until the connection has to end.
+    fn left(activity: &Activity) -> Option<u64> {
+        let limits = ServerLimits {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(300),
+            ..ServerLimits::default()
+        };
+        activity.deadline(&limits).map(|deadline| (deadline - Instant::now()).as_secs())
+    }
+
+    async fn seconds(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// Guarantees: on HTTP/1 the header deadline runs from accept, and again from the first byte of
+    /// each later head, however the bytes come; in between the idle deadline holds.
+    #[tokio::test(start_paused = true)]
+    async fn an_http1_head_has_its_deadline() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        for bytes in [&b"P"[..], b"OST / H", b"TTP/1.1\r\n"] {
+            seconds(2).await;
+            activity.received(bytes);
+        }
+        assert_eq!(left(&activity), Some(4));
+        let request = activity.begin();
+        assert_eq!(left(&activity), None);
+        seconds(1000).await;
+        drop(request);
+        assert_eq!(left(&activity), Some(300));
+        seconds(60).await;
+        assert_eq!(left(&activity), Some(240));
+        activity.received(b"GET ");
+        seconds(3).await;
+        activity.received(b"/");
+        assert_eq!(left(&activity), Some(7));
+    }
+
+    /// Guarantees: on HTTP/2 the header deadline holds until the preface is complete, in any pieces,
+    /// and frames without a request, such as pings, neither bring it back nor count as activity.
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_preface_has_its_deadline() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        seconds(1).await;
+        activity.received(&PREFACE[..23]);
+        assert_eq!(left(&activity), Some(9));
+        activity.received(&PREFACE[23..]);
+        assert_eq!(left(&activity), Some(299));
+        seconds(100).await;
+        activity.received(&[0; 17]);
+        assert_eq!(left(&activity), Some(199));
+        let (first, second) = (activity.begin(), activity.begin());
+        drop(first);
+        assert_eq!(left(&activity), None);
+        drop(second);
+        assert_eq!(left(&activity), Some(300));
+    }
+
+    /// Guarantees: a response that is taken piece by piece keeps its connection.
+    #[tokio::test(start_paused = true)]
+    async fn taking_a_response_is_activity() {
+        use http_body_util::BodyExt as _;
+        let activity = Arc::new(Activity::new(Instant::now()));
+        drop(activity.begin());
+        let body = http_body_util::Full::new(bytes::Bytes::from_static(b"part"));
+        let mut body = Observed::new(body, Arc::clone(&activity));
+        seconds(200).await;
+        assert_eq!(left(&activity), Some(100));
+        assert!(body.frame().await.is_some());
+        assert_eq!(left(&activity), Some(300));
+    }
+}

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
-use super::io::{Socket, Stream};
+use super::socket::{Socket, Stream};
 use super::{Peer, ServerLimits, ServerStats};
 use crate::tls::HttpVersions;
 use crate::{BoxError, Shutdown};

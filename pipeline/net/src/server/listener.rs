@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpStream};
 
+use super::Accept;
+
 /// A TCP socket that listens.
 #[derive(Debug)]
 pub struct Listener {
@@ -81,21 +83,22 @@ impl Listener {
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
+}
 
-    /// The endpoint as it was configured.
-    pub fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
-
+impl Accept for Listener {
     /// The next connection, with TCP_NODELAY. Safe to cancel.
     ///
     /// Without TCP_NODELAY a gRPC call of some hundred kilobytes waits 40 ms for a delayed
     /// acknowledgement.
-    pub(super) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, addr) = self.socket.accept().await?;
         // Fails only where the peer is gone already, which the first read will tell.
         stream.set_nodelay(true).ok();
         Ok((stream, addr))
+    }
+
+    fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 }
 

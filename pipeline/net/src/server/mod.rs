@@ -9,10 +9,10 @@
 
 mod activity;
 mod connection;
-mod io;
 mod limits;
 mod listener;
 mod peer;
+mod socket;
 mod stats;
 
 use connection::Connections;
@@ -21,6 +21,8 @@ pub use listener::{BindError, Listener};
 pub use peer::Peer;
 pub use stats::{ServerStats, StatsSnapshot};
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
 use rustls::ServerConfig;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::{BoxError, Shutdown};
@@ -56,9 +59,35 @@ pub async fn serve<S, B>(
     service: S,
     limits: ServerLimits,
     stats: Arc<ServerStats>,
+    shutdown: Shutdown,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    serve_from(listener, tls, service, limits, stats, shutdown).await
+}
+
+/// Where connections come from: a listener, or in a test something that fails.
+trait Accept: Send + Sync {
+    fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
+    fn endpoint(&self) -> &str;
+}
+
+async fn serve_from<A, S, B>(
+    listener: A,
+    tls: Option<Arc<ServerConfig>>,
+    service: S,
+    limits: ServerLimits,
+    stats: Arc<ServerStats>,
     mut shutdown: Shutdown,
 ) -> Drained
 where
+    A: Accept,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
@@ -122,8 +151,8 @@ where
 }
 
 /// Errors of `accept` that concern one connection, which is gone already.
-fn is_of_the_peer(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 

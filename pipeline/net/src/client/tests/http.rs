@@ -19,8 +19,8 @@ async fn a_post_arrives() {
 /// replaced without an error.
 #[tokio::test]
 async fn connections_are_kept_and_replaced() {
-    let limits = ServerLimits { idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
-    let limits = ServerLimits { header_timeout: Duration::from_millis(10), ..limits };
+    let limits = ServerLimits { idle_timeout: Duration::from_millis(300), ..ServerLimits::default() };
+    let limits = ServerLimits { header_timeout: Duration::from_millis(100), ..limits };
     let server = start(service_fn(echo), None, limits).await;
     let client = HttpClient::new(&plain()).unwrap();
     let url = format!("http://{}/", server.addr).parse::<Uri>().unwrap();
@@ -166,7 +166,7 @@ async fn response_bodies_are_bounded() {
 /// never finishes the handshake ends by the connect timeout and has not.
 #[tokio::test]
 async fn a_hanging_peer_times_out() {
-    let short = Duration::from_millis(50);
+    let short = Duration::from_millis(300);
     let addr = silent().await;
     let error = post(&HttpClientConfig { timeout: short, ..plain() }, &format!("http://{addr}/")).await.unwrap_err();
     assert!(matches!(error, Failure::TimedOut { .. }), "{error:?}");
@@ -176,7 +176,7 @@ async fn a_hanging_peer_times_out() {
     let config = HttpClientConfig { tls: Some(authority.client()), connect_timeout: short, ..plain() };
     let error = post(&config, &format!("https://{addr}/")).await.unwrap_err();
     assert_eq!(error.reached(), Reached::No);
-    assert_eq!(error.to_string(), format!("no connection to {addr} within 50ms"));
+    assert_eq!(error.to_string(), format!("no connection to {addr} within 300ms"));
 
     let config = HttpClientConfig { timeout: short, connect_timeout: Duration::from_secs(5), ..config };
     let error = post(&config, &format!("https://{addr}/")).await.unwrap_err();

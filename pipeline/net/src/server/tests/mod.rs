@@ -1,0 +1,230 @@
+//! The server against real sockets.
+
+mod drain;
+mod slow;
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+
+use super::*;
+use crate::body::{self, BodyError, BodyLimits};
+use crate::testing::{Running, exchange, read_to_end, start, text};
+use crate::tls::HttpVersions;
+
+/// Short deadlines, so that a test of one ends soon, but long enough for a busy machine; what is not
+/// under test stays at its default.
+fn quick() -> ServerLimits {
+    let short = Duration::from_millis(300);
+    ServerLimits { header_timeout: short, close_timeout: short, handshake_timeout: short, ..ServerLimits::default() }
+}
+
+/// Answers with the peer and what it sent.
+async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let peer = *request.extensions().get::<Peer>().unwrap();
+    let limits = BodyLimits { timeout: Duration::from_millis(300), ..BodyLimits::new(100) };
+    let body = match body::read(request.into_body(), limits).await {
+        Ok(body) => String::from_utf8(body.to_vec()).unwrap(),
+        Err(BodyError::TooLarge { .. }) => "too large".to_owned(),
+        Err(BodyError::TimedOut { .. }) => "timed out".to_owned(),
+        Err(BodyError::Broken { .. }) => "broken".to_owned(),
+    };
+    Ok(text(format!("tls={} local={} body={body}", peer.tls, peer.addr.ip().is_loopback())))
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+type Http2 = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+async fn http2(addr: std::net::SocketAddr) -> Http2 {
+    let io = TokioIo::new(TcpStream::connect(addr).await.unwrap());
+    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn post(data: &'static [u8]) -> Request<Full<Bytes>> {
+    Request::post("http://x/").body(Full::new(Bytes::from_static(data))).unwrap()
+}
+
+async fn answer(response: Response<Incoming>) -> String {
+    let body = body::read(response.into_body(), BodyLimits::new(1000)).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+/// Waits until the counters satisfy a condition, since a connection's end is seen by the peer first.
+async fn until(running: &Running, reached: impl Fn(StatsSnapshot) -> bool) {
+    let wait = async {
+        while !reached(running.stats.snapshot()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("the counters change");
+}
+
+type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
+
+/// A service that reports when it is called and answers when it is released.
+#[derive(Clone)]
+struct Gated {
+    called: mpsc::UnboundedSender<()>,
+    release: Arc<Notify>,
+}
+
+impl Service<Request<Incoming>> for Gated {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn call(&self, _: Request<Incoming>) -> Answer {
+        let Gated { called, release } = self.clone();
+        Box::pin(async move {
+            called.send(()).unwrap();
+            release.notified().await;
+            Ok(text("drained"))
+        })
+    }
+}
+
+fn gated() -> (Gated, mpsc::UnboundedReceiver<()>, Arc<Notify>) {
+    let (called, calls) = mpsc::unbounded_channel();
+    let release = Arc::new(Notify::new());
+    (Gated { called, release: Arc::clone(&release) }, calls, release)
+}
+
+/// Guarantees: both versions are served on one port, and a request knows its peer.
+#[tokio::test]
+async fn both_versions_share_a_port() {
+    let running = start(service_fn(echo), None, ServerLimits::default()).await;
+    assert!(exchange(running.addr, GET).await.ends_with("tls=false local=true body="));
+    let response = http2(running.addr).await.send_request(post(b"data")).await.unwrap();
+    assert_eq!(answer(response).await, "tls=false local=true body=data");
+}
+
+/// Guarantees: a listener for one version does not serve the other.
+#[tokio::test]
+async fn a_version_can_be_excluded() {
+    let only = |versions| ServerLimits { versions, ..quick() };
+    let running = start(service_fn(echo), None, only(HttpVersions::Http2)).await;
+    assert!(!exchange(running.addr, GET).await.contains("200 OK"));
+    let running = start(service_fn(echo), None, only(HttpVersions::Http1)).await;
+    assert!(http2(running.addr).await.send_request(post(b"")).await.is_err());
+}
+
+/// Guarantees: accepted sockets send small writes at once.
+#[tokio::test]
+async fn accepted_sockets_have_nodelay() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let (client, accepted) = tokio::join!(TcpStream::connect(listener.local_addr()), listener.accept());
+    assert!(accepted.unwrap().0.nodelay().unwrap());
+    drop(client);
+}
+
+/// Guarantees: a connection too many is closed at once and counted; a place that is freed is used.
+#[tokio::test]
+async fn connections_are_bounded() {
+    let limits = ServerLimits { max_connections: 2, ..ServerLimits::default() };
+    let running = start(service_fn(echo), None, limits).await;
+    let first = TcpStream::connect(running.addr).await.unwrap();
+    let second = TcpStream::connect(running.addr).await.unwrap();
+    until(&running, |stats| stats.open == 2).await;
+    assert_eq!(read_to_end(&mut TcpStream::connect(running.addr).await.unwrap()).await, "");
+    assert_eq!(running.stats.snapshot().refused, 1);
+    drop(first);
+    until(&running, |stats| stats.open == 1).await;
+    assert!(exchange(running.addr, GET).await.contains("200 OK"));
+    drop(second);
+}
+
+/// Fails like a process without free file descriptors before it accepts.
+struct Exhausted {
+    listener: Listener,
+    failures: std::sync::atomic::AtomicUsize,
+}
+
+impl Accept for Exhausted {
+    async fn accept(&self) -> std::io::Result<(TcpStream, std::net::SocketAddr)> {
+        use std::sync::atomic::Ordering::Relaxed;
+        if self.failures.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            const EMFILE: i32 = 24;
+            return Err(std::io::Error::from_raw_os_error(EMFILE));
+        }
+        self.listener.accept().await
+    }
+
+    fn endpoint(&self) -> &str {
+        self.listener.endpoint()
+    }
+}
+
+/// Guarantees: an accept error is counted and waited out, and does not end the server; a shutdown
+/// ends the waiting.
+#[tokio::test]
+async fn accept_errors_do_not_end_the_server() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr();
+    let stats = Arc::new(ServerStats::default());
+    let (trigger, shutdown) = Shutdown::pair();
+    let source = Exhausted { listener, failures: 3.into() };
+    let serving = serve_from(source, None, service_fn(echo), ServerLimits::default(), Arc::clone(&stats), shutdown);
+    let serving = tokio::spawn(serving);
+    assert!(exchange(addr, GET).await.contains("200 OK"));
+    assert_eq!(stats.snapshot().accepts_failed, 3);
+    trigger.trigger();
+    assert_eq!(serving.await.unwrap(), Drained { cut: 0 });
+
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let (trigger, shutdown) = Shutdown::pair();
+    let source = Exhausted { listener, failures: usize::MAX.into() };
+    let serving = tokio::spawn(serve_from(source, None, service_fn(echo), ServerLimits::default(), stats, shutdown));
+    trigger.trigger();
+    assert_eq!(serving.await.unwrap(), Drained { cut: 0 });
+}
+
+/// Guarantees: a panic in a service costs its connection and not the server.
+#[tokio::test]
+async fn a_panic_costs_one_connection() {
+    let service = service_fn(|request: Request<Incoming>| async move {
+        assert_ne!(request.uri().path(), "/panic");
+        Ok::<_, Infallible>(text("fine"))
+    });
+    let running = start(service, None, ServerLimits::default()).await;
+    assert_eq!(exchange(running.addr, b"GET /panic HTTP/1.1\r\nhost: x\r\n\r\n").await, "");
+    assert!(exchange(running.addr, GET).await.ends_with("fine"));
+    until(&running, |stats| stats.open == 0 && stats.opened == 2).await;
+}
+
+/// Guarantees: what cannot be listened on is named with the rule or with what helps.
+#[tokio::test]
+async fn bind_errors_say_what_to_do() {
+    let taken = Listener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = taken.local_addr().to_string();
+    for (endpoint, says) in [
+        (endpoint.as_str(), "in use (os error 98); stop the process that listens there or choose another port"),
+        ("203.0.113.1:0", "; no interface of this host has that address"),
+        ("localhost", "the port is missing"),
+        ("localhost:grpc", "the port is not a number"),
+        ("::1:4317", "an IPv6 address stands in brackets"),
+        ("http://localhost:4318", "leave the scheme out"),
+        ("unix:/run/x.sock", "unix sockets are not supported"),
+    ] {
+        let error = Listener::bind(endpoint).await.unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains(endpoint), "{error}");
+    }
+    assert!(listener::hint(std::io::ErrorKind::PermissionDenied).contains("CAP_NET_BIND_SERVICE"));
+}
+
+/// Guarantees: an endpoint without a host listens on every address.
+#[tokio::test]
+async fn an_empty_host_is_every_address() {
+    let listener = Listener::bind(":0").await.unwrap();
+    assert!(listener.local_addr().ip().is_unspecified());
+    let port = listener.local_addr().port();
+    let (client, accepted) = tokio::join!(TcpStream::connect(("127.0.0.1", port)), listener.accept());
+    assert!(client.is_ok() && accepted.is_ok());
+}

@@ -1,0 +1,146 @@
+//! Peers that are slow, silent, deaf or half-hearted.
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::testing::Authority;
+
+/// Guarantees: a peer that says nothing, or only a part of a head or of the HTTP/2 preface, is
+/// closed and counted, and does not keep others from being served.
+#[tokio::test]
+async fn silent_and_half_requests_end() {
+    let running = start(service_fn(echo), None, quick()).await;
+    for (number, part) in
+        [&b""[..], b"P", b"PRI * HTTP/2.0\r\n\r\nSM", b"POST / HTTP/1.1\r\nhost: x\r\nx-long: "].iter().enumerate()
+    {
+        let mut slow = TcpStream::connect(running.addr).await.unwrap();
+        slow.write_all(part).await.unwrap();
+        assert!(exchange(running.addr, GET).await.contains("200 OK"));
+        let ended = read_to_end(&mut slow).await;
+        assert!(!ended.contains("200 OK"), "{ended}");
+        until(&running, |stats| stats.timed_out == number as u64 + 1 && stats.open == 0).await;
+    }
+}
+
+/// Guarantees: a head that trickles in does not extend its own deadline.
+#[tokio::test]
+async fn a_trickling_head_ends() {
+    let running = start(service_fn(echo), None, quick()).await;
+    let mut slow = TcpStream::connect(running.addr).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    let mut every = tokio::time::interval(Duration::from_millis(5));
+    let trickle = async {
+        while slow.write_all(b"x: y\r\n").await.is_ok() {
+            every.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), trickle).await.expect("the server closes");
+    until(&running, |stats| stats.timed_out == 1).await;
+}
+
+/// Opens a connection that says nothing and waits until the server gives it up: from then on the
+/// header timeout has passed for everything that was there before.
+async fn header_timeout(running: &Running) {
+    let mut silent = TcpStream::connect(running.addr).await.unwrap();
+    assert_eq!(read_to_end(&mut silent).await, "");
+}
+
+/// Guarantees: a connection that is kept open between requests outlives the header timeout, since
+/// that one counts from a request's first byte.
+#[tokio::test]
+async fn an_idle_connection_outlives_the_header_timeout() {
+    let running = start(service_fn(echo), None, quick()).await;
+    let io = TokioIo::new(TcpStream::connect(running.addr).await.unwrap());
+    let (mut http1, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut http2 = http2(running.addr).await;
+    for round in 1..=2 {
+        let response = http1.send_request(post(b"1")).await.unwrap();
+        assert!(answer(response).await.ends_with("body=1"));
+        let response = http2.send_request(post(b"2")).await.unwrap();
+        assert!(answer(response).await.ends_with("body=2"));
+        header_timeout(&running).await;
+        until(&running, |stats| stats.open == 2).await;
+        assert_eq!(running.stats.snapshot().timed_out, round);
+    }
+}
+
+/// Guarantees: a connection without a request for the idle timeout is closed, in both versions.
+#[tokio::test]
+async fn idle_connections_end() {
+    let limits = ServerLimits { idle_timeout: Duration::from_millis(300), ..quick() };
+    let running = start(service_fn(echo), None, limits).await;
+    let mut kept = TcpStream::connect(running.addr).await.unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert!(read_to_end(&mut kept).await.contains("200 OK"));
+    let mut sender = http2(running.addr).await;
+    assert!(sender.send_request(post(b"")).await.is_ok());
+    until(&running, |stats| stats.open == 0 && stats.timed_out == 2).await;
+}
+
+/// Guarantees: a peer that sends a request and takes no byte of the response is cut.
+#[tokio::test]
+async fn a_peer_that_does_not_read_is_cut() {
+    let large = |_| async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; 64 << 20])))) };
+    let limits = ServerLimits { idle_timeout: Duration::from_millis(50), ..quick() };
+    let running = start(service_fn(large), None, limits).await;
+    let mut deaf = TcpStream::connect(running.addr).await.unwrap();
+    deaf.write_all(GET).await.unwrap();
+    until(&running, |stats| stats.timed_out == 1 && stats.open == 0).await;
+}
+
+/// Guarantees: a service call may take longer than every timeout of the connection.
+#[tokio::test]
+async fn a_long_call_is_not_idle() {
+    let (service, mut calls, release) = gated();
+    let limits = ServerLimits { idle_timeout: Duration::from_millis(100), ..quick() };
+    let running = start(service, None, limits).await;
+    let call = tokio::spawn(exchange(running.addr, GET));
+    calls.recv().await.unwrap();
+    header_timeout(&running).await;
+    release.notify_one();
+    assert!(call.await.unwrap().ends_with("drained"));
+    assert_eq!(running.stats.snapshot().timed_out, 1);
+}
+
+/// Guarantees: half a body and an announced excess end as the body's own errors, through real
+/// sockets and in both versions.
+#[tokio::test]
+async fn bodies_are_guarded() {
+    let running = start(service_fn(echo), None, ServerLimits::default()).await;
+    let head = |length: &str| {
+        format!("POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\nabc")
+    };
+    assert!(exchange(running.addr, head("101").as_bytes()).await.ends_with("body=too large"));
+    assert!(exchange(running.addr, head("10").as_bytes()).await.ends_with("body=timed out"));
+    let chunked = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let excess = format!("{chunked}65\r\n{}\r\n0\r\n\r\n", "x".repeat(101));
+    assert!(exchange(running.addr, excess.as_bytes()).await.ends_with("body=too large"));
+    assert!(exchange(running.addr, format!("{chunked}zz\r\n").as_bytes()).await.ends_with("body=broken"));
+    let response = http2(running.addr).await.send_request(post(&[b'x'; 101])).await.unwrap();
+    assert!(answer(response).await.ends_with("body=too large"));
+}
+
+/// Guarantees: a request head beyond the limit is refused as such.
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let running = start(service_fn(echo), None, ServerLimits::default()).await;
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(70_000));
+    assert!(exchange(running.addr, head.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+}
+
+/// Guarantees: a peer that does not speak TLS, or says nothing, ends by itself and is counted.
+#[tokio::test]
+async fn handshakes_are_bounded() {
+    let authority = Authority::new();
+    let tls = authority.server("localhost").load(HttpVersions::Both).unwrap();
+    let running = start(service_fn(echo), Some(tls), quick()).await;
+    let mut silent = TcpStream::connect(running.addr).await.unwrap();
+    assert_eq!(read_to_end(&mut silent).await, "");
+    let mut plain = TcpStream::connect(running.addr).await.unwrap();
+    plain.write_all(GET).await.unwrap();
+    until(&running, |stats| stats.handshakes_failed == 2 && stats.open == 0).await;
+}
