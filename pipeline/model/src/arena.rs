@@ -25,7 +25,7 @@ use std::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
 
 pub use self::source::Source;
-pub(crate) use self::store::Store;
+pub(crate) use self::store::{Store, make_room};
 pub use self::transfer::{Sink, Transfer};
 use crate::buffer::Span;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables, Value};

@@ -3,7 +3,7 @@
 use super::store::Store;
 use crate::buffer::{Buffer, Span};
 use crate::dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping};
-use crate::id::AttributeId;
+use crate::id::{AttributeId, AttributeSetId};
 
 /// The tables that a [`Transfer`](super::Transfer) reads. Every index in them is valid.
 #[derive(Debug, Clone, Copy)]
@@ -71,5 +71,16 @@ impl<'a> Source<'a> {
             Data::Bytes(bytes) => bytes.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)),
         }
         .unwrap_or_default()
+    }
+
+    /// An attribute of the attribute table.
+    pub(crate) fn attribute(&self, id: AttributeId) -> &'a Attribute {
+        &self.attributes[id.index()]
+    }
+
+    /// The ids of a list of attributes; empty where it is not set.
+    pub(crate) fn set(&self, id: Option<AttributeSetId>) -> &'a [Option<AttributeId>] {
+        let span = id.map(|id| self.attribute_sets[id.index()]).unwrap_or_default();
+        &self.attribute_set_items[span.start as usize..][..span.len as usize]
     }
 }

@@ -92,6 +92,15 @@ impl Store {
         Ok(Span { start, len })
     }
 
+    /// Appends zeros, to be written over.
+    pub(crate) fn put_zeros(&mut self, len: u64) -> Result<(), Full> {
+        let end = (self.data.len() as u64).checked_add(len).filter(|&end| end <= u64::from(u32::MAX));
+        let end = end.ok_or(Full::addressable())?;
+        make_room(&mut self.data, len as usize);
+        self.data.resize(end as usize, 0);
+        Ok(())
+    }
+
     /// The bytes at a place.
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         self.data.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)).unwrap_or_default()

@@ -1,0 +1,201 @@
+//! Holds the observations of many batches until they go on as one.
+//!
+//! A [`Held`] speaks in the ids of one [`Arena`], which it usually shares with others. It merges while it holds:
+//! profiles that say the same about their samples become one, and samples of equal identity (stack, attributes and
+//! link, opentelemetry-proto `profiles.proto`, `Sample`) become one when it is put out, timestamps in the order in
+//! which they came. Samples without timestamps stay what they are, for each is an observation of its own, and the
+//! range of their profile is all that says when it was.
+
+mod interned;
+mod log;
+mod put_out;
+#[cfg(test)]
+mod tests;
+
+use self::interned::Interned;
+use self::log::{Head, Log};
+use crate::buffer::Span;
+use crate::id::{AttributeSetId, LinkId, StackId, StringId};
+use crate::profiles::{Profile, ValueType};
+
+/// A resource in the words of an arena. Its attributes are a set of the arena's attribute table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct HeldResource {
+    /// The attributes.
+    pub attributes: Option<AttributeSetId>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+    /// The schema.
+    pub schema_url: Option<StringId>,
+    /// `entity_refs`, each message as it stood on the wire, as a blob of the arena.
+    pub entity_refs: Box<[Span]>,
+}
+
+/// A scope in the words of an arena. Its attributes are a set of the arena's attribute table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct HeldScope {
+    /// The name.
+    pub name: Option<StringId>,
+    /// The version.
+    pub version: Option<StringId>,
+    /// The attributes.
+    pub attributes: Option<AttributeSetId>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+    /// The schema.
+    pub schema_url: Option<StringId>,
+}
+
+/// How the samples of a profile say when and how much. All samples of a profile should do it alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Timestamps alone: each counts 1.
+    Times,
+    /// Timestamps, and a value for each.
+    TimesAndValues,
+    /// Values alone, somewhere in the range of the profile: such profiles are merged only where the range is equal.
+    Values {
+        /// `Profile.time_unix_nano`.
+        time_unix_nano: u64,
+        /// `Profile.duration_nano`.
+        duration_nano: u64,
+        /// `Profile.profile_id`.
+        profile_id: Option<[u8; 16]>,
+    },
+}
+
+impl Shape {
+    /// The shape of a sample of a profile.
+    pub fn of(profile: &Profile, timestamps: &[u8], values: &[u8]) -> Self {
+        match (timestamps.is_empty(), values.is_empty()) {
+            (false, true) => Self::Times,
+            (false, false) => Self::TimesAndValues,
+            (true, _) => Self::Values {
+                time_unix_nano: profile.time_unix_nano,
+                duration_nano: profile.duration_nano,
+                profile_id: profile.profile_id,
+            },
+        }
+    }
+}
+
+/// What profiles must have in common to be merged: everything but their time and id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Series {
+    /// The resource, as [`Held::resource`] returned it.
+    pub resource: u32,
+    /// The scope, as [`Held::scope`] returned it.
+    pub scope: u32,
+    /// The type and unit of the values.
+    pub sample_type: ValueType,
+    /// What a period counts.
+    pub period_type: ValueType,
+    /// The period.
+    pub period: i64,
+    /// The attributes of the profile.
+    pub attributes: Option<AttributeSetId>,
+    /// How many attributes the sender left out.
+    pub dropped_attributes_count: u32,
+    /// How the samples say when and how much.
+    pub shape: Shape,
+}
+
+/// What is kept beside a series and changes with each profile that joins it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Joined {
+    start: u64,
+    end: u64,
+    /// The id that all profiles had which joined, `None` once two differ.
+    profile_id: Option<[u8; 16]>,
+    any: bool,
+}
+
+/// Observations, held. See the [module](self).
+#[derive(Debug, Default)]
+pub struct Held {
+    log: Log,
+    resources: Interned<HeldResource>,
+    scopes: Interned<HeldScope>,
+    series: Interned<Series>,
+    joined: Vec<Joined>,
+    /// What the resources' entity references occupy, in bytes.
+    entities: usize,
+    observations: u64,
+}
+
+impl Held {
+    /// A holder of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A resource that series can refer to.
+    pub fn resource(&mut self, resource: HeldResource) -> u32 {
+        let (before, entities) = (self.resources.values().len(), size_of_val(&resource.entity_refs[..]));
+        let at = self.resources.get_or_add(resource);
+        if self.resources.values().len() > before {
+            self.entities += entities;
+        }
+        at
+    }
+
+    /// A scope that series can refer to.
+    pub fn scope(&mut self, scope: HeldScope) -> u32 {
+        self.scopes.get_or_add(scope)
+    }
+
+    /// A series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the Unix
+    /// epoch; an empty range is one that is not known.
+    pub fn series(&mut self, series: Series, range: std::ops::Range<u64>, profile_id: Option<[u8; 16]>) -> u32 {
+        let at = self.series.get_or_add(series);
+        if self.joined.len() <= at as usize {
+            self.joined.reserve_exact(if self.joined.len() == self.joined.capacity() {
+                1 + at as usize / 4
+            } else {
+                0
+            });
+            self.joined.push(Joined::default());
+        }
+        let joined = &mut self.joined[at as usize];
+        if !range.is_empty() {
+            let known = joined.start < joined.end;
+            joined.start = if known { joined.start.min(range.start) } else { range.start };
+            joined.end = joined.end.max(range.end);
+        }
+        joined.profile_id =
+            if joined.any { joined.profile_id.filter(|id| Some(*id) == profile_id) } else { profile_id };
+        joined.any = true;
+        at
+    }
+
+    /// Holds a sample: packed little-endian timestamps and packed varints, as many values as timestamps or none, or,
+    /// without timestamps, values alone. A sample may be pushed in pieces.
+    pub fn push(
+        &mut self,
+        series: u32,
+        stack: Option<StackId>,
+        attributes: Option<AttributeSetId>,
+        link: Option<LinkId>,
+        timestamps: &[u8],
+        values: &[u8],
+    ) {
+        self.log.push(Head { series, stack, attributes, link }, timestamps, values);
+        self.observations += (timestamps.len() as u64 / 8).max(1);
+    }
+
+    /// How many observations are held.
+    pub fn observations(&self) -> u64 {
+        self.observations
+    }
+
+    /// The memory that is allocated, in bytes, without the arena.
+    pub fn bytes(&self) -> u64 {
+        (size_of::<Self>()
+            + self.log.allocated()
+            + self.resources.allocated()
+            + self.scopes.allocated()
+            + self.series.allocated()
+            + self.joined.capacity() * size_of::<Joined>()
+            + self.entities) as u64
+    }
+}

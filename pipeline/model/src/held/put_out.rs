@@ -1,0 +1,257 @@
+//! Makes one batch of all that is held, with only those elements of the arena that it refers to.
+//!
+//! Two passes over the log: the first finds out which records are one sample and how long it gets, the second writes
+//! each timestamp and value to its final place. Both are linear.
+
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use super::log::{Head, Record};
+use super::{Held, Series, Shape};
+use crate::arena::{Arena, Full, Sink, Source, Store, Transfer};
+use crate::buffer::Span;
+use crate::builder::Assembly;
+use crate::dictionary::Invalid;
+use crate::id::AttributeSetId;
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+
+/// A sample in the making.
+#[derive(Debug)]
+struct Row {
+    head: Head,
+    times: u32,
+    values: u32,
+}
+
+/// Where the next timestamp and the next value of a row go.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    times: usize,
+    values: usize,
+}
+
+impl Held {
+    /// Makes a batch of what is held. Samples of equal identity are one, in order of first appearance.
+    ///
+    /// # Errors
+    ///
+    /// Only that the batch would be larger than 4 GiB, or that ids of another arena were pushed.
+    pub fn put_out(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
+        self.assemble(arena, transfer).map_err(|error| match error {
+            Error::Full(full) => Invalid { place: "batch".to_owned(), rule: full.to_string() },
+            Error::Invalid(invalid) => invalid,
+        })
+    }
+
+    fn assemble(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Error> {
+        let (rows, row_of_record) = self.rows();
+        let series = self.order();
+        let order = by_series(&rows, &series);
+        let mut store = Store::default();
+        let (spans, mut cursors) = places(&rows, &order, &mut store)?;
+        for (record, &row) in self.log.records().zip(&row_of_record) {
+            write(&record, &mut store.data, &mut cursors[row as usize]);
+        }
+
+        transfer.begin();
+        let mut carry = Carry { source: arena.source(), transfer, store, assembly: Assembly::default() };
+        let mut next = order.iter().zip(&spans).peekable();
+        let mut parents = None;
+        for &at in &series {
+            let key = &self.series.values()[at as usize];
+            if parents.map(|(resource, _)| resource) != Some(key.resource) {
+                carry.resource(self, key.resource)?;
+            }
+            if parents != Some((key.resource, key.scope)) {
+                carry.scope(self, key.scope)?;
+            }
+            parents = Some((key.resource, key.scope));
+            carry.profile(self, at, key)?;
+            while let Some((&row, &(timestamps, values))) =
+                next.next_if(|&(&row, _)| rows[row as usize].head.series == at)
+            {
+                carry.row(&rows[row as usize].head, timestamps, values)?;
+            }
+        }
+        Ok(carry.assembly.finish(carry.store.into_tables())?)
+    }
+
+    /// The samples and, for each record, which of them it belongs to.
+    fn rows(&self) -> (Vec<Row>, Vec<u32>) {
+        let state = foldhash::fast::RandomState::default();
+        let mut index: HashTable<u32> = HashTable::new();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut row_of_record = Vec::with_capacity(self.log.len());
+        for record in self.log.records() {
+            let (times, values) = (record.count as u32, record.values.len() as u32);
+            let hash = state.hash_one(record.head);
+            // A sample without timestamps is one observation and stays one.
+            let known = if times == 0 {
+                None
+            } else {
+                index.find(hash, |&row| rows[row as usize].head == record.head).copied()
+            };
+            let row = known.unwrap_or_else(|| {
+                let row = rows.len() as u32;
+                rows.push(Row { head: record.head, times: 0, values: 0 });
+                if times > 0 {
+                    index.insert_unique(hash, row, |&row| state.hash_one(rows[row as usize].head));
+                }
+                row
+            });
+            rows[row as usize].times = rows[row as usize].times.saturating_add(times);
+            rows[row as usize].values = rows[row as usize].values.saturating_add(values);
+            row_of_record.push(row);
+        }
+        (rows, row_of_record)
+    }
+
+    /// The series, those of a resource and scope side by side.
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.series.values().len() as u32).collect();
+        order.sort_by_key(|&at| {
+            let series = &self.series.values()[at as usize];
+            (series.resource, series.scope)
+        });
+        order
+    }
+}
+
+enum Error {
+    Full(Full),
+    Invalid(Invalid),
+}
+
+impl From<Full> for Error {
+    fn from(full: Full) -> Self {
+        Self::Full(full)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+/// The rows in the order of their series, and of first appearance in each.
+fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
+    let mut starts = vec![0usize; series.len()];
+    rows.iter().for_each(|row| starts[row.head.series as usize] += 1);
+    let mut start = 0;
+    for &at in series {
+        start += std::mem::replace(&mut starts[at as usize], start);
+    }
+    let mut order = vec![0; rows.len()];
+    for (at, row) in rows.iter().enumerate() {
+        let place = &mut starts[row.head.series as usize];
+        order[*place] = at as u32;
+        *place += 1;
+    }
+    order
+}
+
+/// Makes room for the timestamps and values of all rows.
+fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<(Vec<(Span, Span)>, Vec<Cursor>), Full> {
+    let total: u64 = rows.iter().map(|row| u64::from(row.times) * 8 + u64::from(row.values)).sum();
+    store.put_zeros(total)?;
+    let mut spans = Vec::with_capacity(rows.len());
+    let mut cursors = vec![Cursor::default(); rows.len()];
+    let mut start = 0;
+    for &at in order {
+        let row = &rows[at as usize];
+        let timestamps = Span { start, len: row.times * 8 };
+        let values = Span { start: start + timestamps.len, len: row.values };
+        cursors[at as usize] = Cursor { times: timestamps.start as usize, values: values.start as usize };
+        start = values.start + values.len;
+        spans.push((timestamps, values));
+    }
+    Ok((spans, cursors))
+}
+
+fn write(record: &Record<'_>, data: &mut [u8], cursor: &mut Cursor) {
+    let times = data[cursor.times..][..8 * record.count].chunks_exact_mut(8);
+    for (place, time) in times.zip(record.timestamps()) {
+        place.copy_from_slice(&time.to_le_bytes());
+    }
+    cursor.times += 8 * record.count;
+    data[cursor.values..][..record.values.len()].copy_from_slice(record.values);
+    cursor.values += record.values.len();
+}
+
+struct Carry<'a> {
+    source: Source<'a>,
+    transfer: &'a mut Transfer,
+    store: Store,
+    assembly: Assembly,
+}
+
+impl Carry<'_> {
+    fn resource(&mut self, held: &Held, at: u32) -> Result<(), Full> {
+        let resource = &held.resources.values()[at as usize];
+        let attributes = self.attributes(resource.attributes)?;
+        let entity_refs = resource
+            .entity_refs
+            .iter()
+            .map(|&entity| self.store.put_blob(self.source.bytes(entity)))
+            .collect::<Result<_, _>>()?;
+        let schema_url = self.transfer.string(&self.source, &mut self.store, resource.schema_url)?;
+        let dropped_attributes_count = resource.dropped_attributes_count;
+        let resource = Resource { attributes, dropped_attributes_count, entity_refs };
+        self.assembly.resource(ResourceProfiles { resource, schema_url, ..ResourceProfiles::default() });
+        Ok(())
+    }
+
+    fn scope(&mut self, held: &Held, at: u32) -> Result<(), Full> {
+        let scope = &held.scopes.values()[at as usize];
+        let attributes = self.attributes(scope.attributes)?;
+        let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
+        let (name, version, schema_url) = (string(scope.name)?, string(scope.version)?, string(scope.schema_url)?);
+        let dropped_attributes_count = scope.dropped_attributes_count;
+        let scope = Scope { name, version, attributes, dropped_attributes_count };
+        self.assembly.scope(ScopeProfiles { scope, schema_url, ..ScopeProfiles::default() });
+        Ok(())
+    }
+
+    /// Attributes that stand at their resource or scope and not in the attribute table.
+    fn attributes(&mut self, set: Option<AttributeSetId>) -> Result<Vec<crate::Attribute>, Full> {
+        let source = self.source;
+        let attribute =
+            |id: crate::AttributeId| self.transfer.key_value(&source, &mut self.store, source.attribute(id));
+        source.set(set).iter().flatten().copied().map(attribute).collect()
+    }
+
+    fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
+        let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
+        Ok(ValueType { kind: string(value_type.kind)?, unit: string(value_type.unit)? })
+    }
+
+    fn profile(&mut self, held: &Held, at: u32, series: &Series) -> Result<(), Full> {
+        let joined = held.joined[at as usize];
+        let (time_unix_nano, duration_nano, profile_id) = match series.shape {
+            Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
+            _ => (joined.start, joined.end - joined.start, joined.profile_id),
+        };
+        let profile = Profile {
+            sample_type: self.value_type(series.sample_type)?,
+            period_type: self.value_type(series.period_type)?,
+            period: series.period,
+            time_unix_nano,
+            duration_nano,
+            profile_id,
+            dropped_attributes_count: series.dropped_attributes_count,
+            attributes: self.transfer.attribute_set(&self.source, &mut self.store, series.attributes)?,
+            ..Profile::default()
+        };
+        self.assembly.profile(profile);
+        Ok(())
+    }
+
+    fn row(&mut self, head: &Head, timestamps: Span, values: Span) -> Result<(), Full> {
+        let stack = self.transfer.stack(&self.source, &mut self.store, head.stack)?;
+        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, head.attributes)?;
+        let link = self.transfer.link(&self.source, &mut self.store, head.link)?;
+        self.assembly.row(stack, attributes, link, timestamps, values);
+        Ok(())
+    }
+}

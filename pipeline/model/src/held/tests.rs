@@ -1,0 +1,143 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::arena::{Arena, Transfer};
+use crate::varint;
+
+/// (series, stack, attributes, link) and what was observed there.
+type Observed = BTreeMap<(u32, u32, u32, u32), Vec<(u64, i64)>>;
+
+fn series(kind: Option<StringId>, shape: Shape, resource: u32, scope: u32) -> Series {
+    Series {
+        resource,
+        scope,
+        sample_type: ValueType { kind, unit: None },
+        period_type: ValueType::default(),
+        period: 5,
+        attributes: None,
+        dropped_attributes_count: 0,
+        shape,
+    }
+}
+
+fn bytes(times: &[u64]) -> Vec<u8> {
+    times.iter().flat_map(|time| time.to_le_bytes()).collect()
+}
+
+fn packed(values: &[i64]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    values.iter().for_each(|&value| varint::put(&mut packed, value as u64));
+    packed
+}
+
+proptest! {
+    /// Guarantees: merging is what a map from identity to observations would do: every timestamp and value is there, in
+    /// order, under its own stack, attributes, link and series, in as many samples as there are identities.
+    #[test]
+    fn merges_as_a_map_does(pushed in prop::collection::vec((0u32..3, 1u32..5, 0u32..3, 0u32..3, prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..60)) {
+        let mut arena = Arena::default();
+        let names: Vec<_> = (0..3).map(|n| arena.string(&format!("kind{n}")).unwrap()).collect();
+        let mut held = Held::new();
+        let mut expected = Observed::new();
+        for (kind, stack, attribute, link, observations) in &pushed {
+            let resource = held.resource(HeldResource { dropped_attributes_count: kind % 2, ..HeldResource::default() });
+            let scope = held.scope(HeldScope::default());
+            let at = held.series(series(names[*kind as usize], Shape::TimesAndValues, resource, scope), 0..0, None);
+            let location = arena.location(crate::Location { address: u64::from(*stack), ..Default::default() }, &[]).unwrap();
+            let stack_id = arena.stack([location]).unwrap();
+            let key = arena.string(&"x".repeat(*attribute as usize)).unwrap();
+            let item = arena.attribute(crate::Attribute { key, ..Default::default() }).unwrap();
+            let attributes = arena.attribute_set(&[item]).unwrap();
+            let link_id = arena.link(crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] }).unwrap();
+            let (times, values): (Vec<_>, Vec<_>) = observations.iter().copied().unzip();
+            held.push(at, stack_id, attributes, link_id, &bytes(&times), &packed(&values));
+            expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);
+        }
+        let batch = held.put_out(&arena, &mut Transfer::default()).unwrap();
+        prop_assert_eq!(batch.observations(), held.observations());
+        prop_assert_eq!(batch.columns().len(), expected.len());
+        let dictionary = batch.dictionary();
+        let mut found = Observed::new();
+        for profile in batch.profiles() {
+            let kind = dictionary.string(profile.sample_type.kind).trim_start_matches("kind").parse().unwrap();
+            for sample in batch.samples(profile) {
+                let stack = dictionary.stack(sample.stack).map(|id| dictionary.location(id.unwrap()).address as u32);
+                let attribute = dictionary.attributes(sample.attributes).map(|item| dictionary.string(item.key).len()).sum::<usize>();
+                let link = sample.link.map_or(0, |id| u32::from(dictionary.link(id).span_id[0]));
+                let observations = sample.timestamps().zip(sample.values()).collect();
+                let key = (kind, stack.clone().next().unwrap(), attribute as u32, link);
+                prop_assert!(found.insert(key, observations).is_none());
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
+
+/// Guarantees: samples without timestamps stay apart, and so do their profiles where the range differs.
+#[test]
+fn values_without_timestamps_stay_apart() {
+    let mut held = Held::new();
+    let (resource, scope) = (held.resource(HeldResource::default()), held.scope(HeldScope::default()));
+    for start in [10, 10, 20] {
+        let shape = Shape::Values { time_unix_nano: start, duration_nano: 5, profile_id: None };
+        let at = held.series(series(None, shape, resource, scope), start..start + 5, None);
+        held.push(at, None, None, None, &[], &packed(&[3, 4]));
+    }
+    let batch = held.put_out(&Arena::default(), &mut Transfer::default()).unwrap();
+    assert_eq!(batch.observations(), 3);
+    let profiles: Vec<_> = batch.profiles().map(|profile| (profile.time_unix_nano, profile.samples.len())).collect();
+    assert_eq!(profiles, [(10, 2), (20, 1)]);
+}
+
+/// Guarantees: a merged profile covers the ranges of all that joined it, unknown ones aside, and keeps an id only where
+/// all of them had it.
+#[test]
+fn joined_profiles_share_range_and_id() {
+    let mut held = Held::new();
+    let (resource, scope) = (held.resource(HeldResource::default()), held.scope(HeldScope::default()));
+    let key = series(None, Shape::Times, resource, scope);
+    let id = Some([7; 16]);
+    for range in [0..0, 30..40, 10..20] {
+        let at = held.series(key, range, id);
+        held.push(at, None, None, None, &bytes(&[12]), &[]);
+    }
+    let put_out = |held: &Held| {
+        let batch = held.put_out(&Arena::default(), &mut Transfer::default()).unwrap();
+        let profile = batch.profiles().next().unwrap().clone();
+        (profile.time_unix_nano, profile.duration_nano, profile.profile_id)
+    };
+    assert_eq!(put_out(&held), (10, 30, id));
+    held.series(key, 0..0, Some([8; 16]));
+    held.series(key, 0..0, id);
+    assert_eq!(put_out(&held), (10, 30, None));
+}
+
+/// Guarantees: only what is referred to is in the batch, whatever else the arena holds.
+#[test]
+fn the_dictionary_is_compact() {
+    let mut arena = Arena::default();
+    for n in 0..1000u64 {
+        arena.string(&format!("unrelated {n}")).unwrap();
+        let location = arena.location(crate::Location { address: n + 1, ..Default::default() }, &[]).unwrap();
+        arena.stack([location]).unwrap();
+    }
+    let mut held = Held::new();
+    let name = arena.string("name").unwrap();
+    let key = arena.attribute(crate::Attribute { key: name, ..Default::default() }).unwrap();
+    let attributes = arena.attribute_set(&[key]).unwrap();
+    let entity_refs = [arena.blob(b"entity").unwrap()].into();
+    let resource = held.resource(HeldResource { attributes, entity_refs, ..HeldResource::default() });
+    let scope = held.scope(HeldScope { name, ..HeldScope::default() });
+    let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);
+    held.push(at, StackId::new(500), None, None, &bytes(&[1]), &[]);
+    let batch = held.put_out(&arena, &mut Transfer::default()).unwrap();
+    let tables = batch.dictionary().tables();
+    assert_eq!((tables.strings.len(), tables.locations.len(), tables.stacks.len()), (2, 2, 2));
+    // A resource's attributes stand in the resource and nowhere else.
+    assert_eq!((tables.attributes.len(), tables.attribute_sets.len()), (1, 1));
+    let resource = &batch.resources()[0];
+    assert_eq!(batch.dictionary().string(resource.resource.attributes[0].key), "name");
+    assert_eq!(batch.dictionary().bytes(resource.resource.entity_refs[0]), b"entity");
+}
