@@ -1,40 +1,81 @@
+use std::sync::Arc;
+
 use hyper::service::service_fn;
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::server::ServerLimits;
 use crate::testing::{Authority, start};
-use crate::tls::HttpVersions;
+use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// A proxy that tells what it was asked. It opens tunnels and answers forwarded requests itself,
 /// or answers everything with `refusal`.
 pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    start_proxy(refusal, None).await
+}
+
+async fn start_proxy(
+    refusal: Option<&'static str>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let (tell, asked) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let tell = tell.clone();
+        while let Ok((stream, _)) = listener.accept().await {
+            let (tell, tls) = (tell.clone(), tls.clone());
             tokio::spawn(async move {
-                let request = head(&mut stream).await;
-                let target =
-                    request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
-                drop(tell.send(request));
-                match (refusal, target) {
-                    (Some(refusal), _) => drop(stream.write_all(refusal.as_bytes()).await),
-                    (None, Some(target)) => {
-                        let mut peer = TcpStream::connect(target).await.unwrap();
-                        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-                        drop(tokio::io::copy_bidirectional(&mut stream, &mut peer).await);
-                    }
-                    (None, None) => {
-                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nforwarded";
-                        drop(stream.write_all(answer).await);
+                match tls {
+                    None => stand_between(stream, refusal, tell).await,
+                    Some(tls) => {
+                        let stream = TlsAcceptor::from(tls).accept(stream).await.unwrap();
+                        stand_between(stream, refusal, tell).await;
                     }
                 }
             });
         }
     });
     (addr, asked)
+}
+
+async fn stand_between(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    refusal: Option<&'static str>,
+    tell: mpsc::UnboundedSender<String>,
+) {
+    let request = head(&mut stream).await;
+    let target = request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
+    drop(tell.send(request));
+    match (refusal, target) {
+        (Some(refusal), _) => drop(stream.write_all(refusal.as_bytes()).await),
+        (None, Some(target)) => {
+            let mut peer = TcpStream::connect(target).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            drop(tokio::io::copy_bidirectional(&mut stream, &mut peer).await);
+        }
+        (None, None) => {
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nforwarded";
+            drop(stream.write_all(answer).await);
+        }
+    }
+}
+
+/// Guarantees: an encrypted proxy is verified under its own name, also where the destination's name
+/// is overridden, and TLS to the destination runs inside TLS to the proxy.
+#[tokio::test]
+async fn a_proxy_may_be_encrypted() {
+    let authority = Authority::new();
+    let for_proxy = authority.server("127.0.0.1").load(HttpVersions::Http1).unwrap();
+    let for_server = authority.server("profiles.internal").load(HttpVersions::Both).unwrap();
+    let server = start(service_fn(echo), Some(for_server), ServerLimits::default()).await;
+    let (proxy, mut asked) = start_proxy(None, Some(for_proxy)).await;
+    let name = Some("profiles.internal".to_owned());
+    let tls = TlsClientConfig { server_name_override: name, ..authority.client() };
+    let proxies = Proxies::new(&format!("https://{proxy}"), "", "");
+    let config = HttpClientConfig { tls: Some(tls), proxies, ..plain() };
+    let response = post(&config, &format!("https://{}/", server.addr)).await.unwrap();
+    assert_eq!(response.status, StatusCode::OK);
+    assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
 }
 
 /// Guarantees: https goes through a tunnel, with the proxy's credentials in the CONNECT only.
