@@ -14,6 +14,7 @@
 pub mod arena;
 pub mod buffer;
 pub mod builder;
+pub mod compact;
 pub mod dictionary;
 pub mod envelope;
 pub mod held;

@@ -151,8 +151,11 @@ fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
     order
 }
 
+/// The timestamps and values of each row, and where to write them.
+type Places = (Vec<(Span, Span)>, Vec<Cursor>);
+
 /// Makes room for the timestamps and values of all rows.
-fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<(Vec<(Span, Span)>, Vec<Cursor>), Full> {
+fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full> {
     let total: u64 = rows.iter().map(|row| u64::from(row.times) * 8 + u64::from(row.values)).sum();
     store.put_zeros(total)?;
     let mut spans = Vec::with_capacity(rows.len());

@@ -1,0 +1,231 @@
+//! Cuts a batch into smaller ones that stand on their own.
+//!
+//! A part has the dictionary entries that it refers to and no others, so that cutting a batch into many parts costs what
+//! the parts hold together. (The Collector copies the whole dictionary into every part.) Even one sample is divisible,
+//! between two of its timestamps.
+
+use std::ops::Range;
+
+use crate::arena::{Full, Source, Store, Transfer};
+use crate::builder::Assembly;
+use crate::dictionary::{Attribute, Invalid};
+use crate::id::{AttributeId, AttributeSetId};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles, ValueType};
+use crate::varint;
+
+#[cfg(test)]
+mod tests;
+
+/// Copies picked samples of one batch into another one. Parents are copied when they are named, from top to bottom, as
+/// with a [`Builder`](crate::Builder).
+///
+/// The batch gets the peer of the one it is copied from. As with a builder, that it is full is reported at the end.
+#[derive(Debug)]
+pub struct Compact<'a> {
+    profiles: &'a Profiles,
+    source: Source<'a>,
+    transfer: &'a mut Transfer,
+    store: Store,
+    assembly: Assembly,
+    full: Option<Full>,
+}
+
+impl<'a> Compact<'a> {
+    /// An empty copy of a batch. `transfer` is scratch space; handing in the same one again spares its allocation.
+    pub fn new(profiles: &'a Profiles, transfer: &'a mut Transfer) -> Self {
+        transfer.begin();
+        let source = Source::from(&**profiles.dictionary());
+        Self { profiles, source, transfer, store: Store::default(), assembly: Assembly::default(), full: None }
+    }
+
+    fn carry<T: Default>(
+        &mut self,
+        carry: impl FnOnce(&mut Transfer, &Source<'a>, &mut Store) -> Result<T, Full>,
+    ) -> T {
+        carry(self.transfer, &self.source, &mut self.store).unwrap_or_else(|full| {
+            self.full.get_or_insert(full);
+            T::default()
+        })
+    }
+
+    /// Starts a resource: all of this one but its scopes.
+    pub fn resource(&mut self, resource: &ResourceProfiles) {
+        self.resource_with(resource, resource.resource.attributes.iter());
+    }
+
+    /// Starts a resource: all of this one but its scopes and attributes, which are of the same batch.
+    pub fn resource_with<'b>(&mut self, resource: &ResourceProfiles, attributes: impl Iterator<Item = &'b Attribute>) {
+        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, resource.schema_url));
+        let attributes = self.attributes(attributes);
+        let dropped_attributes_count = resource.resource.dropped_attributes_count;
+        let dictionary = self.profiles.dictionary();
+        let entity_refs = resource
+            .resource
+            .entity_refs
+            .iter()
+            .map(|&entity| self.carry(|_, _, to| to.put(dictionary.bytes(entity))))
+            .collect();
+        let resource = Resource { attributes, dropped_attributes_count, entity_refs };
+        self.assembly.resource(ResourceProfiles { resource, schema_url, scopes: Vec::new() });
+    }
+
+    /// Starts a scope: all of this one but its profiles.
+    pub fn scope(&mut self, scope: &ScopeProfiles) {
+        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, scope.schema_url));
+        let scope = Scope {
+            name: self.carry(|transfer, from, to| transfer.string(from, to, scope.scope.name)),
+            version: self.carry(|transfer, from, to| transfer.string(from, to, scope.scope.version)),
+            attributes: self.attributes(scope.scope.attributes.iter()),
+            dropped_attributes_count: scope.scope.dropped_attributes_count,
+        };
+        self.assembly.scope(ScopeProfiles { scope, schema_url, profiles: Vec::new() });
+    }
+
+    fn attributes<'b>(&mut self, attributes: impl Iterator<Item = &'b Attribute>) -> Vec<Attribute> {
+        attributes.map(|attribute| self.carry(|transfer, from, to| transfer.key_value(from, to, attribute))).collect()
+    }
+
+    /// Starts a profile: all of this one but its samples and its original payload, which would no longer be the same.
+    pub fn profile(&mut self, profile: &Profile) {
+        let profile = Profile {
+            sample_type: self.value_type(profile.sample_type),
+            period_type: self.value_type(profile.period_type),
+            attributes: self.carry(|transfer, from, to| transfer.attribute_set(from, to, profile.attributes)),
+            original_payload_format: None,
+            original_payload: crate::Span::default(),
+            ..profile.clone()
+        };
+        self.assembly.profile(profile);
+    }
+
+    fn value_type(&mut self, value_type: ValueType) -> ValueType {
+        ValueType {
+            kind: self.carry(|transfer, from, to| transfer.string(from, to, value_type.kind)),
+            unit: self.carry(|transfer, from, to| transfer.string(from, to, value_type.unit)),
+        }
+    }
+
+    /// Appends a sample of the batch.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        self.some_of(sample, sample.timestamps_bytes(), sample.values_bytes());
+    }
+
+    /// Appends a sample of the batch with some of its timestamps and values.
+    pub fn some_of(&mut self, sample: &Sample<'_>, timestamps: &[u8], values: &[u8]) {
+        let attributes = self.carry(|transfer, from, to| transfer.attribute_set(from, to, sample.attributes));
+        self.some_of_with(sample, attributes, timestamps, values);
+    }
+
+    /// A list of attributes of the batch that is not one of its lists, for [`Compact::some_of_with`]. Whoever needs it
+    /// again keeps its id.
+    pub fn attribute_set(&mut self, attributes: impl Iterator<Item = Option<AttributeId>>) -> Option<AttributeSetId> {
+        self.carry(|transfer, from, to| transfer.some_attributes(from, to, attributes))
+    }
+
+    /// Appends a sample of the batch with some of its timestamps and values, and with other attributes.
+    pub fn some_of_with(
+        &mut self,
+        sample: &Sample<'_>,
+        attributes: Option<AttributeSetId>,
+        timestamps: &[u8],
+        values: &[u8],
+    ) {
+        let stack = self.carry(|transfer, from, to| transfer.stack(from, to, sample.stack));
+        let link = self.carry(|transfer, from, to| transfer.link(from, to, sample.link));
+        let timestamps = self.carry(|_, _, to| to.put(timestamps));
+        let values = self.carry(|_, _, to| to.put(values));
+        self.assembly.row(stack, attributes, link, timestamps, values);
+    }
+
+    /// Makes the batch.
+    ///
+    /// # Errors
+    ///
+    /// Only that it would be larger than 4 GiB.
+    pub fn finish(self) -> Result<Profiles, Invalid> {
+        if let Some(full) = self.full {
+            return Err(Invalid { place: "batch".to_owned(), rule: full.to_string() });
+        }
+        let mut profiles = self.assembly.finish(self.store.into_tables())?;
+        profiles.peer.clone_from(&self.profiles.peer);
+        Ok(profiles)
+    }
+}
+
+/// Splits a run of packed values behind the first `count`.
+pub fn split_values(values: &[u8], count: usize) -> (&[u8], &[u8]) {
+    let mut rest = values;
+    for _ in 0..count {
+        if varint::take(&mut rest).is_none() {
+            break;
+        }
+    }
+    values.split_at(values.len() - rest.len())
+}
+
+/// A copy of some of the observations of a batch, counted through all profiles in order.
+///
+/// For an exporter that must stay below a limit: `part(p, 0..n)` and `part(p, n..p.observations())` hold together what
+/// `p` holds. Profiles without samples go with the observation after them, or with the last. The copy keeps peer and
+/// window; profile ids stay (parts of a profile share its id), original payloads do not.
+///
+/// # Errors
+///
+/// Only that the part would be larger than 4 GiB.
+pub fn part(profiles: &Profiles, observations: Range<u64>, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
+    let total = profiles.observations();
+    let in_part = |start: u64, end: u64| {
+        let inside = start < observations.end && end > observations.start;
+        let at =
+            start >= observations.start && (start < observations.end || start == total && observations.end >= total);
+        if start == end { at } else { inside }
+    };
+    let mut compact = Compact::new(profiles, transfer);
+    let mut position = 0;
+    for resource in profiles.resources() {
+        let mut named = false;
+        for scope in &resource.scopes {
+            let mut scope_named = false;
+            for profile in &scope.profiles {
+                let start = position;
+                position += profiles.observations_of(profile);
+                if !in_part(start, position) {
+                    continue;
+                }
+                if !std::mem::replace(&mut named, true) {
+                    compact.resource(resource);
+                }
+                if !std::mem::replace(&mut scope_named, true) {
+                    compact.scope(scope);
+                }
+                compact.profile(profile);
+                samples_between(&mut compact, profile, start, &observations);
+            }
+        }
+    }
+    let mut part = compact.finish()?;
+    part.window.clone_from(&profiles.window);
+    Ok(part)
+}
+
+fn samples_between(compact: &mut Compact<'_>, profile: &Profile, start: u64, observations: &Range<u64>) {
+    let profiles = compact.profiles;
+    let mut position = start;
+    for sample in profiles.samples(profile) {
+        let count = sample.observations();
+        let from = observations.start.saturating_sub(position).min(count);
+        let to = observations.end.saturating_sub(position).min(count);
+        position += count;
+        if from >= to {
+            continue;
+        }
+        if to - from == count {
+            compact.sample(&sample);
+            continue;
+        }
+        let timestamps = &sample.timestamps_bytes()[from as usize * 8..to as usize * 8];
+        let (_, values) = split_values(sample.values_bytes(), from as usize);
+        let (values, _) = split_values(values, (to - from) as usize);
+        compact.some_of(&sample, timestamps, values);
+    }
+}
