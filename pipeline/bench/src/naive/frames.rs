@@ -13,12 +13,13 @@ pub(super) fn frames(
     dictionary: &ProfilesDictionary,
     images: &Images,
     location: &Location,
+    kind: &str,
     root_platform: &str,
 ) -> Vec<Frame> {
     if location.lines.is_empty() {
-        return vec![frame(dictionary, images, location, None, root_platform)];
+        return vec![frame(dictionary, images, location, None, kind, root_platform)];
     }
-    location.lines.iter().map(|line| frame(dictionary, images, location, Some(line), root_platform)).collect()
+    location.lines.iter().map(|line| frame(dictionary, images, location, Some(line), kind, root_platform)).collect()
 }
 
 fn frame(
@@ -26,33 +27,48 @@ fn frame(
     images: &Images,
     location: &Location,
     line: Option<&Line>,
+    kind: &str,
     root_platform: &str,
 ) -> Frame {
-    let kind = frame_type(dictionary, location);
     let function = line
         .and_then(|line| dictionary.function_table.get(usize::try_from(line.function_index).ok()?))
         .filter(|_| line.is_some_and(|line| line.function_index > 0));
     let name = function.map_or("", |function| string(dictionary, function.name_strindex));
     let filename = non_empty(function.map_or("", |function| string(dictionary, function.filename_strindex)));
-    let package = package(dictionary, location, &kind);
-    let (module, name) = module_and_name(&kind, name);
-    let platform = platform(&kind);
+    let package = package(dictionary, location, kind);
+    let (module, name) = module_and_name(kind, name);
+    let platform = platform(kind);
     Frame {
         function: name.or_else(|| unnamed(package.as_deref())),
         abs_path: filename.clone().filter(|path| is_absolute(path)),
         lineno: line.and_then(|line| positive(line.line)),
         colno: line.and_then(|line| positive(line.column)),
-        instruction_addr: instruction_addr(images, location, &kind),
+        instruction_addr: instruction_addr(images, location, kind),
         platform: (platform != root_platform).then(|| platform.to_owned()),
-        in_app: Some(in_app(&kind, package.as_deref(), filename.as_deref(), module.as_deref())),
+        in_app: Some(in_app(kind, package.as_deref(), filename.as_deref(), module.as_deref())),
         filename,
         module,
         package,
     }
 }
 
+/// What a location's code is.
+pub(super) struct Kind {
+    pub(super) frame_type: String,
+    pub(super) platform: &'static str,
+}
+
+/// The kind of each location.
+pub(super) fn kinds(dictionary: &ProfilesDictionary) -> Vec<Kind> {
+    let kind = |location| {
+        let frame_type = frame_type(dictionary, location);
+        Kind { platform: platform(&frame_type), frame_type }
+    };
+    dictionary.location_table.iter().map(kind).collect()
+}
+
 /// `profile.frame.type`, or `native` where a producer names a mapping only, or nothing.
-pub(super) fn frame_type(dictionary: &ProfilesDictionary, location: &Location) -> String {
+fn frame_type(dictionary: &ProfilesDictionary, location: &Location) -> String {
     let attribute = indexed(dictionary, &location.attribute_indices, "profile.frame.type");
     match attribute.and_then(|value| text_of(dictionary, value)) {
         Some(kind) => kind,
@@ -62,7 +78,7 @@ pub(super) fn frame_type(dictionary: &ProfilesDictionary, location: &Location) -
 }
 
 /// Sentry's name of a frame type's platform.
-pub(super) fn platform(frame_type: &str) -> &'static str {
+fn platform(frame_type: &str) -> &'static str {
     match frame_type {
         "cpython" => "python",
         "v8js" => "node",

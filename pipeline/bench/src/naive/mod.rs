@@ -6,7 +6,7 @@
 //!
 //! Left out on purpose: cutting a chunk where its process idles, run-length writing in wall mode, and every limit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use prost::Message;
 
@@ -19,6 +19,7 @@ mod identity;
 mod images;
 mod kind;
 mod process;
+mod tables;
 mod timeline;
 
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub use identity::Identity;
 
 use crate::ExportProfilesServiceRequest;
 use process::Process;
-use timeline::{Entry, Observation, WINDOW};
+use timeline::{Observation, WINDOW};
 
 /// What a caller may choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,7 @@ pub fn decode(request: &[u8]) -> Result<ExportProfilesServiceRequest, prost::Dec
 pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec<Chunk> {
     let empty = ProfilesDictionary::default();
     let dictionary = request.dictionary.as_ref().unwrap_or(&empty);
+    let source = Source { dictionary, kinds: frames::kinds(dictionary) };
     let mut chunks = Vec::new();
     for (identity, mut process) in process::processes(request, dictionary, options) {
         let about = About {
@@ -79,9 +81,16 @@ pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec
             environment: process.environment.take(),
             thread_names: std::mem::take(&mut process.thread_names),
         };
-        chunks.extend(process_chunks(dictionary, &about, process, options));
+        chunks.extend(process_chunks(&source, &about, process, options));
     }
     chunks
+}
+
+/// The request's tables.
+struct Source<'a> {
+    dictionary: &'a ProfilesDictionary,
+    /// By location.
+    kinds: Vec<frames::Kind>,
 }
 
 /// What all chunks of a process share.
@@ -92,7 +101,7 @@ struct About {
     thread_names: HashMap<String, String>,
 }
 
-fn process_chunks(dictionary: &ProfilesDictionary, about: &About, process: Process, options: &Options) -> Vec<Chunk> {
+fn process_chunks(source: &Source<'_>, about: &About, process: Process, options: &Options) -> Vec<Chunk> {
     let (mut observations, start, end) = process.observations();
     timeline::assign_lanes(&mut observations);
     let end = options.window_end.unwrap_or(end);
@@ -100,14 +109,14 @@ fn process_chunks(dictionary: &ProfilesDictionary, about: &About, process: Proce
         .into_iter()
         .map(|(begin, observations)| {
             let window_end = begin.saturating_add(WINDOW).min(end);
-            chunk(dictionary, about, observations, window_end)
+            chunk(source, about, observations, window_end)
         })
         .collect()
 }
 
-fn chunk(dictionary: &ProfilesDictionary, about: &About, observations: Vec<Observation>, window_end: u64) -> Chunk {
-    let platform = root_platform(dictionary, &observations);
-    let images = images::Images::place(dictionary, &used_mappings(dictionary, &observations));
+fn chunk(source: &Source<'_>, about: &About, observations: Vec<Observation>, window_end: u64) -> Chunk {
+    let platform = source.root_platform(&observations);
+    let images = images::Images::place(source.dictionary, &source.used_mappings(&observations));
     let entries = timeline::entries(observations, window_end);
     let first = entries.first().map_or(0, |entry| entry.timestamp);
     Chunk {
@@ -120,92 +129,56 @@ fn chunk(dictionary: &ProfilesDictionary, about: &About, observations: Vec<Obser
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         version: "2".to_owned(),
-        debug_meta: chunk::DebugMeta { images: images.list(dictionary) },
-        profile: tables(dictionary, &images, &platform, &about.thread_names, entries),
+        debug_meta: chunk::DebugMeta { images: images.list(source.dictionary) },
+        profile: tables::tables(source, &images, &platform, &about.thread_names, entries),
         platform,
     }
 }
 
-/// The platform that most observations have a frame of, native ones aside; `native` where there is no other.
-fn root_platform(dictionary: &ProfilesDictionary, observations: &[Observation]) -> String {
-    let mut per_stack: HashMap<i32, BTreeSet<&'static str>> = HashMap::new();
-    let mut votes: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for observation in observations {
-        let platforms = per_stack.entry(observation.stack).or_insert_with(|| {
-            let locations = locations(dictionary, observation.stack);
-            locations.map(|(_, location)| frames::platform(&frames::frame_type(dictionary, location))).collect()
-        });
-        for platform in platforms.iter().filter(|&&platform| platform != "native") {
-            *votes.entry(platform).or_default() += 1;
-        }
-    }
-    let winner = votes.into_iter().max_by(|left, right| left.1.cmp(&right.1).then(right.0.cmp(left.0)));
-    winner.map_or("native", |(platform, _)| platform).to_owned()
-}
-
-/// The mappings that machine addresses of these observations lie in, with the highest address in each.
-fn used_mappings(dictionary: &ProfilesDictionary, observations: &[Observation]) -> BTreeMap<i32, u64> {
-    let stacks: BTreeSet<i32> = observations.iter().map(|observation| observation.stack).collect();
-    let mut used: BTreeMap<i32, u64> = BTreeMap::new();
-    let mut seen: BTreeSet<i32> = BTreeSet::new();
-    for (index, location) in stacks.into_iter().flat_map(|stack| locations(dictionary, stack)) {
-        if seen.insert(index)
-            && location.mapping_index > 0
-            && frames::has_machine_address(&frames::frame_type(dictionary, location))
-        {
-            let highest = used.entry(location.mapping_index).or_default();
-            *highest = (*highest).max(location.address);
-        }
-    }
-    used
-}
-
-/// The locations of a stack, leaf first. Broken indices are skipped.
-fn locations(dictionary: &ProfilesDictionary, stack: i32) -> impl Iterator<Item = (i32, &Location)> {
-    let stack = usize::try_from(stack).ok().and_then(|stack| dictionary.stack_table.get(stack));
-    stack.into_iter().flat_map(|stack| &stack.location_indices).filter_map(|&index| {
-        let location = dictionary.location_table.get(usize::try_from(index).ok()?)?;
-        Some((index, location))
-    })
-}
-
-fn tables(
-    dictionary: &ProfilesDictionary,
-    images: &images::Images,
-    platform: &str,
-    thread_names: &HashMap<String, String>,
-    entries: Vec<Entry>,
-) -> chunk::Profile {
-    let mut profile = chunk::Profile::default();
-    let mut frame_ids: HashMap<chunk::Frame, usize> = HashMap::new();
-    let mut stack_ids: HashMap<Vec<usize>, usize> = HashMap::new();
-    let mut converted: HashMap<Option<i32>, usize> = HashMap::new();
-    for entry in entries {
-        let stack_id = *converted.entry(entry.stack).or_insert_with(|| {
-            let mut stack = Vec::new();
-            for (_, location) in entry.stack.into_iter().flat_map(|stack| locations(dictionary, stack)) {
-                for frame in frames::frames(dictionary, images, location, platform) {
-                    let id = *frame_ids.entry(frame.clone()).or_insert_with(|| {
-                        profile.frames.push(frame);
-                        profile.frames.len() - 1
-                    });
-                    stack.push(id);
-                }
+impl Source<'_> {
+    /// The platform of most observations, native ones aside; `native` where there is no other.
+    fn root_platform(&self, observations: &[Observation]) -> String {
+        let mut per_stack: HashMap<i32, Option<&'static str>> = HashMap::new();
+        let mut votes: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for observation in observations {
+            let platform = per_stack.entry(observation.stack).or_insert_with(|| self.stack_platform(observation.stack));
+            if let Some(platform) = platform {
+                *votes.entry(platform).or_default() += 1;
             }
-            *stack_ids.entry(stack.clone()).or_insert_with(|| {
-                profile.stacks.push(stack);
-                profile.stacks.len() - 1
-            })
-        });
-        if !profile.thread_metadata.contains_key(&entry.thread) {
-            let name = thread_names.get(&entry.thread).cloned();
-            profile.thread_metadata.insert(entry.thread.clone(), chunk::ThreadMetadata { name });
         }
-        profile.samples.push(chunk::Sample {
-            timestamp: (entry.timestamp / 1000) as f64 / 1e6,
-            thread_id: entry.thread,
-            stack_id,
-        });
+        let winner = votes.into_iter().max_by(|left, right| left.1.cmp(&right.1).then(right.0.cmp(left.0)));
+        winner.map_or("native", |(platform, _)| platform).to_owned()
     }
-    profile
+
+    /// The platform of a stack's first frame, from the leaf on, that is not native.
+    fn stack_platform(&self, stack: i32) -> Option<&'static str> {
+        self.locations(stack).map(|(index, _)| self.kinds[index].platform).find(|&platform| platform != "native")
+    }
+
+    /// The mappings that machine addresses of these observations lie in, with the highest address in each.
+    fn used_mappings(&self, observations: &[Observation]) -> BTreeMap<i32, u64> {
+        let stacks: HashSet<i32> = observations.iter().map(|observation| observation.stack).collect();
+        let mut used: BTreeMap<i32, u64> = BTreeMap::new();
+        let mut seen = vec![false; self.kinds.len()];
+        for (index, location) in stacks.into_iter().flat_map(|stack| self.locations(stack)) {
+            if seen[index] {
+                continue;
+            }
+            seen[index] = true;
+            if location.mapping_index > 0 && frames::has_machine_address(&self.kinds[index].frame_type) {
+                let highest = used.entry(location.mapping_index).or_default();
+                *highest = (*highest).max(location.address);
+            }
+        }
+        used
+    }
+
+    /// The locations of a stack, leaf first. Broken indices are skipped.
+    fn locations(&self, stack: i32) -> impl Iterator<Item = (usize, &Location)> {
+        let stack = usize::try_from(stack).ok().and_then(|stack| self.dictionary.stack_table.get(stack));
+        stack.into_iter().flat_map(|stack| &stack.location_indices).filter_map(|&index| {
+            let index = usize::try_from(index).ok()?;
+            Some((index, self.dictionary.location_table.get(index)?))
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! Samples grouped by the process they belong to.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 use opentelemetry_proto::tonic::{
     common::v1::KeyValue,
@@ -31,7 +31,7 @@ struct Part {
     start: u64,
     duration: u64,
     observations: Vec<Observation>,
-    values: Vec<(i32, Option<String>, u64)>,
+    values: Vec<(i32, Option<Rc<str>>, u64)>,
 }
 
 impl Process {
@@ -57,53 +57,67 @@ pub(super) fn processes(
     dictionary: &ProfilesDictionary,
     options: &Options,
 ) -> Vec<(Identity, Process)> {
-    let mut order: Vec<Identity> = Vec::new();
-    let mut found: HashMap<Identity, Process> = HashMap::new();
+    let mut found = Found::default();
     for (number, resource_profiles) in request.resource_profiles.iter().enumerate() {
         let resource = resource_profiles.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
         for profile in resource_profiles.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
             let Some(meaning) = meaning(dictionary, profile, options.off_cpu) else { continue };
-            let own = identity(&attributes(dictionary, resource, profile, None), number);
-            let mut part_of: HashMap<Identity, usize> = HashMap::new();
+            let mut own: Option<usize> = None;
+            let mut part_of: HashMap<usize, usize> = HashMap::new();
             for sample in &profile.samples {
-                let attributes = attributes(dictionary, resource, profile, Some(sample));
-                let identity =
-                    if attributes.sample_names_process() { identity(&attributes, number) } else { own.clone() };
-                let process = found.entry(identity.clone()).or_insert_with(|| {
-                    order.push(identity.clone());
-                    Process {
-                        release: release(&attributes),
-                        environment: Some(environment(&attributes)),
-                        ..Process::default()
-                    }
-                });
-                let part = *part_of.entry(identity).or_insert_with(|| {
+                let attributes = attributes(dictionary, resource, profile, sample);
+                let process_number = match own {
+                    Some(own) if !attributes.sample_names_process() => own,
+                    _ => found.process(&attributes, number),
+                };
+                if !attributes.sample_names_process() {
+                    own = Some(process_number);
+                }
+                let process = &mut found.processes[process_number].1;
+                let part = *part_of.entry(process_number).or_insert_with(|| {
                     process.parts.push(Part::new(profile, &meaning));
                     process.parts.len() - 1
                 });
-                let thread = attributes.text("thread.id");
-                if let (Some(id), Some(name)) = (&thread, attributes.text("thread.name")) {
-                    process.thread_names.insert(id.clone(), name);
+                let thread: Option<Rc<str>> = attributes.text("thread.id").map(Rc::from);
+                if let Some(id) = thread.as_deref().filter(|&id| !process.thread_names.contains_key(id))
+                    && let Some(name) = attributes.text("thread.name")
+                {
+                    process.thread_names.insert(id.to_owned(), name);
                 }
                 process.parts[part].add(sample, thread, &meaning);
             }
         }
     }
-    order.into_iter().filter_map(|identity| found.remove_entry(&identity)).collect()
+    found.processes
+}
+
+/// The processes found so far.
+#[derive(Default)]
+struct Found {
+    processes: Vec<(Identity, Process)>,
+    numbers: HashMap<Identity, usize>,
+}
+
+impl Found {
+    /// The number of the process that these attributes name.
+    fn process(&mut self, attributes: &Attributes<'_>, resource_number: usize) -> usize {
+        let identity = identity(attributes, resource_number);
+        *self.numbers.entry(identity.clone()).or_insert_with(|| {
+            let release = release(attributes);
+            let environment = Some(environment(attributes));
+            self.processes.push((identity, Process { release, environment, ..Process::default() }));
+            self.processes.len() - 1
+        })
+    }
 }
 
 fn attributes<'a>(
     dictionary: &'a ProfilesDictionary,
     resource: &'a [KeyValue],
     profile: &'a Profile,
-    sample: Option<&'a Sample>,
+    sample: &'a Sample,
 ) -> Attributes<'a> {
-    Attributes {
-        dictionary,
-        resource,
-        profile: &profile.attribute_indices,
-        sample: sample.map_or(&[][..], |sample| &sample.attribute_indices),
-    }
+    Attributes { dictionary, resource, profile: &profile.attribute_indices, sample: &sample.attribute_indices }
 }
 
 impl Part {
@@ -117,7 +131,7 @@ impl Part {
         }
     }
 
-    fn add(&mut self, sample: &Sample, thread: Option<String>, meaning: &Meaning) {
+    fn add(&mut self, sample: &Sample, thread: Option<Rc<str>>, meaning: &Meaning) {
         let stack = sample.stack_index;
         if sample.timestamps_unix_nano.is_empty() {
             self.values.push((stack, thread, meaning.weight(sample, 0)));

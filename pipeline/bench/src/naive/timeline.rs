@@ -2,7 +2,7 @@
 //!
 //! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with `vroomrs` 0.1.24).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 /// One stack of one thread, with the time it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) struct Observation {
     /// Nanoseconds.
     pub(super) weight: u64,
     /// The thread, where the producer names it.
-    pub(super) thread: Option<String>,
+    pub(super) thread: Option<Rc<str>>,
     /// An index into the dictionary's stack table.
     pub(super) stack: i32,
 }
@@ -21,7 +21,7 @@ pub(super) struct Observation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) timestamp: u64,
-    pub(super) thread: String,
+    pub(super) thread: Rc<str>,
     pub(super) stack: Option<i32>,
 }
 
@@ -30,14 +30,14 @@ pub(super) const WINDOW: u64 = 60_000_000_000;
 
 /// Lays values without timestamps on the time from `start` on: end to end per thread, and without thread ids on as many lanes as are
 /// needed so that nothing overlaps and nothing lies behind `duration`. A value that crosses a minute is split there.
-pub(super) fn spread(values: &[(i32, Option<String>, u64)], start: u64, duration: u64) -> Vec<Observation> {
-    let mut totals: BTreeMap<&Option<String>, u64> = BTreeMap::new();
+pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duration: u64) -> Vec<Observation> {
+    let mut totals: BTreeMap<&Option<Rc<str>>, u64> = BTreeMap::new();
     for (_, thread, weight) in values {
         let total = totals.entry(thread).or_default();
         *total = total.saturating_add(*weight);
     }
     let range = if duration == 0 { WINDOW } else { duration };
-    let mut cursors: BTreeMap<&Option<String>, u64> = BTreeMap::new();
+    let mut cursors: BTreeMap<&Option<Rc<str>>, u64> = BTreeMap::new();
     let mut observations = Vec::new();
     for (stack, thread, weight) in values {
         let cursor = cursors.entry(thread).or_default();
@@ -46,7 +46,7 @@ pub(super) fn spread(values: &[(i32, Option<String>, u64)], start: u64, duration
         while left > 0 {
             let (lane, offset) = match thread {
                 Some(thread) => (thread.clone(), *cursor),
-                None => ((*cursor / range).to_string(), *cursor % range),
+                None => (Rc::from((*cursor / range).to_string()), *cursor % range),
             };
             let minute = WINDOW - offset % WINDOW;
             let weight = left.min(if thread.is_some() { minute } else { minute.min(range - offset) });
@@ -79,7 +79,7 @@ pub(super) fn assign_lanes(observations: &mut [Observation]) {
             lanes.push(0);
         }
         lanes[lane] = now.saturating_add(weight);
-        observation.thread = Some(lane.to_string());
+        observation.thread = Some(Rc::from(lane.to_string()));
     }
 }
 
@@ -96,9 +96,9 @@ pub(super) fn windows(observations: Vec<Observation>, start: u64) -> BTreeMap<u6
 /// The samples of one window, in order of time.
 pub(super) fn entries(mut observations: Vec<Observation>, window_end: u64) -> Vec<Entry> {
     observations.sort_by_key(|observation| observation.timestamp);
-    let mut threads: BTreeMap<String, Vec<Observation>> = BTreeMap::new();
+    let mut threads: BTreeMap<Rc<str>, Vec<Observation>> = BTreeMap::new();
     for observation in observations {
-        threads.entry(observation.thread.clone().unwrap_or_default()).or_default().push(observation);
+        threads.entry(observation.thread.clone().unwrap_or_else(|| Rc::from(""))).or_default().push(observation);
     }
     let mut entries: Vec<Entry> = Vec::new();
     for (thread, observations) in threads {
@@ -112,25 +112,25 @@ pub(super) fn entries(mut observations: Vec<Observation>, window_end: u64) -> Ve
 }
 
 /// Relay drops a thread with fewer than two non-idle samples: a lone one is written as two halves.
-fn lone_entries(thread: &str, lone: &Observation, window_end: u64) -> Vec<Entry> {
-    let entry = |timestamp, stack| Entry { timestamp, thread: thread.to_owned(), stack };
+fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<Entry> {
+    let entry = |timestamp, stack| Entry { timestamp, thread: Rc::clone(thread), stack };
     let end = closing_time(lone, window_end);
     let middle = lone.timestamp + (end - lone.timestamp) / 2;
     vec![entry(lone.timestamp, Some(lone.stack)), entry(middle, Some(lone.stack)), entry(end, None)]
 }
 
-fn thread_entries(thread: &str, observations: &[Observation], window_end: u64) -> Vec<Entry> {
+fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
-        entries.push(Entry { timestamp: observation.timestamp, thread: thread.to_owned(), stack });
+        entries.push(Entry { timestamp: observation.timestamp, thread: Rc::clone(thread), stack });
         let closes = match observations.get(position + 1) {
             Some(next) => is_gap(observation, next),
             None => true,
         };
         if closes {
             let timestamp = closing_time(observation, window_end);
-            entries.push(Entry { timestamp, thread: thread.to_owned(), stack: None });
+            entries.push(Entry { timestamp, thread: Rc::clone(thread), stack: None });
         }
     }
     entries

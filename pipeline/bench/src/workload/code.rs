@@ -153,12 +153,15 @@ impl Code {
 
     /// A stack that shares 70 to 85 % of its root side with an earlier one.
     fn stack(&mut self) -> Vec<usize> {
-        let length = (self.recipe.depth as f64 * (0.6 + 0.8 * self.rng.f64())).round() as usize;
+        let deviation = self.recipe.spread * (2.0 * self.rng.f64() - 1.0);
+        let length = (self.recipe.depth as f64 * (1.0 + deviation)).round() as usize;
         let shared = (length as f64 * (0.70 + 0.15 * self.rng.f64())) as usize;
         let parent = skewed(&mut self.rng, self.stacks.len(), self.recipe.elders);
         let mut root_first: Vec<usize> = match self.stacks.get(parent) {
-            Some(parent) => parent.iter().rev().copied().take(shared).collect(),
-            None => Vec::new(),
+            Some(parent) if self.stacks.len() >= self.recipe.roots => {
+                parent.iter().rev().copied().take(shared).collect()
+            }
+            _ => Vec::new(),
         };
         while root_first.len() < length.max(2) {
             let next = self.call(root_first.last().copied());
@@ -174,7 +177,7 @@ impl Code {
             self.recipe.stacks.saturating_sub(self.stacks.len()) as f64 * self.recipe.depth as f64 * 0.225;
         let missing = (self.recipe.locations - 1).saturating_sub(self.locations.len()) as f64;
         let fresh = if frames_left >= 1.0 { missing / frames_left } else { 0.02 };
-        if self.locations.is_empty() || self.rng.f64() < fresh || self.stacks.is_empty() {
+        if self.locations.is_empty() || self.stacks.len() < self.recipe.roots || self.rng.f64() < fresh {
             let location = self.location();
             self.locations.push(location);
             self.callees.push(Vec::new());

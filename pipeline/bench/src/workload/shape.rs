@@ -103,7 +103,9 @@ impl Shape {
                 files: 930,
                 repeats: 0.42,
                 skew: 0.9,
-                elders: 2.4,
+                elders: 1.6,
+                spread: 0.2,
+                roots: 2,
                 ..Recipe::AVG
             },
             Self::Large => Recipe {
@@ -160,6 +162,8 @@ pub(super) struct Recipe {
     pub(super) stacks: usize,
     /// Frames per stack on average.
     pub(super) depth: usize,
+    /// How far a stack's depth may lie from that, as a share of it.
+    pub(super) spread: f64,
     pub(super) locations: usize,
     pub(super) functions: usize,
     pub(super) files: usize,
@@ -170,6 +174,8 @@ pub(super) struct Recipe {
     pub(super) skew: f64,
     /// How much a new stack prefers the oldest stacks as its parent (1 = all alike).
     pub(super) elders: f64,
+    /// Entry points of threads: stacks that share nothing with each other.
+    pub(super) roots: usize,
     pub(super) hertz: u64,
     /// The length of a report in nanoseconds.
     pub(super) window: u64,
@@ -188,6 +194,8 @@ impl Recipe {
         repeats: 0.34,
         skew: 0.9,
         elders: 2.0,
+        roots: 2,
+        spread: 0.4,
         hertz: 101,
         window: 5_000_000_000,
     };
