@@ -1,1 +1,4 @@
 //! profbridge-wire
+
+pub mod folded;
+pub mod sentry;

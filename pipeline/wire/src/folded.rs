@@ -1,0 +1,219 @@
+//! Profiles as collapsed stacks: one line per distinct stack, root first, then its weight.
+//!
+//! The text that flame graph tools read (brendangregg/FlameGraph `flamegraph.pl`, the crate `inferno`):
+//! `main;handle;parse 42`. A frame's name must not hold `;` nor a line's end, and there is no way to escape them, so
+//! they are replaced.
+//!
+//! A flame graph has one unit. Where every folded profile can be told in time, the weight is nanoseconds: values whose
+//! unit is a time, or counts times the period. Otherwise it is observations. Profiles of one scope that say the same
+//! in another type (counts beside nanoseconds) or something else (bytes beside time) would be added up to nonsense:
+//! the most telling type of a scope is folded, the others are counted as redundant.
+
+mod choice;
+mod name;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use profbridge_model::{AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, Value};
+
+use choice::Choice;
+
+/// The most frames of a stack that are written; deeper ones lose their root.
+pub const MAX_DEPTH: usize = 4096;
+
+/// The most bytes of text that are held: what one long name in a million stacks would otherwise become.
+pub const MAX_BYTES: usize = 256 << 20;
+
+/// Whether stacks are told apart by their thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Threads {
+    /// They are not.
+    #[default]
+    Merged,
+    /// The thread's name, or `thread ID` where it has none, is the root of its stacks.
+    Apart,
+}
+
+/// What the weights are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Observations, or what a value counts.
+    Samples,
+    /// Time.
+    Nanoseconds,
+}
+
+/// How heavy a stack is, in both units.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    samples: u64,
+    nanoseconds: u64,
+}
+
+impl Weight {
+    fn add(&mut self, other: Weight) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.nanoseconds = self.nanoseconds.saturating_add(other.nanoseconds);
+    }
+}
+
+/// Collects the stacks of any number of batches.
+#[derive(Debug, Clone)]
+pub struct Folded {
+    threads: Threads,
+    stacks: HashMap<Box<str>, Weight>,
+    bytes: usize,
+    max_bytes: usize,
+    timeless: bool,
+    losses: Losses,
+}
+
+impl Folded {
+    /// Nothing yet.
+    pub fn new(threads: Threads) -> Self {
+        Self {
+            threads,
+            stacks: HashMap::new(),
+            bytes: 0,
+            max_bytes: MAX_BYTES,
+            timeless: false,
+            losses: Losses::default(),
+        }
+    }
+
+    /// Adds all stacks of a batch.
+    pub fn add(&mut self, batch: &Profiles) {
+        for scope in batch.resources().iter().flat_map(|resource| &resource.scopes) {
+            let choice = Choice::best(batch, &scope.profiles);
+            for profile in &scope.profiles {
+                match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
+                    Some(choice) => self.add_profile(batch, profile, choice),
+                    None => self.losses.add(Reason::RedundantType, batch.observations_of(profile)),
+                }
+            }
+        }
+    }
+
+    fn add_profile(&mut self, batch: &Profiles, profile: &Profile, choice: &Choice) {
+        if profile.samples.is_empty() {
+            return;
+        }
+        let dictionary = &**batch.dictionary();
+        let period = choice.nanoseconds(profile);
+        self.timeless |= period.is_none();
+        let mut groups: HashMap<(Option<StackId>, Option<AttributeSetId>), (Weight, u64)> = HashMap::new();
+        for sample in batch.samples(profile) {
+            let attributes = sample.attributes.filter(|_| self.threads == Threads::Apart);
+            let group = groups.entry((sample.stack, attributes)).or_default();
+            group.0.add(weigh(&sample, choice, period.unwrap_or_default()));
+            group.1 += sample.observations();
+        }
+        let mut text = String::new();
+        for ((stack, attributes), (weight, observations)) in groups {
+            text.clear();
+            if self.threads == Threads::Apart {
+                push_thread(&mut text, dictionary, attributes);
+            }
+            if !push_stack(&mut text, dictionary, stack) {
+                self.losses.add(Reason::NoFrames, observations);
+                continue;
+            }
+            self.add_stack(&text, weight, observations);
+        }
+    }
+
+    fn add_stack(&mut self, text: &str, weight: Weight, observations: u64) {
+        if let Some(known) = self.stacks.get_mut(text) {
+            return known.add(weight);
+        }
+        if self.bytes + text.len() > self.max_bytes {
+            return self.losses.add(Reason::LimitExceeded, observations);
+        }
+        self.bytes += text.len();
+        self.stacks.insert(text.into(), weight);
+    }
+
+    /// What the weights will be, given what was added so far.
+    pub fn unit(&self) -> Unit {
+        if self.timeless { Unit::Samples } else { Unit::Nanoseconds }
+    }
+
+    /// What was not folded, and why.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.lines().next().is_none()
+    }
+
+    /// The lines without their order: a stack and its weight, which is not zero.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
+        let unit = self.unit();
+        self.stacks
+            .iter()
+            .map(move |(stack, weight)| match unit {
+                Unit::Samples => (&**stack, weight.samples),
+                Unit::Nanoseconds => (&**stack, weight.nanoseconds),
+            })
+            .filter(|&(_, weight)| weight > 0)
+    }
+
+    /// Writes the lines, sorted, so that equal profiles are equal text.
+    ///
+    /// # Errors
+    ///
+    /// What the writer fails with.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut lines: Vec<_> = self.lines().collect();
+        lines.sort_unstable();
+        for (stack, weight) in lines {
+            writeln!(out, "{stack} {weight}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `period`: the nanoseconds of one unit of value.
+fn weigh(sample: &Sample<'_>, choice: &Choice, period: u64) -> Weight {
+    let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
+    // Timestamps without values count one each.
+    let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
+    let samples = if choice.counts() { value } else { sample.observations() };
+    Weight { samples, nanoseconds: value.saturating_mul(period) }
+}
+
+/// Writes the thread as a frame of its own.
+fn push_thread(text: &mut String, dictionary: &Dictionary, attributes: Option<AttributeSetId>) {
+    match (dictionary.find(attributes, "thread.name"), dictionary.find(attributes, "thread.id")) {
+        (Some(Value::String(Some(name))), _) => name::push(text, dictionary.string(Some(*name))),
+        (_, Some(Value::Int(id))) => name::push(text, &format!("thread {id}")),
+        (_, Some(Value::String(Some(id)))) => name::push(text, &format!("thread {}", dictionary.string(Some(*id)))),
+        _ => name::push(text, "[unknown thread]"),
+    }
+}
+
+/// Writes the frames, root first. Returns false where there are none.
+fn push_stack(text: &mut String, dictionary: &Dictionary, stack: Option<StackId>) -> bool {
+    let frames = dictionary.stack(stack).flatten().flat_map(|location| {
+        let location = dictionary.location(location);
+        // A location without lines is a frame as well, without a function.
+        let lines = dictionary.lines(location).len();
+        (0..lines.max(1)).map(move |line| (location, dictionary.lines(location).get(line)))
+    });
+    let mut leaf_first: Vec<_> = frames.take(MAX_DEPTH + 1).collect();
+    let deeper = leaf_first.len() > MAX_DEPTH;
+    leaf_first.truncate(MAX_DEPTH);
+    if deeper {
+        name::push(text, "[deeper frames left out]");
+    }
+    for &(location, line) in leaf_first.iter().rev() {
+        name::push_frame(text, dictionary, location, line);
+    }
+    !leaf_first.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Which type of value of a scope's profiles is folded.
+
+use profbridge_model::{Profile, Profiles, ValueType};
+
+/// One type of value.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    kind: String,
+    unit: String,
+    period_kind: String,
+    period_unit: String,
+}
+
+impl Choice {
+    fn of(batch: &Profiles, profile: &Profile) -> Self {
+        let text = |id| batch.dictionary().string(id).to_owned();
+        let ValueType { kind, unit } = profile.sample_type;
+        let period = profile.period_type;
+        Self { kind: text(kind), unit: text(unit), period_kind: text(period.kind), period_unit: text(period.unit) }
+    }
+
+    /// The most telling type among the profiles that have samples; `None` where none has.
+    pub(super) fn best(batch: &Profiles, profiles: &[Profile]) -> Option<Self> {
+        let mut best: Option<(u8, Self)> = None;
+        for profile in profiles.iter().filter(|profile| !profile.samples.is_empty()) {
+            if best.as_ref().is_some_and(|(_, choice)| choice.takes(batch, profile)) {
+                continue;
+            }
+            let choice = Self::of(batch, profile);
+            let rank = choice.rank(profile);
+            if best.as_ref().is_none_or(|&(least, _)| rank < least) {
+                best = Some((rank, choice));
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    /// Whether a profile is of this type.
+    pub(super) fn takes(&self, batch: &Profiles, profile: &Profile) -> bool {
+        let is = |id, text: &str| batch.dictionary().string(id) == text;
+        is(profile.sample_type.kind, &self.kind)
+            && is(profile.sample_type.unit, &self.unit)
+            && is(profile.period_type.kind, &self.period_kind)
+            && is(profile.period_type.unit, &self.period_unit)
+    }
+
+    /// Time on the wall says more than time on a processor, either more than what is no time. Off-CPU time is another
+    /// story than all of them: it is told only where there is no other.
+    fn rank(&self, profile: &Profile) -> u8 {
+        let kind = self.kind.to_ascii_lowercase();
+        if kind.contains("off") && kind.contains("cpu") {
+            return 4;
+        }
+        match (self.nanoseconds(profile), kind.contains("wall")) {
+            (Some(_), true) => 0,
+            (Some(_), false) => 1,
+            (None, _) if self.counts() => 2,
+            (None, _) => 3,
+        }
+    }
+
+    /// Whether a value is a number of samples.
+    pub(super) fn counts(&self) -> bool {
+        matches!(self.unit.as_str(), "count" | "samples" | "1" | "{sample}" | "{samples}")
+    }
+
+    /// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
+    pub(super) fn nanoseconds(&self, profile: &Profile) -> Option<u64> {
+        if let Some(scale) = nanoseconds(&self.unit) {
+            return Some(scale);
+        }
+        let period = u64::try_from(profile.period).ok().filter(|&period| period > 0 && self.counts())?;
+        nanoseconds(&self.period_unit)?.checked_mul(period)
+    }
+}
+
+/// How long a unit of time is. Profilers write words, the semantic conventions UCUM.
+fn nanoseconds(unit: &str) -> Option<u64> {
+    match unit {
+        "nanoseconds" | "nanosecond" | "ns" => Some(1),
+        "microseconds" | "microsecond" | "us" => Some(1_000),
+        "milliseconds" | "millisecond" | "ms" => Some(1_000_000),
+        "seconds" | "second" | "s" => Some(1_000_000_000),
+        _ => None,
+    }
+}

@@ -1,0 +1,213 @@
+use profbridge_model::{Builder, Function, Location, Mapping, Profile, Profiles, Reason};
+
+use super::{Folded, Threads, Unit};
+
+fn text(folded: &Folded) -> String {
+    let mut out = Vec::new();
+    folded.write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn profile(builder: &mut Builder, (kind, unit): (&str, &str), period: (&str, &str, i64)) {
+    let sample_type = builder.value_type(kind, unit);
+    let period_type = builder.value_type(period.0, period.1);
+    builder.profile(Profile { sample_type, period_type, period: period.2, ..Profile::default() });
+}
+
+fn fold(build: impl FnOnce(&mut Builder)) -> Folded {
+    fold_with(Threads::Merged, build)
+}
+
+fn fold_with(threads: Threads, build: impl FnOnce(&mut Builder)) -> Folded {
+    let mut folded = Folded::new(threads);
+    folded.add(&batch(build));
+    folded
+}
+
+fn batch(build: impl FnOnce(&mut Builder)) -> Profiles {
+    let mut builder = Builder::new();
+    build(&mut builder);
+    builder.finish().unwrap()
+}
+
+/// Guarantees: stacks are written root first, equal ones as one line, counts times the period as nanoseconds.
+#[test]
+fn time_from_a_period() {
+    let folded = fold(|builder| {
+        builder.on_cpu(20);
+        let (leaf, root) = (builder.frame("leaf", "a", 1), builder.frame("root", "a", 2));
+        let other = builder.frame("leaf", "a", 99);
+        let (stack, same) = (builder.stack(&[leaf, root]), builder.stack(&[other, root]));
+        let short = builder.stack(&[root]);
+        builder.sample(stack, None, None, &[1, 2], &[]);
+        builder.sample(same, None, None, &[3], &[3]);
+        builder.sample(short, None, None, &[], &[2]);
+    });
+    assert_eq!(folded.unit(), Unit::Nanoseconds);
+    assert_eq!(text(&folded), "root 100000000\nroot;leaf 250000000\n");
+    assert_eq!(folded.losses().total(), 0);
+}
+
+/// Guarantees: values in a unit of time are scaled to nanoseconds, and negative ones count nothing.
+#[test]
+fn time_from_values() {
+    for (unit, expected) in [("nanoseconds", 7), ("us", 7_000), ("milliseconds", 7_000_000), ("s", 7_000_000_000u64)] {
+        let folded = fold(|builder| {
+            profile(builder, ("cpu", unit), ("", "", 0));
+            let frame = builder.frame("f", "", 0);
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &[5, 6], &[3, 4]);
+            builder.sample(stack, None, None, &[], &[-9]);
+        });
+        assert_eq!(text(&folded), format!("f {expected}\n"));
+    }
+}
+
+/// Guarantees: as soon as one profile cannot be told in time, everything is in observations.
+#[test]
+fn observations() {
+    let mut folded = fold(|builder| {
+        builder.on_cpu(20);
+        let frame = builder.frame("timed", "", 0);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[1], &[]);
+    });
+    folded.add(&batch(|builder| {
+        profile(builder, ("samples", "count"), ("", "", 0));
+        let frame = builder.frame("counted", "", 0);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[], &[37]);
+    }));
+    folded.add(&batch(|builder| {
+        profile(builder, ("alloc_space", "bytes"), ("", "", 0));
+        let frame = builder.frame("allocated", "", 0);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[1, 2], &[4096, 4096]);
+    }));
+    assert_eq!(folded.unit(), Unit::Samples);
+    assert_eq!(text(&folded), "allocated 2\ncounted 37\ntimed 1\n");
+}
+
+/// Guarantees: of the types of one scope only the most telling is folded, with all profiles that have it; off-CPU time
+/// only where there is nothing else.
+#[test]
+fn one_type_of_a_scope() {
+    let build = |kinds: &[(&'static str, &'static str)]| {
+        let kinds = kinds.to_vec();
+        fold(move |builder| {
+            for (kind, unit) in kinds {
+                profile(builder, (kind, unit), ("cpu", "nanoseconds", 10));
+                let frame = builder.frame(kind, "", 0);
+                let stack = builder.stack(&[frame]);
+                builder.sample(stack, None, None, &[], &[1]);
+            }
+        })
+    };
+    let folded =
+        build(&[("samples", "count"), ("wall", "nanoseconds"), ("cpu", "nanoseconds"), ("wall", "nanoseconds")]);
+    assert_eq!(text(&folded), "wall 2\n");
+    assert_eq!(folded.losses().get(Reason::RedundantType), 2);
+    assert_eq!(text(&build(&[("off_cpu", "nanoseconds"), ("samples", "count")])), "samples 10\n");
+    assert_eq!(text(&build(&[("off_cpu", "nanoseconds")])), "off_cpu 1\n");
+    assert_eq!(text(&build(&[("alloc", "bytes"), ("cpu", "seconds")])), "cpu 1000000000\n");
+}
+
+/// Guarantees: a name cannot break the line it stands in, inlined frames are frames, and a frame without a function is
+/// called by its file.
+#[test]
+fn names() {
+    let folded = fold(|builder| {
+        builder.on_cpu(1);
+        let inner = builder.string("a;b\nc ");
+        let inner = builder.function(Function { system_name: inner, ..Function::default() });
+        let outer = builder.string("outer");
+        let outer = builder.function(Function { name: outer, ..Function::default() });
+        let line = |function| profbridge_model::Line { function, line: 1, column: 0 };
+        let inlined = builder.location(Location { address: 9, ..Location::default() }, &[line(inner), line(outer)]);
+        let filename = builder.string("/usr/lib/libc.so.6");
+        let mapping = builder.mapping(Mapping { filename, memory_limit: 5, ..Mapping::default() });
+        let native = builder.location(Location { mapping, address: 3, ..Location::default() }, &[]);
+        let filename = builder.string("[vdso]");
+        let vdso = builder.mapping(Mapping { filename, memory_limit: 5, ..Mapping::default() });
+        let vdso = builder.location(Location { mapping: vdso, address: 3, ..Location::default() }, &[]);
+        let nothing = builder.location(Location { address: 4, ..Location::default() }, &[]);
+        let long = builder.frame(&"é".repeat(3000), "", 0);
+        let stack = builder.stack(&[inlined, native, vdso, nothing]);
+        builder.sample(stack, None, None, &[1], &[]);
+        let stack = builder.stack(&[long]);
+        builder.sample(stack, None, None, &[1], &[]);
+    });
+    let text = text(&folded);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("[unknown];[vdso];[libc.so.6];outer;a:b c 1000000000"));
+    assert_eq!(lines.next(), Some(format!("{} 1000000000", "é".repeat(512)).as_str()));
+}
+
+/// Guarantees: threads are apart only when asked for, by name, else by id.
+#[test]
+fn threads() {
+    let build = |builder: &mut Builder| {
+        builder.on_cpu(1);
+        let frame = builder.frame("f", "", 0);
+        let stack = builder.stack(&[frame]);
+        let named = builder.attributes(&[("thread.id", 1.into()), ("thread.name", "ma;in".into())]);
+        let numbered = builder.attributes(&[("thread.id", 2.into())]);
+        for thread in [named, numbered, None, named] {
+            builder.sample(stack, thread, None, &[1], &[]);
+        }
+    };
+    assert_eq!(text(&fold(build)), "f 4000000000\n");
+    let apart = text(&fold_with(Threads::Apart, build));
+    assert_eq!(apart, "[unknown thread];f 1000000000\nma:in;f 2000000000\nthread 2;f 1000000000\n");
+}
+
+/// Guarantees: idle time is no stack, and is counted as such.
+#[test]
+fn no_frames() {
+    let folded = fold(|builder| {
+        builder.on_cpu(1);
+        builder.sample(None, None, None, &[1, 2, 3], &[]);
+    });
+    assert!(folded.is_empty());
+    assert_eq!(folded.losses().get(Reason::NoFrames), 3);
+}
+
+/// Attack: a stack of a million frames, which the wire has room for in two megabytes.
+/// Guarantees: the frames nearest the leaf are written, with a sign that there were more.
+#[test]
+fn attack_deep_stack() {
+    let folded = fold(|builder| {
+        builder.on_cpu(1);
+        let (leaf, root) = (builder.frame("leaf", "", 0), builder.frame("r", "", 0));
+        let mut frames = vec![root; 1_000_000];
+        frames[0] = leaf;
+        let stack = builder.stack(&frames);
+        builder.sample(stack, None, None, &[1], &[]);
+    });
+    let text = text(&folded);
+    assert!(text.starts_with("[deeper frames left out];r;r;"));
+    assert!(text.ends_with(";r;leaf 1000000000\n"));
+    assert!(text.len() < 20_000);
+}
+
+/// Attack: one long name in thousands of deep stacks: gigabytes of text from a few megabytes.
+/// Guarantees: text is held up to the limit, and what has no room is counted.
+#[test]
+fn attack_long_names() {
+    let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) };
+    folded.add(&batch(|builder| {
+        builder.on_cpu(1);
+        let long = builder.frame(&"x".repeat(1 << 20), "", 0);
+        for i in 0..80 {
+            let leaf = builder.frame(&i.to_string(), "", 0);
+            let stack = builder.stack(&[leaf, long, long]);
+            builder.sample(stack, None, None, &[1], &[]);
+            builder.sample(stack, None, None, &[2], &[]);
+        }
+    }));
+    let held: usize = folded.lines().map(|(stack, _)| stack.len()).sum();
+    assert!(held <= 64 << 10);
+    let kept = folded.lines().count() as u64;
+    assert_eq!(kept, 31);
+    assert_eq!(2 * kept + folded.losses().get(Reason::LimitExceeded), 160);
+}

@@ -1,0 +1,62 @@
+//! How a request says as whom it is sent.
+//!
+//! Source: Sentry developer documentation, "Authentication"; getsentry/relay
+//! `relay-server/src/extractors/request_meta.rs`: exactly one form per request, two are refused with 401.
+
+use std::fmt;
+
+use super::Dsn;
+
+/// The header's name.
+pub const HEADER: &str = "x-sentry-auth";
+
+/// The version of the protocol that is spoken.
+pub const VERSION: u8 = 7;
+
+/// The `X-Sentry-Auth` header of a request. Cannot be printed by accident.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Auth(String);
+
+impl Auth {
+    /// The header for a DSN, sent by `client`, such as `profbridge/1.0.0`.
+    pub fn new(dsn: &Dsn, client: &str) -> Self {
+        let key = dsn.public_key();
+        let mut value = format!("Sentry sentry_key={key}, sentry_version={VERSION}, sentry_client={client}");
+        if let Some(secret) = dsn.secret_key() {
+            // Only servers from before 2018 ask for it, and they refuse a request without.
+            value.push_str(", sentry_secret=");
+            value.push_str(secret);
+        }
+        Self(value)
+    }
+
+    /// The header's value. Holds a key.
+    pub fn header_value(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Auth(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the header has the form that Relay reads, and its `Debug` has no key.
+    #[test]
+    fn header() {
+        let dsn: Dsn = "https://0123456789abcdef0123456789abcdef@h/1".parse().unwrap();
+        let auth = Auth::new(&dsn, "profbridge/1.2.3");
+        assert_eq!(
+            auth.header_value(),
+            "Sentry sentry_key=0123456789abcdef0123456789abcdef, sentry_version=7, sentry_client=profbridge/1.2.3"
+        );
+        assert_eq!(format!("{auth:?}"), "Auth(***)");
+        let dsn: Dsn = "https://0123456789abcdef0123456789abcdef:5ec2e7@h/1".parse().unwrap();
+        assert!(Auth::new(&dsn, "c").header_value().ends_with(", sentry_client=c, sentry_secret=5ec2e7"));
+    }
+}

@@ -1,0 +1,225 @@
+//! The scalars and lists of a chunk, read with their limits and without copying where that is possible.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// A string: a slice of the JSON, or a copy where it holds escapes. `Option<Cow<str>>` would always copy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Text<'a>(Cow<'a, str>);
+
+impl Text<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// An address: a string, hexadecimal after `0x`, otherwise decimal (getsentry/relay `relay-profiling/src/types.rs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Address(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Text::deserialize(deserializer)?;
+        let text = text.as_str();
+        let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        number
+            .map(Address)
+            .map_err(|_| D::Error::custom("invalid value: not an address, which is 0x and hexadecimal digits"))
+    }
+}
+
+/// A size: a number, or a string that holds one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or a string that holds one")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Size, E> {
+                Ok(Size(number))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                text.parse().map(Size).map_err(|_| E::custom("invalid value: not a number"))
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// A list of at most `MAX` elements.
+#[derive(Debug)]
+pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+fn too_many<E: Error>(max: usize) -> E {
+    E::custom(format_args!("there are more than {max} elements"))
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if elements.len() == MAX {
+                        return Err(too_many(MAX));
+                    }
+                    elements.push(element);
+                }
+                Ok(List(elements))
+            }
+        }
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+/// A map of at most `MAX` entries, in the order in which they stand there.
+#[derive(Debug)]
+pub(super) struct Entries<'a, T, const MAX: usize>(pub(super) Vec<(Text<'a>, T)>);
+
+impl<T, const MAX: usize> Default for Entries<'_, T, MAX> {
+    fn default() -> Self {
+        Entries(Vec::new())
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Entries<'a, T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for EntriesVisitor<T, MAX> {
+            type Value = Entries<'de, T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    if entries.len() == MAX {
+                        return Err(too_many(MAX));
+                    }
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(EntriesVisitor(PhantomData))
+    }
+}
+
+/// A list of lists of indices, flat: a `Vec` for each stack would cost more than the stacks.
+#[derive(Debug, Default)]
+pub(super) struct Stacks<const MAX: usize> {
+    ends: Vec<usize>,
+    frames: Vec<u32>,
+}
+
+impl<const MAX: usize> Stacks<MAX> {
+    /// The stacks, in order.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> + '_ {
+        self.ends.iter().enumerate().map(|(i, &end)| {
+            let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.frames[start..end]
+        })
+    }
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for Stacks<MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct StacksVisitor<const MAX: usize>;
+        impl<'de, const MAX: usize> Visitor<'de> for StacksVisitor<MAX> {
+            type Value = Stacks<MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of lists of indices")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut stacks = Stacks { ends: Vec::new(), frames: Vec::new() };
+                while list.next_element_seed(Append(&mut stacks.frames))?.is_some() {
+                    if stacks.ends.len() == MAX {
+                        return Err(too_many(MAX));
+                    }
+                    stacks.ends.push(stacks.frames.len());
+                }
+                Ok(stacks)
+            }
+        }
+        deserializer.deserialize_seq(StacksVisitor)
+    }
+}
+
+/// Reads one list of indices onto the end of another.
+struct Append<'a>(&'a mut Vec<u32>);
+
+impl<'de> serde::de::DeserializeSeed<'de> for Append<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Append<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of indices")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(index) = list.next_element()? {
+            self.0.push(index);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! What a header says, read when it is asked for; the header itself stays the bytes it came as.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// What an envelope's header says, as far as anything here needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct Header<'a> {
+    /// The id of the event or transaction in it; not checked.
+    #[serde(borrow, default)]
+    pub event_id: Option<Cow<'a, str>>,
+    /// The DSN, a stand-in for the request's own authentication. Holds a key: never printed.
+    #[serde(borrow, default)]
+    pub dsn: Option<Cow<'a, str>>,
+    /// When it was sent, RFC 3339; not checked.
+    #[serde(borrow, default)]
+    pub sent_at: Option<Cow<'a, str>>,
+}
+
+/// What an item's header says, as far as anything here needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ItemHeader<'a> {
+    /// The item's type, such as `profile_chunk`.
+    #[serde(rename = "type", borrow)]
+    pub kind: Cow<'a, str>,
+    /// The payload's length, in bytes.
+    #[serde(default)]
+    pub length: Option<u64>,
+    /// The payload's media type.
+    #[serde(borrow, default)]
+    pub content_type: Option<Cow<'a, str>>,
+    /// The platform, which for a `profile_chunk` must equal the payload's.
+    #[serde(borrow, default)]
+    pub platform: Option<Cow<'a, str>>,
+    /// How many things a container holds.
+    #[serde(default)]
+    pub item_count: Option<u64>,
+}
+
+impl<'a> Header<'a> {
+    /// Reads the line.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON object, one of the keys stands there twice, or its value is no string.
+    pub fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+}
+
+impl<'a> ItemHeader<'a> {
+    /// Reads the line.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON object, has no `type`, one of the keys stands there twice, or a value has another type.
+    pub fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+
+    /// Whether the item is a chunk of a continuous profile. `profile_chunk_ui` is the same type by another name
+    /// (getsentry/relay `relay-server/src/envelope/item.rs`).
+    pub fn is_profile_chunk(&self) -> bool {
+        matches!(&*self.kind, "profile_chunk" | "profile_chunk_ui")
+    }
+}

@@ -1,0 +1,25 @@
+//! Sentry's protocol, sans I/O: envelopes, profile chunks, and the rules of sending them.
+//!
+//! Nothing here opens a socket or reads a clock. What a server says is handed in as bytes, numbers and times, and
+//! comes out as a decision. Sources: Sentry's developer documentation ("Envelopes", "Rate Limiting", "Client
+//! Reports", "Sample Format V2") and the behaviour of getsentry/relay where the two differ.
+//!
+//! * [`envelope`]: the frame around everything, read and written without loss.
+//! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
+//! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
+//! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
+
+pub mod auth;
+pub mod category;
+pub mod chunk_reader;
+pub mod client_report;
+pub mod dsn;
+pub mod envelope;
+pub mod rate_limit;
+pub mod response;
+
+pub use auth::Auth;
+pub use category::Category;
+pub use client_report::ClientReport;
+pub use dsn::Dsn;
+pub use rate_limit::RateLimits;

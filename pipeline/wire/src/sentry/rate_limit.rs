@@ -1,0 +1,180 @@
+//! What a server's answers say about what not to send, and until when.
+//!
+//! Source: Sentry developer documentation, "Rate Limiting"; getsentry/relay `relay-server/src/utils/rate_limits.rs`
+//! (the form of the header). One [`RateLimits`] belongs to one DSN. Pure: times are handed in, in nanoseconds of a
+//! clock that never goes back.
+
+use std::time::Duration;
+
+use super::Category;
+
+/// How long nothing is sent after a 429 that does not say for how long.
+pub const DEFAULT: Duration = Duration::from_secs(60);
+
+/// The longest time that a limit is believed. A server that still means it says so again after the next attempt.
+pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The limits that hold for one DSN.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RateLimits {
+    all: u64,
+    categories: [u64; Category::ALL.len()],
+}
+
+/// What an answer says that matters for limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answer<'a> {
+    /// The status.
+    pub status: u16,
+    /// The value of `X-Sentry-Rate-Limits`.
+    pub limits: Option<&'a str>,
+    /// The value of `Retry-After`, as [`retry_after`] reads it.
+    pub retry_after: Option<Duration>,
+}
+
+impl RateLimits {
+    /// Takes note of an answer that came at `now`. Limits may stand on an answer of any status; `Retry-After` and
+    /// [`DEFAULT`] count only with a 429 that has none. Whichever limit of a category ends last holds.
+    pub fn update(&mut self, answer: Answer<'_>, now: u64) {
+        if let Some(limits) = answer.limits {
+            for limit in limits.split(',') {
+                self.limit(limit, now);
+            }
+        } else if answer.status == 429 {
+            extend(&mut self.all, now, answer.retry_after.unwrap_or(DEFAULT));
+        }
+    }
+
+    /// One limit: `retry_after:category;category:scope:reason:namespaces`, all but the first optional.
+    fn limit(&mut self, limit: &str, now: u64) {
+        let mut fields = limit.split(':');
+        let Some(time) = fields.next().and_then(seconds) else { return };
+        let categories = fields.next().unwrap_or_default().trim();
+        if categories.is_empty() {
+            return extend(&mut self.all, now, time);
+        }
+        for category in categories.split(';').filter_map(|name| Category::from_name(name.trim())) {
+            extend(&mut self.categories[category as usize], now, time);
+        }
+    }
+
+    /// How long none of what belongs to one of `categories` may be sent; `None` where it may be.
+    pub fn blocked(&self, categories: &[Category], now: u64) -> Option<Duration> {
+        let until = categories.iter().map(|&category| self.categories[category as usize]).fold(self.all, u64::max);
+        until.checked_sub(now).filter(|&left| left > 0).map(Duration::from_nanos)
+    }
+}
+
+fn extend(until: &mut u64, now: u64, time: Duration) {
+    let nanos = u64::try_from(time.min(LONGEST).as_nanos()).unwrap_or(u64::MAX);
+    *until = (*until).max(now.saturating_add(nanos));
+}
+
+/// Seconds, which may have a fraction; `None` where it is no such number.
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.trim().parse().ok()?;
+    if seconds.is_nan() {
+        return None;
+    }
+    Some(Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64())).unwrap_or(LONGEST))
+}
+
+/// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3), for which it needs the time since the Unix epoch.
+pub fn retry_after(value: &str, since_epoch: Duration) -> Option<Duration> {
+    if let Some(time) = seconds(value) {
+        return Some(time);
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(since_epoch).min(LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const CHUNK: &[Category] = &[Category::ProfileChunk, Category::ProfileDuration];
+    const UI: &[Category] = &[Category::ProfileChunkUi, Category::ProfileDurationUi];
+
+    fn after(status: u16, limits: Option<&str>, retry_after: Option<u64>) -> RateLimits {
+        let mut state = RateLimits::default();
+        state.update(Answer { status, limits, retry_after: retry_after.map(Duration::from_secs) }, 100 * SECOND);
+        state
+    }
+
+    fn seconds_left(state: &RateLimits, categories: &[Category]) -> Option<f64> {
+        state.blocked(categories, 100 * SECOND).map(|left| left.as_secs_f64())
+    }
+
+    /// Guarantees: a limit on the chunks or on their duration stops chunks, on whatever status it comes; one on another
+    /// kind of chunks or on other data does not.
+    #[test]
+    fn categories() {
+        let state = after(200, Some("60:profile_duration:organization:quota"), None);
+        assert_eq!(seconds_left(&state, CHUNK), Some(60.0));
+        assert_eq!(seconds_left(&state, UI), None);
+        let state = after(200, Some("10:error;transaction:key, 30.5:profile_chunk;profile_chunk_ui:project"), None);
+        assert_eq!(seconds_left(&state, CHUNK), Some(30.5));
+        assert_eq!(seconds_left(&state, UI), Some(30.5));
+        assert_eq!(seconds_left(&state, &[Category::Transaction]), Some(10.0));
+        assert_eq!(seconds_left(&state, &[Category::Span]), None);
+    }
+
+    /// Guarantees: no categories are all of them; unknown ones are ignored, and so is a limit that names no other.
+    #[test]
+    fn all_and_unknown() {
+        for limits in ["5::organization", "5", "5:", " 5 : :key:r:n"] {
+            assert_eq!(seconds_left(&after(200, Some(limits), None), CHUNK), Some(5.0), "{limits}");
+        }
+        assert_eq!(seconds_left(&after(429, Some("5:brand_new:organization"), None), CHUNK), None);
+        assert_eq!(seconds_left(&after(429, Some("5:brand_new;profile_chunk"), None), CHUNK), Some(5.0));
+        for limits in ["", "x:profile_chunk", "nan:profile_chunk", "-5:profile_chunk", "::::", ",,,"] {
+            assert_eq!(seconds_left(&after(200, Some(limits), None), CHUNK), None, "{limits}");
+        }
+    }
+
+    /// Guarantees: of several limits the one that ends last holds, and it ends.
+    #[test]
+    fn longest_wins() {
+        let mut state = after(200, Some("50:profile_chunk, 20:profile_chunk, 30"), None);
+        state.update(Answer { status: 429, limits: None, retry_after: Some(Duration::from_secs(1)) }, 100 * SECOND);
+        assert_eq!(seconds_left(&state, CHUNK), Some(50.0));
+        assert_eq!(seconds_left(&state, UI), Some(30.0));
+        assert!(state.blocked(CHUNK, 150 * SECOND - 1).is_some());
+        assert_eq!(state.blocked(CHUNK, 150 * SECOND), None);
+    }
+
+    /// Guarantees: a 429 without limits stops everything, for as long as `Retry-After` says or for a minute; other
+    /// statuses without limits stop nothing.
+    #[test]
+    fn too_many_requests() {
+        assert_eq!(seconds_left(&after(429, None, None), CHUNK), Some(60.0));
+        assert_eq!(seconds_left(&after(429, None, Some(7)), UI), Some(7.0));
+        assert_eq!(seconds_left(&after(503, None, Some(7)), CHUNK), None);
+        assert_eq!(seconds_left(&after(200, None, Some(7)), CHUNK), None);
+    }
+
+    /// Guarantees: `Retry-After` is read as seconds and as a date, a date in the past is no wait, nonsense is nothing.
+    #[test]
+    fn retry_after_forms() {
+        let now = Duration::from_secs(784_111_777 - 30);
+        assert_eq!(retry_after(" 120 ", now), Some(Duration::from_secs(120)));
+        assert_eq!(retry_after("1.5", now), Some(Duration::from_millis(1500)));
+        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now), Some(Duration::from_secs(30)));
+        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now * 2), Some(Duration::ZERO));
+        assert_eq!(retry_after("soon", now), None);
+        assert_eq!(retry_after("1e300", now), Some(LONGEST));
+    }
+
+    proptest! {
+        /// Guarantees: no header makes the parser panic, and no limit is longer than the longest.
+        #[test]
+        fn arbitrary_headers(limits in "[0-9einfa:;, _profile_chunk.-]{0,60}", now in any::<u64>()) {
+            let mut state = RateLimits::default();
+            state.update(Answer { status: 429, limits: Some(&limits), retry_after: None }, now);
+            prop_assert!(state.blocked(CHUNK, now).unwrap_or_default() <= LONGEST);
+        }
+    }
+}

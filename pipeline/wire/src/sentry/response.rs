@@ -1,0 +1,130 @@
+//! What an answer of a Sentry server asks of the sender.
+//!
+//! Sentry's SDK rules say to discard on every 4xx and 5xx. Relay, which like profbridge stands between senders and
+//! Sentry, tells an outage (no connection, 502, 503, 504) from a refusal and retries the outage within a deadline; so
+//! does this. Sources: Sentry developer documentation, "Offline Caching" and "Envelopes"; getsentry/relay
+//! `relay-server/src/services/upstream.rs`, `is_network_error`.
+
+use serde::Deserialize;
+
+use super::Dsn;
+
+/// What to do with a request that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It was accepted for processing, which is no promise: Relay checks a chunk after it has answered.
+    Accepted,
+    /// The sender is over a limit. The request is dropped, and not reported: the server has counted it.
+    RateLimited,
+    /// The server cannot read the encoding. Another one may do.
+    EncodingRefused,
+    /// The server or something in front of it is down or overloaded. The same request may do later.
+    Outage,
+    /// The request is too large. Dropped and reported.
+    TooLarge,
+    /// The request is refused for good. Dropped and reported.
+    Refused,
+}
+
+impl Verdict {
+    /// The verdict of a status.
+    pub const fn of(status: u16) -> Self {
+        match status {
+            200..=299 => Verdict::Accepted,
+            413 => Verdict::TooLarge,
+            415 => Verdict::EncodingRefused,
+            429 => Verdict::RateLimited,
+            502..=504 => Verdict::Outage,
+            _ => Verdict::Refused,
+        }
+    }
+}
+
+/// What a status means and what to do about it, for a person.
+pub const fn meaning(status: u16) -> &'static str {
+    match status {
+        300..=399 => "the server redirects, which is not followed; check the scheme, host and path of the DSN",
+        400 => "the server could not read the request, or does not know the key or project of the DSN",
+        401 => "the server does not accept the key of the DSN; check the key and that it belongs to the project",
+        403 => "the server refuses the project or the key of the DSN; it may be disabled, or its quota used up",
+        404 => "there is no Sentry at that address; check the host and path of the DSN",
+        405 => "the address takes no envelopes; check the host and path of the DSN",
+        413 => "the request is larger than the server takes",
+        415 => "the server does not take the compression",
+        429 => "the project or organization is over its quota or rate limit",
+        500 => "the server failed; see its own log",
+        502..=504 => "the server is down or overloaded",
+        _ => "the server refused the request",
+    }
+}
+
+/// The longest text that is kept of a server's explanation, in characters.
+const MAX_DETAIL: usize = 300;
+
+/// What the body of an error says, on one line: Relay's `detail` and `causes`, without the DSN's keys, which a server may
+/// repeat. `None` where the body is none of Relay's.
+pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Body {
+        detail: String,
+        #[serde(default)]
+        causes: Vec<String>,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    let mut text = body.detail;
+    for cause in body.causes {
+        text.push_str(": ");
+        text.push_str(&cause);
+    }
+    // Blotted out before it is cut: half a key is one too.
+    let text: String =
+        dsn.redact(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_DETAIL).collect();
+    Some(text).filter(|text| !text.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each status leads to the rule that Sentry or Relay has for it.
+    #[test]
+    fn verdicts() {
+        for (status, verdict) in [
+            (200, Verdict::Accepted),
+            (202, Verdict::Accepted),
+            (301, Verdict::Refused),
+            (400, Verdict::Refused),
+            (401, Verdict::Refused),
+            (403, Verdict::Refused),
+            (404, Verdict::Refused),
+            (408, Verdict::Refused),
+            (413, Verdict::TooLarge),
+            (415, Verdict::EncodingRefused),
+            (429, Verdict::RateLimited),
+            (500, Verdict::Refused),
+            (501, Verdict::Refused),
+            (502, Verdict::Outage),
+            (503, Verdict::Outage),
+            (504, Verdict::Outage),
+            (505, Verdict::Refused),
+        ] {
+            assert_eq!(Verdict::of(status), verdict, "{status}");
+        }
+    }
+
+    /// Guarantees: an explanation is put on one line of bounded length, and anything else is none.
+    #[test]
+    fn details() {
+        let key = "0123456789abcdef0123456789abcdef";
+        let dsn: Dsn = format!("https://{key}@h/1").parse().unwrap();
+        let body = br#"{"detail":"bad envelope","causes":["a\nb","c"]}"#;
+        assert_eq!(detail(body, &dsn).as_deref(), Some("bad envelope: a b: c"));
+        assert_eq!(detail(br#"{"detail":" "}"#, &dsn), None);
+        assert_eq!(detail(b"<html>", &dsn), None);
+        assert_eq!(detail(br#"{"id":"x"}"#, &dsn), None);
+        let long = format!(r#"{{"detail":"{}{key}"}}"#, "é".repeat(MAX_DETAIL - 3));
+        let text = detail(long.as_bytes(), &dsn).unwrap();
+        assert_eq!(text.chars().count(), MAX_DETAIL);
+        assert!(text.ends_with("é***"));
+    }
+}
