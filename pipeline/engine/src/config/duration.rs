@@ -1,0 +1,174 @@
+//! Durations as text with units, as in the Collector: `500ms`, `1m30s`.
+
+use std::fmt;
+use std::time;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Serialize, Serializer};
+
+/// A length of time. Written with units (`ns`, `us`, `ms`, `s`, `m`, `h`), of which several may follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Duration(time::Duration);
+
+/// Longest duration that can be written: 100 years in hours. Sums with a clock do not overflow.
+const MAX: time::Duration = time::Duration::from_secs(100 * 366 * 24 * 3600);
+
+/// Units, and how many nanoseconds they have.
+const UNITS: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+impl Duration {
+    /// Zero.
+    pub const ZERO: Self = Self(time::Duration::ZERO);
+
+    /// A duration in seconds.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(time::Duration::from_secs(seconds))
+    }
+
+    /// A duration in milliseconds.
+    #[must_use]
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(time::Duration::from_millis(milliseconds))
+    }
+
+    /// The duration for use with clocks.
+    #[must_use]
+    pub const fn get(self) -> time::Duration {
+        self.0
+    }
+
+    /// Whether it is zero.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+}
+
+impl From<time::Duration> for Duration {
+    fn from(value: time::Duration) -> Self {
+        Self(value)
+    }
+}
+
+impl From<Duration> for time::Duration {
+    fn from(value: Duration) -> Self {
+        value.0
+    }
+}
+
+/// Why a text is no duration. The part behind `; ` is the hint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadDuration {
+    /// A number alone.
+    #[error("a duration needs a unit; write `{0}s` for seconds or `{0}ms` for milliseconds")]
+    NoUnit(u64),
+    /// Anything else.
+    #[error("this is not a duration; write a number and a unit, such as `500ms`, `5s` or `1m30s`")]
+    Syntax,
+    /// Less than nothing.
+    #[error("a duration cannot be negative; write `0s` for none")]
+    Negative,
+    /// More than 100 years.
+    #[error("the duration is too long; at most 100 years")]
+    TooLong,
+}
+
+impl std::str::FromStr for Duration {
+    type Err = BadDuration;
+
+    fn from_str(text: &str) -> Result<Self, BadDuration> {
+        let mut rest = text.trim();
+        if rest.starts_with('-') {
+            return Err(BadDuration::Negative);
+        }
+        if let Ok(number) = rest.parse::<u64>() {
+            // Zero is zero in every unit, but a file that says so gets a unit like all the others.
+            return Err(BadDuration::NoUnit(number));
+        }
+        if rest.is_empty() {
+            return Err(BadDuration::Syntax);
+        }
+        let mut sum = time::Duration::ZERO;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(BadDuration::Syntax)?;
+            let (number, tail) = rest.split_at(end);
+            let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+            let (unit, tail) = tail.split_at(end);
+            let nanos = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or(BadDuration::Syntax)?.1;
+            sum = sum.checked_add(part(number, nanos)?).ok_or(BadDuration::TooLong)?;
+            rest = tail;
+        }
+        if sum > MAX { Err(BadDuration::TooLong) } else { Ok(Self(sum)) }
+    }
+}
+
+fn part(number: &str, nanos: u64) -> Result<time::Duration, BadDuration> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || whole.len() > 19 || fraction.contains('.') || (number.contains('.') && fraction.is_empty()) {
+        return Err(if whole.len() > 19 { BadDuration::TooLong } else { BadDuration::Syntax });
+    }
+    let whole: u128 = whole.parse().map_err(|_| BadDuration::Syntax)?;
+    let mut total = whole * u128::from(nanos);
+    let mut scale = u128::from(nanos);
+    for digit in fraction.bytes() {
+        scale /= 10;
+        total += u128::from(digit - b'0') * scale;
+    }
+    u64::try_from(total).map(time::Duration::from_nanos).map_err(|_| BadDuration::TooLong)
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut nanos = self.0.as_nanos();
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        for (unit, size) in [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)] {
+            let count = nanos / size;
+            nanos %= size;
+            if count > 0 {
+                write!(f, "{count}{unit}")?;
+            }
+        }
+        let (micros, nanos) = (nanos / 1_000, nanos % 1_000);
+        if micros > 0 {
+            write!(f, "{micros}us")?;
+        }
+        if nanos > 0 { write!(f, "{nanos}ns") } else { Ok(()) }
+    }
+}
+
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Duration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as `500ms` or `1m30s`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}

@@ -1,0 +1,70 @@
+//! The configuration: from files, texts and `--set` assignments to typed settings, with every problem at its place.
+//!
+//! ```text
+//! sources --yaml--> trees with positions --figment--> one tree --> Config --Section::extract--> settings
+//! ```
+//!
+//! Laws that hold here:
+//!
+//! * Every problem is reported, not the first one: [`load`] stops only where there is no tree to look at,
+//!   [`check_references`] and [`Section::extract`] say the rest. A configuration is usable once none of them reports an
+//!   error.
+//! * Every problem has its file, line, column, the line itself, the rule, and what to do ([`Problem`]).
+//! * No secret is ever shown: values of keys that name secrets, credentials in URLs, what comes from the environment.
+//! * A value is read as what the component wants, from the text as it was written: `0123` and `1.10` stay what they are
+//!   where text is wanted.
+//! * The loader reads files and nothing else; the environment is handed in. Nothing here panics, whatever is read.
+//!
+//! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
+//! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their defaults.
+
+mod byte_size;
+mod de;
+mod de_error;
+mod document;
+mod duration;
+mod expand;
+mod id;
+mod key_path;
+mod layer;
+mod node;
+mod optional;
+mod ordered;
+mod place;
+mod print;
+mod problem;
+mod redact;
+mod references;
+mod scalar;
+mod secret;
+mod section;
+mod source;
+mod suggest;
+mod text;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use byte_size::{BadByteSize, ByteSize};
+pub use document::{Config, PipelineConfig, Reference};
+pub use duration::{BadDuration, Duration};
+pub use id::{BadId, Carries, ComponentId, PipelineId};
+pub use optional::Optional;
+pub use ordered::Ordered;
+pub use place::{Excerpt, Place};
+pub use problem::{Problem, Problems, Severity};
+pub use references::{Known, check_references};
+pub use secret::Secret;
+pub use section::Section;
+pub use source::Source;
+
+/// Reads and merges `sources`, later ones winning: maps are merged, everything else is replaced. `env` looks up
+/// environment variables; a program passes `&|name| std::env::var(name).ok()`.
+///
+/// # Errors
+/// When a source cannot be read, is not YAML, is empty or is no map. All other problems wait for [`check_references`],
+/// so that they are reported together with what that finds.
+pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
+    Config::new(source::read(sources, env))
+}

@@ -1,0 +1,42 @@
+//! Parts of a component that are switched on by being written, such as the protocols of a receiver.
+
+use serde::{Deserialize, Deserializer};
+
+/// A map of settings that may be absent. `grpc:` with nothing under it is present with its defaults, as in the
+/// Collector (`config/configoptional`), whereas an `Option` would take it for absent.
+///
+/// Needs `#[serde(default)]` on the field or its struct.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Optional<T> {
+    /// Not written.
+    #[default]
+    Absent,
+    /// Written, perhaps without settings.
+    Present(T),
+}
+
+impl<T> Optional<T> {
+    /// The settings, where they are written.
+    #[must_use]
+    pub fn as_ref(&self) -> Option<&T> {
+        match self {
+            Self::Absent => None,
+            Self::Present(settings) => Some(settings),
+        }
+    }
+
+    /// The settings, where they are written.
+    #[must_use]
+    pub fn into_option(self) -> Option<T> {
+        match self {
+            Self::Absent => None,
+            Self::Present(settings) => Some(settings),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Optional<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self::Present)
+    }
+}

@@ -1,0 +1,58 @@
+//! A map that keeps the order in which things were written, so that components start and print in that order.
+
+/// A small map with an order. Looking up is linear, which is right for the dozens of entries a configuration has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ordered<K, V> {
+    entries: Vec<(K, V)>,
+}
+
+impl<K, V> Default for Ordered<K, V> {
+    fn default() -> Self {
+        Self { entries: Vec::new() }
+    }
+}
+
+impl<K: PartialEq, V> Ordered<K, V> {
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    /// Whether there is such a key.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Adds an entry; `false`, and nothing is changed, where the key is there already.
+    pub fn insert(&mut self, key: K, value: V) -> bool {
+        let new = !self.contains(&key);
+        if new {
+            self.entries.push((key, value));
+        }
+        new
+    }
+
+    /// The entries in their order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
+        self.entries.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The keys in their order.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
+        self.entries.iter().map(|(key, _)| key)
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

@@ -1,0 +1,72 @@
+//! Where something was written: the position inside the loader, and the place a person reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A range of bytes in one of the loaded sources. Small enough to stand on every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) struct Pos {
+    /// Index into the list of sources, in the order they were given.
+    pub(super) source: u32,
+    /// First byte.
+    pub(super) start: u32,
+    /// One past the last byte.
+    pub(super) end: u32,
+}
+
+impl Pos {
+    /// The position that stands for a source as a whole.
+    pub(super) fn whole(source: u32) -> Self {
+        Self { source, start: u32::MAX, end: u32::MAX }
+    }
+
+    /// Whether this is [`Pos::whole`].
+    pub(super) fn is_whole(self) -> bool {
+        self.start == u32::MAX
+    }
+}
+
+/// The place a problem points at: file, line, column and the line itself.
+///
+/// Secrets are already masked in the line, so a place may be logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the source: a path, the name of a text, or `--set`.
+    pub file: Arc<str>,
+    /// Line, counted from 1; 0 where the problem concerns the source as a whole.
+    pub line: u32,
+    /// Column in characters, counted from 1; 0 where the problem concerns the source as a whole.
+    pub column: u32,
+    /// The line and the part of it that is meant.
+    pub excerpt: Option<Excerpt>,
+    /// Which of the sources it is, so that problems sort in the order in which the sources were given.
+    pub(super) pos: Pos,
+}
+
+/// One line of a source, secrets masked, with the part that a problem is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The line without its line break.
+    pub text: String,
+    /// How many characters of `text` stand before the marked part.
+    pub caret: usize,
+    /// How many characters are marked; at least 1.
+    pub width: usize,
+}
+
+impl Place {
+    /// Key for sorting: source, then position within it.
+    pub(super) fn order(&self) -> (u32, u32, u32) {
+        let start = if self.pos.is_whole() { 0 } else { self.pos.start.saturating_add(1) };
+        (self.pos.source, start, self.pos.end)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            return f.write_str(&self.file);
+        }
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}

@@ -1,0 +1,186 @@
+//! What counts as a secret, and how it is kept out of everything that is printed.
+//!
+//! Three nets, each for what the one before lets through: keys that name a secret (`dsn`, `token`, everything under
+//! `headers`), credentials inside URLs wherever they stand, and, for a source that is not even YAML, guesses by line.
+
+use std::ops::Range;
+
+use super::node::{Kind, Node, Scalar};
+use super::place::Pos;
+use super::suggest;
+use super::text::Sources;
+
+/// What is shown in place of a secret.
+pub(super) const REDACTED: &str = "[redacted]";
+
+/// A key that contains one of these words names a secret.
+const WORDS: &[&str] = &[
+    "dsn",
+    "token",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "authorization",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "access-key",
+    "private_key",
+    "credential",
+    "cookie",
+    "bearer",
+    "headers",
+    "sentry_key",
+];
+
+/// Keys with these endings tell where a secret is, or something about it, not the secret.
+const HARMLESS_ENDINGS: &[&str] = &["_file", "_path", "_dir", "_attribute", "_timeout", "_size", "_interval"];
+
+/// Whether the values under this key are secrets.
+pub(super) fn is_secret_key(key: &str) -> bool {
+    let key = key.to_lowercase();
+    if HARMLESS_ENDINGS.iter().any(|ending| key.ends_with(ending)) {
+        return false;
+    }
+    // A misspelt name of a secret still has the secret behind it.
+    WORDS.iter().any(|word| key.contains(word) || (word.len() > 4 && suggest::distance(&key, word) <= 1))
+}
+
+/// Whether a value at this path is a secret.
+pub(super) fn is_secret_path(path: &[String]) -> bool {
+    path.iter().any(|key| is_secret_key(key))
+}
+
+/// Whether keys below this path are secrets too, because a secret was written so that YAML takes it for a map. Below
+/// `headers` and other plurals, keys are names.
+pub(super) fn hides_keys(path: &[String]) -> bool {
+    path.iter().any(|key| is_secret_key(key) && !key.to_lowercase().ends_with('s'))
+}
+
+/// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
+pub(super) fn is_sensitive(sources: &Sources, path: &[String], node: &Node, scalar: &Scalar) -> bool {
+    scalar.from_env || is_secret_path(path) || sources.hides(node.at) || !userinfo(&scalar.text).is_empty()
+}
+
+/// What to hide behind a key that nobody knows: it may be a secret, unless it is near to a key that is none.
+pub(super) fn unknown_value(key: &str, valid: &[&str], value: &Node) -> Option<Pos> {
+    let harmless = suggest::nearest(key, valid.iter().copied()).is_some_and(|near| !is_secret_key(near));
+    (!harmless && matches!(value.kind, Kind::Scalar(_))).then_some(value.at)
+}
+
+/// The `user:password` parts of URLs in `text`.
+///
+/// Everything up to the last `@` of the word counts, because a password may hold an unescaped `/`.
+pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(scheme) = text[from..].find("://") {
+        let start = from + scheme + 3;
+        let word = text[start..].find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`'));
+        let end = word.map_or(text.len(), |length| start + length);
+        if let Some(at) = text[start..end].rfind('@').filter(|at| *at > 0) {
+            found.push(start..start + at);
+        }
+        from = end;
+    }
+    found
+}
+
+/// `text` without the credentials in its URLs.
+pub(super) fn without_userinfo(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for range in userinfo(text) {
+        out.push_str(&text[from..range.start]);
+        out.push_str(REDACTED);
+        from = range.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// A message without the sensitive scalars at and below `node`, which stands at `path`.
+///
+/// Messages of components may quote what they were given, or parts of it.
+pub(super) fn scrub(sources: &Sources, message: &str, path: &[String], node: Option<&Node>) -> String {
+    let mut message = without_userinfo(message);
+    let Some(node) = node else { return message };
+    let mut leaks = false;
+    node.walk(&mut path.to_vec(), &mut |path, node, scalar| {
+        if is_sensitive(sources, path, node, scalar) {
+            for secret in [&scalar.text, &scalar.raw] {
+                leaks |= hide(&mut message, secret);
+            }
+        }
+    });
+    if leaks { "the value is not valid".to_owned() } else { message }
+}
+
+/// Texts shorter than this are common words and digits; replacing them garbles messages and hides nothing.
+const SHORTEST_SECRET: usize = 3;
+/// A part of a secret that is at least this long must not be shown either.
+const LONGEST_PART: usize = 8;
+
+/// Replaces `secret`; whether a part of it is still there.
+fn hide(message: &mut String, secret: &str) -> bool {
+    if secret.len() < SHORTEST_SECRET {
+        return false;
+    }
+    if message.contains(secret) {
+        *message = message.replace(secret, REDACTED);
+    }
+    let chars: Vec<char> = secret.chars().collect();
+    chars.windows(LONGEST_PART).any(|part| message.contains(&part.iter().collect::<String>()))
+}
+
+/// Hides everything that `masks` covers in `line` from `message`.
+pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> String {
+    let mut message = without_userinfo(message);
+    for mask in masks {
+        if let Some(secret) = line.get(mask.clone()) {
+            for word in secret.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '*' | '&' | '!')) {
+                hide(&mut message, word);
+            }
+        }
+    }
+    message
+}
+
+/// The parts of a line that may be secrets, for a source that could not be parsed.
+///
+/// `inside` tells that a line with less indentation above it names a secret.
+pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
+    let end = line.len();
+    let content = line.len() - line.trim_start().len();
+    let secret = match after_secret_word(line) {
+        None if inside => Some(line.find(": ").map_or(content, |colon| colon + 2)),
+        word => word,
+    };
+    match secret {
+        Some(value) => std::iter::once(value..end).filter(|range| !range.is_empty()).collect(),
+        None => userinfo(line),
+    }
+}
+
+/// Where the value begins behind the first secret word of the line.
+fn after_secret_word(line: &str) -> Option<usize> {
+    // Words of a line are compared one by one, as keys are.
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let mut start = None;
+    for (at, c) in line.char_indices().chain([(line.len(), ' ')]) {
+        match (start, is_word(c)) {
+            (None, true) => start = Some(at),
+            (Some(from), false) => {
+                if is_secret_key(&line[from..at]) {
+                    let rest = &line[at..];
+                    return Some(at + (rest.len() - rest.trim_start_matches([':', '=', ' ', '"', '\'']).len()));
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,290 @@
+//! A part of the configuration, read on its own: a component's settings, or `service.telemetry`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::de::{De, Pruned};
+use super::de_error::{DeError, DeKind, expected_words};
+use super::key_path;
+use super::node::{Kind, Node};
+use super::place::{Place, Pos};
+use super::problem::{Problem, Problems, Severity};
+use super::redact;
+use super::scalar::{self, Plain};
+use super::source::{self, Source};
+use super::suggest;
+use super::text::Sources;
+
+/// One subtree of the configuration. Cheap to clone; `Debug` shows where it is, not what it says.
+#[derive(Clone)]
+pub struct Section {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    sources: Arc<Sources>,
+    node: Arc<Node>,
+    /// Path from the root of the configuration.
+    path: Vec<String>,
+    /// Where the section's key is.
+    at: Pos,
+}
+
+/// So many problems of one section are reported; each costs a pass over it.
+const MAX_PROBLEMS: usize = 100;
+
+impl Section {
+    pub(super) fn new(sources: &Arc<Sources>, node: &Arc<Node>, path: &[String], at: Pos) -> Self {
+        let inner = Inner { sources: sources.clone(), node: node.clone(), path: path.to_vec(), at };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A section in which nothing is written.
+    #[must_use]
+    pub fn defaults() -> Self {
+        let node = Arc::new(Node::null(Pos::whole(0)));
+        Self::new(&Arc::new(Sources::default()), &node, &[], Pos::whole(0))
+    }
+
+    /// A section from YAML, for tests and built-in settings. References to the environment have no values here.
+    ///
+    /// # Errors
+    /// What is wrong with the text as YAML.
+    pub fn from_yaml(yaml: &str) -> Result<Self, Problems> {
+        if yaml.trim().is_empty() {
+            return Ok(Self::defaults());
+        }
+        let source = Source::Text { name: "section".to_owned(), text: yaml.to_owned() };
+        let merged = source::read(&[source], &|_| None);
+        if let Some(problems) = Problems::new(merged.problems) {
+            return Err(problems);
+        }
+        let at = Pos { source: 0, start: 0, end: 0 };
+        let root = Arc::new(merged.root.unwrap_or_else(|| Node::null(at)));
+        Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
+    }
+
+    /// The path of the section from the root, such as `exporters.sentry`.
+    #[must_use]
+    pub fn key_path(&self) -> String {
+        key_path::join(&self.inner.path)
+    }
+
+    /// Where the section's key is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.inner.sources.place(self.inner.at)
+    }
+
+    /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
+    ///
+    /// # Errors
+    /// All unknown keys, all values of the wrong type and all missing keys, as far as they can be known: what is inside
+    /// of a value that has the wrong type as a whole is not looked at.
+    pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Problems> {
+        let mut pruned = Pruned::new();
+        let mut problems: Vec<Problem> = Vec::new();
+        loop {
+            let error = match T::deserialize(De::new(&self.inner.node, &pruned)) {
+                Ok(value) => return Problems::new(problems).map_or(Ok(value), Err),
+                Err(error) => error,
+            };
+            let path = error.path.clone().unwrap_or_default();
+            if !is_consequence(&error.kind, &path, &pruned) {
+                problems.push(self.complaint(&error, &path));
+            }
+            // What is wrong is taken out, so that the next pass gets to what is behind it.
+            if problems.len() >= MAX_PROBLEMS || !prune(path, &mut pruned) {
+                let fallback = || Problems::from(self.complaint(&error, &[]));
+                return Err(Problems::new(problems).unwrap_or_else(fallback));
+            }
+        }
+    }
+
+    /// A problem at a key of this section, for rules that types cannot express. `key_path` is relative to the section,
+    /// with quotes around keys that have a dot and indexes for lists (`routes.0.dsn`); the nearest key that exists is
+    /// shown. Where `message` quotes a secret value of that key, the value is masked. An empty `hint` is none.
+    #[must_use]
+    pub fn problem(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
+        let path = match key_path::parse(key_path, None) {
+            Ok((path, _)) => path,
+            Err(_) => Vec::new(),
+        };
+        self.report(&path, &message.into(), Some(hint.into()), Severity::Error)
+    }
+
+    /// The same as [`Section::problem`] for something that does not keep the pipeline from starting.
+    #[must_use]
+    pub fn warning(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
+        Problem { severity: Severity::Warning, ..self.problem(key_path, message, hint) }
+    }
+
+    /// Whether a key is written in this section.
+    #[must_use]
+    pub fn has(&self, key_path: &str) -> bool {
+        key_path::parse(key_path, None).is_ok_and(|(path, _)| self.inner.node.find(&path).is_some())
+    }
+
+    fn full_path(&self, path: &[String]) -> Vec<String> {
+        self.inner.path.iter().chain(path).cloned().collect()
+    }
+
+    fn report(&self, path: &[String], message: &str, hint: Option<String>, severity: Severity) -> Problem {
+        let node = self.inner.node.find(path);
+        let full = self.full_path(path);
+        let at = self.nearest(path);
+        let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| redact::scrub(&self.inner.sources, &hint, &full, node));
+        Problem {
+            place: self.inner.sources.place(at),
+            key_path: key_path::join(&full),
+            message: redact::scrub(&self.inner.sources, message, &full, node),
+            hint,
+            severity,
+        }
+    }
+
+    /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
+    fn nearest(&self, path: &[String]) -> Pos {
+        if let Some(node) = self.inner.node.find(path)
+            && matches!(node.kind, Kind::Scalar(_))
+            && !node.is_null()
+        {
+            return node.at;
+        }
+        self.key_at(path)
+    }
+
+    fn key_at(&self, path: &[String]) -> Pos {
+        for length in (1..=path.len()).rev() {
+            let (parent, key) = (&path[..length - 1], &path[length - 1]);
+            match self.inner.node.find(parent).map(|node| (node, &node.kind)) {
+                Some((node, Kind::Map(_))) => {
+                    if let Some(entry) = node.entry(key) {
+                        return entry.pos();
+                    }
+                }
+                Some((node, Kind::Seq(_))) => {
+                    if let Some(item) = node.find(std::slice::from_ref(key)) {
+                        return item.at;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.inner.at
+    }
+
+    /// Puts what serde says into words.
+    fn complaint(&self, error: &DeError, path: &[String]) -> Problem {
+        let node = self.inner.node.find(path);
+        match &error.kind {
+            DeKind::UnknownKey { key, valid } => {
+                let full = self.full_path(path);
+                let hint = suggest::hint(key, valid, "keys");
+                let value = node.and_then(|node| redact::unknown_value(key, valid, node));
+                Problem {
+                    place: self.inner.sources.place_hiding(self.key_at(path), value),
+                    key_path: key_path::join(&full),
+                    message: format!("unknown key `{}`", redact::without_userinfo(key)),
+                    hint: Some(hint),
+                    severity: Severity::Error,
+                }
+            }
+            DeKind::UnknownVariant { valid } => {
+                let word = self.harmless_text(path, node).unwrap_or_default();
+                let hint = suggest::hint(&word, valid, "values");
+                let message = if word.is_empty() { "unknown value".into() } else { format!("unknown value `{word}`") };
+                self.report(path, &message, Some(hint), Severity::Error)
+            }
+            DeKind::Missing { key } => {
+                let message = format!("the key `{key}` is missing");
+                self.report(path, &message, Some(format!("add `{key}:` here")), Severity::Error)
+            }
+            DeKind::Mismatch { found, expected, hint } => {
+                let found = self.found(path, node, found);
+                let message = format!("expected {}, found {found}", expected_words(expected));
+                self.report(path, &message, hint.clone(), Severity::Error)
+            }
+            DeKind::Broken { message, hint } => Problem {
+                place: self.inner.sources.place(self.nearest(path)),
+                key_path: String::new(),
+                message: message.clone(),
+                hint: Some(hint.clone()),
+                severity: Severity::Error,
+            },
+            DeKind::Custom(message) => {
+                let words = if message.starts_with("data did not match any variant") {
+                    "the value has none of the forms that are possible here"
+                } else {
+                    message
+                };
+                let (message, hint) = words.split_once("; ").map_or((words, None), |(m, h)| (m, Some(h.to_owned())));
+                self.report(path, message, hint, Severity::Error)
+            }
+        }
+    }
+
+    /// The text of a scalar, where it may be shown.
+    fn harmless_text(&self, path: &[String], node: Option<&Node>) -> Option<String> {
+        const SHOWN: usize = 40;
+        let node = node?;
+        let Kind::Scalar(scalar) = &node.kind else { return None };
+        let shown = !redact::is_sensitive(&self.inner.sources, &self.full_path(path), node, scalar)
+            && scalar.text.chars().count() <= SHOWN
+            && !scalar.text.contains(|c: char| c.is_control() || c == '`');
+        shown.then(|| scalar.text.clone())
+    }
+
+    /// What stands at a path, in words. `seen` is what serde saw, which may be something inside of it.
+    fn found(&self, path: &[String], node: Option<&Node>, seen: &str) -> String {
+        let Some(node) = node else { return seen.to_owned() };
+        let scalar = match &node.kind {
+            Kind::Map(_) | Kind::Seq(_) => return seen.to_owned(),
+            Kind::Scalar(scalar) => scalar,
+        };
+        let kind = if scalar.plain { scalar::plain(&scalar.text) } else { Plain::Text };
+        let word = match kind {
+            Plain::Null => return "nothing".to_owned(),
+            Plain::Bool(_) => "",
+            Plain::Unsigned(_) | Plain::Signed(_) | Plain::Float(_) => "the number ",
+            Plain::Text => "the text ",
+        };
+        match self.harmless_text(path, Some(node)) {
+            Some(text) => format!("{word}`{text}`"),
+            None if word.is_empty() => "a boolean".to_owned(),
+            None => word.trim_end().replace("the ", "a ").replace("a text", "text"),
+        }
+    }
+}
+
+/// Takes out what is at `path`, or, where that did not help, what is around it; `false` when nothing is left.
+fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
+    while !path.is_empty() {
+        if pruned.insert(path.clone()) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
+
+/// Whether a complaint only comes from something that has been taken out before.
+fn is_consequence(kind: &DeKind, path: &[String], pruned: &Pruned) -> bool {
+    match kind {
+        DeKind::UnknownKey { .. } | DeKind::Broken { .. } => false,
+        DeKind::Missing { key } => {
+            let mut below = path.to_vec();
+            below.push((*key).to_owned());
+            pruned.contains(&below)
+        }
+        _ => pruned.iter().any(|gone| gone.len() > path.len() && gone.starts_with(path)),
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Section").field(&self.key_path()).finish()
+    }
+}

@@ -1,0 +1,52 @@
+//! "Did you mean": the nearest of the valid words.
+
+/// The valid word nearest to `word`, if one is near enough to be what was meant.
+pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of the length: `endpont` finds `endpoint`, `tls` does not find `dsn`.
+    let limit = (word.chars().count() / 3).max(1);
+    let lower = word.to_lowercase();
+    valid
+        .into_iter()
+        .map(|candidate| (distance(&lower, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Words longer than this are compared by their beginning only: the comparison costs the product of the lengths.
+const COMPARED_CHARS: usize = 64;
+
+/// Edit distance in which exchanging two neighbours counts once (optimal string alignment).
+pub(super) fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(COMPARED_CHARS).collect();
+    let b: Vec<char> = b.chars().take(COMPARED_CHARS).collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut previous: Vec<usize> = (0..=b.len()).collect();
+    for (i, &ca) in a.iter().enumerate() {
+        let mut current = vec![i + 1];
+        for (j, &cb) in b.iter().enumerate() {
+            let substitute = previous[j] + usize::from(ca != cb);
+            let mut best = substitute.min(previous[j + 1] + 1).min(current[j] + 1);
+            if i > 0 && j > 0 && ca == b[j - 1] && a[i - 1] == cb {
+                best = best.min(before[j - 1] + 1);
+            }
+            current.push(best);
+        }
+        before = std::mem::replace(&mut previous, current);
+    }
+    previous[b.len()]
+}
+
+/// The hint for a word that is not among the valid ones.
+pub(super) fn hint(word: &str, valid: &[&str], plural: &str) -> String {
+    let mut words: Vec<&str> = valid.to_vec();
+    words.sort_unstable();
+    words.dedup();
+    let list = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    match (nearest(word, words.iter().copied()), words.len()) {
+        (_, 0) => format!("there are no valid {plural} here; delete it"),
+        (Some(near), 1) => format!("did you mean `{near}`?"),
+        (Some(near), _) => format!("did you mean `{near}`? valid {plural}: {list}"),
+        (None, _) => format!("valid {plural}: {list}"),
+    }
+}

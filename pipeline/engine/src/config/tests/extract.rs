@@ -1,0 +1,224 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{config, messages, settings};
+use crate::config::{Optional, Section};
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Scalars {
+    text: String,
+    maybe: Option<String>,
+    whole: i64,
+    real: f64,
+    flag: bool,
+    letter: Option<char>,
+    list: Vec<String>,
+    map: BTreeMap<String, String>,
+}
+
+/// Guarantees: where text is wanted, every scalar is the text that was written, whatever YAML takes it for.
+#[test]
+fn text_stays_as_written() {
+    for written in [
+        "0123", "1.10", "1e3", "yes", "no", "on", "true", "2024-01-01", "12:30:45", "0x1F", "1_000", ".5", "+1", "-0",
+        "1.0", ".inf", "007", "123456789012345678901234567890", "localhost:4317", "a b", "é",
+    ] {
+        let settings: Scalars = settings(&format!("text: {written}\nlist: [{written}]\nmap: {{k: {written}}}")).unwrap();
+        assert_eq!(settings.text, written);
+        assert_eq!(settings.list, [written]);
+        assert_eq!(settings.map["k"], written);
+    }
+}
+
+/// Guarantees: null in any spelling is no text, but quoted it is.
+#[test]
+fn null_is_no_text() {
+    for null in ["", "~", "null", "Null", "NULL"] {
+        let settings_of = |yaml: String| settings::<Scalars>(&yaml);
+        assert_eq!(settings_of(format!("maybe: {null}")).unwrap().maybe, None);
+        let problems = settings_of(format!("text: {null}")).unwrap_err();
+        assert_eq!(messages(&problems), ["expected text, found nothing"]);
+        assert_eq!(settings_of(format!("text: '{null}'")).unwrap().text, null);
+    }
+}
+
+/// Guarantees: numbers are read in the spellings of YAML 1.2's core schema, without losing digits.
+#[test]
+fn numbers_are_read_exactly() {
+    for (written, expected) in [
+        ("0", 0),
+        ("-0", 0),
+        ("+7", 7),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("9223372036854775807", i64::MAX),
+        ("-9223372036854775808", i64::MIN),
+    ] {
+        assert_eq!(settings::<Scalars>(&format!("whole: {written}")).unwrap().whole, expected, "{written}");
+    }
+    for wrong in ["1.0", "0123", "1e3", "1_000", "0x", "0b1", "'1'", "9223372036854775808", "--1", "1 "] {
+        let problems = settings::<Scalars>(&format!("whole: {wrong}"));
+        assert_eq!(problems.is_err(), wrong != "1 ", "{wrong}");
+    }
+    for (written, expected) in [("1", 1.0), ("1.10", 1.1), ("-1e3", -1000.0), (".5", 0.5), (".inf", f64::INFINITY)] {
+        assert_eq!(settings::<Scalars>(&format!("real: {written}")).unwrap().real, expected, "{written}");
+    }
+    for wrong in ["inf", "nan", "1e999", "abc", "1.2.3", "+-1"] {
+        assert!(settings::<Scalars>(&format!("real: {wrong}")).is_err(), "{wrong}");
+    }
+}
+
+/// Guarantees: an untyped reader gets numbers as numbers and everything ambiguous as text.
+#[test]
+fn untyped_values_keep_what_is_ambiguous() {
+    let value: serde_json::Value = settings("a: 1\nb: -1\nc: 1.5\nd: true\ne: 0123\nf: yes\ng: ~\nh: '1'\ni: [x, {}]").unwrap();
+    let expected = serde_json::json!({
+        "a": 1, "b": -1, "c": 1.5, "d": true, "e": "0123", "f": "yes", "g": null, "h": "1", "i": ["x", {}]
+    });
+    assert_eq!(value, expected);
+}
+
+/// Guarantees: one pass reports every unknown key and every wrong type of a section, in nested maps and lists too.
+#[test]
+fn all_problems_are_reported() {
+    let problems = settings::<Scalars>(
+        "text: [a]\nwhole: x\nnope: 1\nreal: y\nflag: maybe\nlist: [a, [b], {c: d}, e]\nmap: {a: [], b: {}, c: ok}\nletter: ab\nnada: 2",
+    )
+    .unwrap_err();
+    assert_eq!(problems.as_slice().len(), 11, "{problems}");
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Needs {
+    must: u8,
+    inner: Inner,
+    pair: (u8, u8),
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Inner {
+    also: u8,
+}
+
+/// Guarantees: what is missing because it was wrong is reported once, as wrong; what is missing is reported as missing.
+#[test]
+fn consequences_are_not_reported() {
+    let problems = settings::<Needs>("must: x\ninner: {also: y}\npair: [1, z]").unwrap_err();
+    assert_eq!(
+        messages(&problems),
+        [
+            "expected an integer from 0 to 255, found the text `x`",
+            "expected an integer from 0 to 255, found the text `y`",
+            "expected an integer from 0 to 255, found the text `z`",
+        ]
+    );
+    let problems = settings::<Needs>("inner: {}\npair: [1, 2, 3]").unwrap_err();
+    assert!(messages(&problems).contains(&"the key `also` is missing"), "{problems}");
+    assert!(messages(&problems).contains(&"the key `must` is missing"), "{problems}");
+    let right = Needs { must: 1, inner: Inner { also: 2 }, pair: (3, 4) };
+    assert_eq!(settings::<Needs>("must: 1\ninner: {also: 2}\npair: [3, 4]").unwrap(), right);
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Protocols {
+    grpc: Optional<Inner2>,
+    http: Optional<Inner2>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Inner2 {
+    port: u16,
+}
+
+impl Default for Inner2 {
+    fn default() -> Self {
+        Self { port: 4317 }
+    }
+}
+
+/// Guarantees: a part with nothing under it is there with its defaults; a part that is not written is not there.
+#[test]
+fn a_part_without_settings_is_there() {
+    let protocols: Protocols = settings("grpc:").unwrap();
+    assert_eq!(protocols.grpc, Optional::Present(Inner2 { port: 4317 }));
+    assert_eq!(protocols.http.into_option(), None);
+}
+
+/// Guarantees: a section in which nothing is written has the defaults, however it came to be.
+#[test]
+fn nothing_means_defaults() {
+    let config = config("receivers:\n  a:\n  b: {}\n  c: ~\n");
+    for (_, section) in config.receivers.iter() {
+        assert_eq!(section.extract::<Scalars>().unwrap(), Scalars::default());
+    }
+    assert_eq!(Section::defaults().extract::<Scalars>().unwrap(), Scalars::default());
+    assert_eq!(Section::from_yaml("").unwrap().extract::<Scalars>().unwrap(), Scalars::default());
+    assert_eq!(Section::from_yaml("whole: 3").unwrap().extract::<Scalars>().unwrap().whole, 3);
+    assert!(Section::from_yaml("whole: [").is_err());
+    assert_eq!(config.telemetry.extract::<Scalars>().unwrap(), Scalars::default());
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    Plain,
+    Sized(u32),
+    Both { a: u8, b: u8 },
+    Pair(u8, u8),
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Ways {
+    ways: Vec<Way>,
+}
+
+/// Guarantees: enums are a word, or a map with one key.
+#[test]
+fn enums_are_words_or_maps() {
+    let ways: Ways = settings("ways: [plain, {plain: }, {sized: 3}, {both: {a: 1, b: 2}}, {pair: [1, 2]}]").unwrap();
+    let both = Way::Both { a: 1, b: 2 };
+    assert_eq!(ways.ways, [Way::Plain, Way::Plain, Way::Sized(3), both, Way::Pair(1, 2)]);
+    let problems = settings::<Ways>("ways: [palin, sized, {sized: x}, {a: 1, b: 2}, [], {both: {a: 1}}]").unwrap_err();
+    assert_eq!(problems.as_slice().len(), 6, "{problems}");
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Either {
+    Number(u8),
+    Map { a: u8 },
+}
+
+/// Guarantees: a value that fits no form of an untagged enum is reported where it stands.
+#[test]
+fn untagged_enums_have_a_place() {
+    let either: Vec<Either> = settings("[1, {a: 2}]").unwrap();
+    assert_eq!(either, [Either::Number(1), Either::Map { a: 2 }]);
+    let problems = settings::<Vec<Either>>("[1, [x], 3, text]").unwrap_err();
+    assert_eq!(problems.as_slice().len(), 2, "{problems}");
+    assert_eq!(problems.as_slice()[1].place.column, 17);
+}
+
+/// Guarantees: a component's own problems point at the value, or at the nearest key there is.
+#[test]
+fn problems_of_components_have_places() {
+    let config = config("receivers:\n  x:\n    a:\n      'b.c': 1\n    l: [u, v]\n");
+    let section = config.receivers.get(&"x".parse().unwrap()).unwrap();
+    let place = |path: &str| {
+        let problem = section.problem(path, "wrong", "");
+        (problem.place.line, problem.place.column, problem.key_path, problem.hint)
+    };
+    assert_eq!(place("a.\"b.c\""), (4, 14, "receivers.x.a.\"b.c\"".to_owned(), None));
+    assert_eq!(place("a.\"b.c\".d"), (4, 7, "receivers.x.a.\"b.c\".d".to_owned(), None));
+    assert_eq!(place("a.z"), (3, 5, "receivers.x.a.z".to_owned(), None));
+    assert_eq!(place("l.1"), (5, 12, "receivers.x.l.1".to_owned(), None));
+    assert_eq!(place("none"), (2, 3, "receivers.x.none".to_owned(), None));
+    assert_eq!(place(""), (2, 3, "receivers.x".to_owned(), None));
+    assert!(section.has("l.1") && !section.has("l.2"));
+}

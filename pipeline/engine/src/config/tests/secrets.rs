@@ -1,0 +1,84 @@
+use super::{config, from, settings, text};
+use crate::config::redact::{is_secret_key, userinfo, without_userinfo};
+use crate::config::{Secret, Source};
+
+/// Guarantees: keys of secrets are known in all spellings, and keys that only are about secrets are not.
+#[test]
+fn keys_of_secrets_are_known() {
+    for key in [
+        "dsn", "DSN", "sentry_dsn", "fallback_dsn", "dsns", "token", "access_token", "password", "passwd", "secret",
+        "client_secret", "authorization", "Authorization", "api_key", "apikey", "x-api-key", "headers", "cookie",
+        "tokne", "passwrod", "pasword", "credentials",
+    ] {
+        assert!(is_secret_key(key), "{key}");
+    }
+    for key in ["endpoint", "timeout", "key_file", "token_file", "dsn_attribute", "dns", "name", "queue", "retry", "0"] {
+        assert!(!is_secret_key(key), "{key}");
+    }
+}
+
+/// Guarantees: the credentials of every URL in a text are found, those with a slash in the password too.
+#[test]
+fn credentials_in_urls_are_masked() {
+    for (written, shown) in [
+        ("https://key@host/1", "https://[redacted]@host/1"),
+        ("https://user:pa/ss@host/1", "https://[redacted]@host/1"),
+        ("a http://u@h b ftp://p@q", "a http://[redacted]@h b ftp://[redacted]@q"),
+        ("https://host/1", "https://host/1"),
+        ("user@host", "user@host"),
+        ("://@", "://@"),
+        ("é://ü@é", "é://[redacted]@é"),
+    ] {
+        assert_eq!(without_userinfo(written), shown);
+    }
+    assert!(userinfo("").is_empty());
+}
+
+/// Guarantees: a `Secret` shows itself to nobody but who asks for it.
+#[test]
+fn a_secret_does_not_show() {
+    let secret: Secret = settings("s3cr3t").unwrap();
+    let shown = format!("{secret} {secret:?} {:#?} {}", secret, serde_json::to_string(&secret).unwrap());
+    assert_eq!(shown, "[redacted] \"[redacted]\" \"[redacted]\" \"[redacted]\"");
+    assert_eq!(secret.expose(), "s3cr3t");
+    assert_eq!(format!("{} {:?}", Secret::default(), Secret::default()), " \"\"");
+    assert!(Secret::default().is_empty() && !Secret::new("x").is_empty());
+}
+
+/// Guarantees: a component cannot print a secret by quoting it, neither whole, nor in part, nor from the environment.
+#[test]
+fn messages_are_scrubbed() {
+    let yaml = "receivers:\n  x:\n    dsn: abcdefghijklmnop\n    host: ${env:KEY}\n    list: [{token: abcdefghijklmnop}]\n    open: visible\n";
+    let config = config(yaml);
+    let section = config.receivers.get(&"x".parse().unwrap()).unwrap();
+    let message = |path: &str, text: &str| section.problem(path, text, text).message;
+    assert_eq!(message("dsn", "`abcdefghijklmnop` is wrong"), "`[redacted]` is wrong");
+    assert_eq!(message("dsn", "`bcdefghijk` is wrong"), "the value is not valid");
+    assert_eq!(message("host", "no host s3cr3t"), "no host [redacted]");
+    assert_eq!(message("list", "`abcdefghijklmnop` is wrong"), "`[redacted]` is wrong");
+    assert_eq!(message("open", "`visible` is wrong"), "`visible` is wrong");
+    assert_eq!(message("", "abcdefghijklmnop and s3cr3t"), "[redacted] and [redacted]");
+    assert_eq!(section.problem("dsn", "x", "not abcdefghijklmnop").hint.unwrap(), "not [redacted]");
+}
+
+/// Guarantees: wherever the text of a configuration breaks off, no secret that stands before is shown.
+#[test]
+fn truncated_configurations_show_no_secret() {
+    let yaml = "exporters:\n  sentry:\n    dsn: \"https://s3cr3t@o1.ingest.sentry.io/1\"\n    headers: {x: s3cr3t, authorization: 'Bearer s3cr3t'}\n    \
+                routes:\n    - {match: a, dsn: https://s3cr3t@host/2}\n    - dsn: &d s3cr3t\n      token: *d\n    password: |\n      s3cr3t\n      s3cr3t: s3cr3t\n    end: [\n";
+    for end in 0..=yaml.len() {
+        for tail in ["", "\"", "]", ": x", "\n\t- x", "\n  y: *z", "\n }"] {
+            let source = Source::Text { name: "cut".into(), text: format!("{}{tail}", &yaml[..end]) };
+            let set = Source::Set(format!("exporters.sentry.token=s3cr3t{tail}"));
+            for sources in [vec![source.clone()], vec![set, source]] {
+                let shown = match from(&sources) {
+                    Ok(config) => format!("{} {:?}", config.redacted_yaml(), config.found),
+                    Err(problems) => problems.to_string(),
+                };
+                assert!(!shown.contains("s3cr3t"), "after {end} bytes and {tail:?}:\n{shown}");
+            }
+        }
+    }
+    assert!(format!("{:?}", text("s3cr3t")).contains("test.yaml"));
+    assert!(!format!("{:?} {:?}", text("s3cr3t"), Source::Set("a=s3cr3t".into())).contains("s3cr3t"));
+}

@@ -1,0 +1,366 @@
+//! From YAML text to nodes.
+//!
+//! Reads the events of the parser that serde-saphyr is built on, instead of deserializing through it: only the events
+//! tell how a scalar was quoted and where a key stands, and all duplicate keys of a file can be reported at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
+
+use super::expand::{self, Env};
+use super::node::{Entry, Kind, Node, Scalar};
+use super::place::Pos;
+
+/// Maps and lists may be nested this deep. The merge and the readers recurse, so this bounds the stack.
+pub(super) const MAX_DEPTH: usize = 64;
+/// Nodes of one source after aliases are replaced: far above any configuration, far below what alias bombs make.
+const MAX_NODES: usize = 20_000;
+
+/// A problem of the text itself, before there are places.
+pub(super) struct Fault {
+    pub(super) at: Pos,
+    /// Another place that the hint names by its line.
+    pub(super) first: Option<Pos>,
+    pub(super) message: String,
+    pub(super) hint: String,
+}
+
+/// A container that is being read.
+struct Open {
+    at: Pos,
+    anchor: usize,
+    /// `Some` for a map.
+    entries: Option<Vec<Entry>>,
+    items: Vec<Arc<Node>>,
+    /// The key whose value comes next.
+    key: Option<(String, Pos, bool)>,
+}
+
+struct Builder<'a> {
+    text: &'a str,
+    source: u32,
+    /// Where the YAML begins in the source.
+    base: usize,
+    env: Env<'a>,
+    stack: Vec<Open>,
+    anchors: HashMap<usize, Arc<Node>>,
+    nodes: usize,
+    root: Option<Arc<Node>>,
+    faults: Vec<Fault>,
+    complete: bool,
+    dropped: Vec<Dropped>,
+}
+
+/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
+pub(super) struct Dropped {
+    pub(super) path: Vec<String>,
+    pub(super) node: Arc<Node>,
+}
+
+/// What became of a text.
+pub(super) struct Parsed {
+    /// The tree; null where there is none.
+    pub(super) root: Node,
+    pub(super) faults: Vec<Fault>,
+    /// The text was read to its end. Otherwise the tree says nothing.
+    pub(super) complete: bool,
+    pub(super) dropped: Vec<Dropped>,
+}
+
+/// Reads the YAML that begins at byte `base` of a source.
+pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> Parsed {
+    let mut builder = Builder {
+        text,
+        source,
+        base,
+        env,
+        stack: Vec::new(),
+        anchors: HashMap::new(),
+        nodes: 0,
+        root: None,
+        faults: Vec::new(),
+        complete: true,
+        dropped: Vec::new(),
+    };
+    builder.run();
+    let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let nothing = Pos { source, start: u32::try_from(base).unwrap_or(u32::MAX).min(end), end };
+    let root = builder.root.take().and_then(Arc::into_inner).unwrap_or_else(|| Node::null(nothing));
+    Parsed { root, faults: builder.faults, complete: builder.complete, dropped: builder.dropped }
+}
+
+impl Builder<'_> {
+    fn run(&mut self) {
+        let mut options = granit_parser::Options::default();
+        options.set_emit_comments(false);
+        options.flow_nesting_limit = MAX_DEPTH;
+        options.block_nesting_limit = MAX_DEPTH;
+        let text = self.text;
+        let mut documents = 0_u32;
+        for event in Parser::new_from_str_with_options(&text[self.base..], options) {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    self.syntax(&error);
+                    self.complete = false;
+                    return;
+                }
+            };
+            let at = self.pos(&span);
+            if matches!(event, Event::DocumentStart(..)) {
+                documents += 1;
+                if documents > 1 {
+                    let hint = "put it into a file of its own and pass both with `--config`";
+                    self.fault(at, "a second YAML document begins here", hint);
+                    self.complete = false;
+                    return;
+                }
+            }
+            if !self.event(event, at) {
+                self.complete = false;
+                return;
+            }
+        }
+    }
+
+    /// Takes one event; `false` when there is no point in going on.
+    fn event(&mut self, event: Event<'_>, at: Pos) -> bool {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                // The parser writes `~` for a value that is not there.
+                let text = if at.start == at.end { "" } else { &*text };
+                let node = self.scalar(text, style, tag.as_deref(), at);
+                self.finish(Arc::new(node), anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), "seq", at);
+                self.open(at, anchor, None)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), "map", at);
+                self.open(at, anchor, Some(Vec::new()))
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.stack.pop() {
+                Some(open) => self.close(open, at),
+                None => false,
+            },
+            Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
+                Some(node) => {
+                    self.nodes = self.nodes.saturating_add(node.weight());
+                    if self.stack.len() + node.depth() > MAX_DEPTH {
+                        return self.too_deep(at);
+                    }
+                    self.within_limit(at) && self.finish(node, 0)
+                }
+                None => {
+                    self.fault(at, "this alias refers to a value that contains it", "write the value out");
+                    false
+                }
+            },
+            _ => true,
+        }
+    }
+
+    fn open(&mut self, at: Pos, anchor: usize, entries: Option<Vec<Entry>>) -> bool {
+        if self.stack.len() >= MAX_DEPTH {
+            return self.too_deep(at);
+        }
+        self.stack.push(Open { at, anchor, entries, items: Vec::new(), key: None });
+        true
+    }
+
+    fn too_deep(&mut self, at: Pos) -> bool {
+        self.fault(at, "values are nested too deeply", &format!("at most {MAX_DEPTH} levels"));
+        false
+    }
+
+    fn close(&mut self, open: Open, end: Pos) -> bool {
+        let mut at = open.at;
+        // A flow collection ends with its bracket; a block collection with the last of its values.
+        at.end = if self.text.as_bytes().get(at.start as usize).is_some_and(|b| matches!(b, b'[' | b'{')) {
+            end.end.max(at.start)
+        } else {
+            at.end
+        };
+        let kind = match open.entries {
+            Some(entries) => Kind::Map(self.merge_keys(entries)),
+            None => Kind::Seq(open.items),
+        };
+        self.finish(Arc::new(Node { at, kind }), open.anchor)
+    }
+
+    /// Puts a complete node where it belongs; `false` when there is no point in going on.
+    fn finish(&mut self, node: Arc<Node>, anchor: usize) -> bool {
+        self.nodes = self.nodes.saturating_add(1);
+        if !self.within_limit(node.at) {
+            return false;
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        let Some(open) = self.stack.last_mut() else {
+            self.root = Some(node);
+            return true;
+        };
+        let Some(entries) = &mut open.entries else {
+            open.items.push(node);
+            return true;
+        };
+        let Some((key, at, merge)) = open.key.take() else {
+            self.key(node);
+            return true;
+        };
+        match entries.iter().find(|entry| entry.key == key && !merge).map(Entry::pos) {
+            // The key was refused already.
+            None if key.is_empty() => self.drop_value(key, node),
+            None => entries.push(Entry { key, at: vec![at], value: node }),
+            Some(first) => {
+                self.drop_value(key, node);
+                let (message, hint) = ("this key stands here twice".into(), "the first one is in".into());
+                self.faults.push(Fault { at, first: Some(first), message, hint });
+            }
+        }
+        true
+    }
+
+    /// Remembers a value that does not get into the tree.
+    fn drop_value(&mut self, key: String, node: Arc<Node>) {
+        let open = self.stack.iter().filter_map(|open| open.key.as_ref()).map(|(key, ..)| key.clone());
+        self.dropped.push(Dropped { path: open.chain([key]).collect(), node });
+    }
+
+    /// Takes a node as the key of the next entry.
+    fn key(&mut self, node: Arc<Node>) {
+        let key = match &node.kind {
+            Kind::Scalar(scalar) if scalar.raw.is_empty() => {
+                self.fault(node.at, "this key is empty", "write a name before the colon");
+                (String::new(), node.at, true)
+            }
+            Kind::Scalar(scalar) => (scalar.raw.clone(), node.at, scalar.plain && scalar.raw == "<<"),
+            _ => {
+                self.fault(node.at, "a key must be text", "write it without brackets and braces");
+                self.drop_value(String::new(), node.clone());
+                (String::new(), node.at, true)
+            }
+        };
+        if let Some(open) = self.stack.last_mut() {
+            open.key = Some(key);
+        }
+    }
+
+    /// Replaces the merge keys `<<` (YAML 1.1 type `merge`): keys that stand in the map itself win.
+    fn merge_keys(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+        let (merges, mut own): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.key == "<<");
+        for merge in merges {
+            let maps: Vec<Arc<Node>> = match &merge.value.kind {
+                Kind::Map(_) => vec![merge.value.clone()],
+                Kind::Seq(items) => items.clone(),
+                Kind::Scalar(_) => Vec::new(),
+            };
+            if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, Kind::Map(_))) {
+                self.fault(merge.pos(), "`<<` merges maps, and this is none", "write `<<: *name` with the anchor of a map");
+                self.drop_value(merge.key.clone(), merge.value.clone());
+                continue;
+            }
+            for entry in maps.iter().filter_map(|map| map.entries()).flatten() {
+                if !own.iter().any(|known| known.key == entry.key) {
+                    self.nodes = self.nodes.saturating_add(entry.value.weight());
+                    own.push(entry.clone());
+                }
+            }
+        }
+        own
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Pos) -> Node {
+        let mut plain = matches!(style, ScalarStyle::Plain);
+        match tag.map(|tag| (tag.core_suffix(), tag)) {
+            None => {}
+            Some((Some("str"), _)) => plain = false,
+            Some((Some("int" | "float" | "bool" | "null"), _)) => plain = true,
+            // The non-specific tag `!` makes text of a plain scalar (YAML 1.2.2, 6.9.1).
+            Some((None, tag)) if tag.handle().is_empty() && tag.suffix() == "!" => plain = false,
+            Some(_) => self.fault(at, "this tag is not supported", "delete the word that begins with `!`"),
+        }
+        let is_key = self.stack.last().is_some_and(|open| open.entries.is_some() && open.key.is_none());
+        if is_key {
+            let raw = text.to_owned();
+            return Node {
+                at,
+                kind: Kind::Scalar(Scalar { text: raw.clone(), raw, plain, from_env: false, broken: None }),
+            };
+        }
+        let expanded = expand::expand(text, self.env);
+        if let Some((message, hint)) = &expanded.broken {
+            self.fault(at, message, hint);
+        }
+        Node {
+            at,
+            kind: Kind::Scalar(Scalar {
+                text: expanded.text,
+                raw: text.to_owned(),
+                plain,
+                from_env: expanded.from_env,
+                broken: expanded.broken,
+            }),
+        }
+    }
+
+    fn check_tag(&mut self, tag: Option<&Tag>, suffix: &str, at: Pos) {
+        if tag.is_some_and(|tag| tag.core_suffix() != Some(suffix)) {
+            self.fault(at, "this tag is not supported", "delete the word that begins with `!`");
+        }
+    }
+
+    fn within_limit(&mut self, at: Pos) -> bool {
+        if self.nodes <= MAX_NODES {
+            return true;
+        }
+        self.fault(at, "too many values", &format!("at most {MAX_NODES} after aliases and `<<` are replaced"));
+        false
+    }
+
+    fn fault(&mut self, at: Pos, message: &str, hint: &str) {
+        self.faults.push(Fault { at, first: None, message: message.into(), hint: hint.into() });
+    }
+
+    fn syntax(&mut self, error: &granit_parser::ScanError) {
+        let start = error.marker().byte_offset().unwrap_or_default().saturating_add(self.base).min(self.text.len());
+        let at = Pos { source: self.source, start: clamp(start), end: clamp(start) };
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or_default();
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let message = error.kind().to_string();
+        let hint = if indent.contains('\t') {
+            "YAML is indented with spaces; replace the tab"
+        } else if message.contains("anchor") {
+            "put quotes around text that begins with `*` or `&`"
+        } else if message.contains("quoted") {
+            "a quote in this line or above is not closed"
+        } else if message.contains("recursion limit") {
+            "maps and lists can be nested 64 levels deep"
+        } else {
+            "a bracket or a quote may not be closed; lines of one map begin in the same column; \
+             text with `: `, ` #` or a special first character needs quotes"
+        };
+        self.fault(at, &format!("this is not YAML: {message}"), hint);
+    }
+
+    fn pos(&self, span: &Span) -> Pos {
+        let byte = |marker: &granit_parser::Marker| {
+            marker.byte_offset().unwrap_or_default().saturating_add(self.base).min(self.text.len())
+        };
+        let (start, end) = (byte(&span.start), byte(&span.end));
+        // The span of a block scalar reaches to the next token; what is shown ends with the text.
+        let end = match self.text.get(start..end) {
+            Some(text) => start + text.trim_end().len(),
+            None => start,
+        };
+        Pos { source: self.source, start: clamp(start), end: clamp(end.max(start)) }
+    }
+}
+
+fn clamp(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}

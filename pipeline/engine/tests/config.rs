@@ -1,0 +1,282 @@
+//! Configurations that are wrong, each beside what is said about it.
+//!
+//! `testdata/config/bad/NAME.yaml` is checked against `NAME.txt`; `UPDATE_EXPECT=1` writes the texts anew. Lines
+//! `# case: env NAME=value`, `# case: then FILE` and `# case: set key=value` at the beginning of a file give it an
+//! environment, more files and assignments.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profbridge_engine::config::{
+    self, ByteSize, Config, Duration, Known, Optional, Problem, Problems, Secret, Section, Source,
+};
+use serde::Deserialize;
+
+/// Stands in every secret of the test data, and must stand nowhere else.
+const SECRET: &str = "s3cr3t";
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Otlp {
+    protocols: Protocols,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Protocols {
+    grpc: Optional<Server>,
+    http: Optional<Server>,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Server {
+    endpoint: String,
+    max_request_size: ByteSize,
+    timeout: Duration,
+    tls: Option<Tls>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            endpoint: "localhost:4317".into(),
+            max_request_size: ByteSize::from_mib(64),
+            timeout: Duration::from_secs(5),
+            tls: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    cert_file: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Sentry {
+    dsn: Secret,
+    headers: BTreeMap<String, Secret>,
+    routes: Vec<Route>,
+    timeout: Duration,
+    compression: Compression,
+    region: String,
+    ratio: f64,
+    retries: u8,
+    queue: Queue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Route {
+    r#match: String,
+    dsn: Secret,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Queue {
+    enabled: bool,
+    size: u16,
+    workers: u32,
+    bytes: ByteSize,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Compression {
+    #[default]
+    Auto,
+    Zstd,
+    Gzip,
+    None,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Debug {
+    verbosity: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Chunk {}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Telemetry {
+    logs: Logs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Logs {
+    level: String,
+}
+
+const KNOWN: Known<'_> = Known {
+    receivers: &["otlp"],
+    processors: &["chunk"],
+    exporters: &["sentry", "debug"],
+    signals: &["profiles"],
+};
+
+fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Problem>) -> Option<T> {
+    match section.extract::<T>() {
+        Ok(settings) => Some(settings),
+        Err(found) => {
+            problems.extend(found);
+            None
+        }
+    }
+}
+
+/// Rules that only the component knows, told with the value in the message, as a careless component would.
+fn check_sentry(section: &Section, problems: &mut Vec<Problem>) {
+    let Some(sentry) = read::<Sentry>(section, problems) else { return };
+    let dsn = sentry.dsn.expose();
+    if !dsn.is_empty() && !dsn.starts_with("https://") {
+        let message = format!("`{dsn}` is no DSN, neither is its beginning `{:.12}`", sentry.dsn.expose());
+        problems.push(section.problem("dsn", message, "copy it from the project settings, client keys"));
+    }
+    for (index, route) in sentry.routes.iter().enumerate() {
+        if !route.dsn.expose().contains("://") || route.r#match.is_empty() {
+            problems.push(section.problem(&format!("routes.{index}.dsn"), "no route", ""));
+        }
+    }
+}
+
+/// Everything that an engine does with a configuration before it starts.
+fn check(config: &Config) -> Vec<Problem> {
+    let mut problems = config::check_references(config, &KNOWN);
+    for (id, section) in config.receivers.iter().filter(|(id, _)| id.kind == "otlp") {
+        assert!(section.key_path().contains(&id.kind));
+        if let Some(otlp) = read::<Otlp>(section, &mut problems) {
+            for server in [otlp.protocols.grpc, otlp.protocols.http].iter().filter_map(Optional::as_ref) {
+                let tls = server.tls.as_ref().map(|tls| tls.cert_file.as_str());
+                assert!(!server.endpoint.is_empty() && server.max_request_size.get() > 0 && tls != Some("-"));
+                assert!(!server.timeout.is_zero());
+            }
+        }
+    }
+    for (_, section) in config.processors.iter().filter(|(id, _)| id.kind == "chunk") {
+        read::<Chunk>(section, &mut problems);
+    }
+    for (id, section) in config.exporters.iter() {
+        match id.kind.as_str() {
+            "sentry" => check_sentry(section, &mut problems),
+            "debug" => drop(read::<Debug>(section, &mut problems)),
+            _ => {}
+        }
+    }
+    read::<Telemetry>(&config.telemetry, &mut problems);
+    problems
+}
+
+/// A file of the test data with its environment, files and assignments.
+struct Case {
+    sources: Vec<Source>,
+    env: BTreeMap<String, String>,
+}
+
+impl Case {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap();
+        let mut sources = vec![Source::Text { name: name(path), text: text.clone() }];
+        let mut env = BTreeMap::new();
+        for line in text.lines().map_while(|line| line.strip_prefix("# case: ")) {
+            let (word, rest) = line.split_once(' ').unwrap();
+            match word {
+                "env" => {
+                    let (name, value) = rest.split_once('=').unwrap();
+                    env.insert(name.to_owned(), value.to_owned());
+                }
+                "then" => {
+                    let part = path.with_file_name(rest);
+                    sources.push(Source::Text { name: name(&part), text: fs::read_to_string(part).unwrap() });
+                }
+                "set" => sources.push(Source::Set(rest.to_owned())),
+                other => panic!("{}: unknown case line `{other}`", path.display()),
+            }
+        }
+        Self { sources, env }
+    }
+
+    fn load(&self) -> Result<Config, Problems> {
+        config::load(&self.sources, &|name| self.env.get(name).cloned())
+    }
+
+    /// What a person is told.
+    fn told(&self) -> String {
+        let mut out = String::new();
+        let problems = match self.load() {
+            Err(problems) => problems,
+            Ok(config) => {
+                let debug = format!("{config:?} {:?} {}", config.pipelines, config.redacted_yaml());
+                assert!(!debug.contains(SECRET), "a secret is printed: {debug}");
+                Problems::new(check(&config)).expect("nothing is wrong with this")
+            }
+        };
+        writeln!(out, "{problems}").unwrap();
+        out
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn bad_files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/config/bad");
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    files
+}
+
+/// Guarantees: for every bad file, the problems, their places, lines, carets and hints are exactly the recorded ones,
+/// and none of the secrets in the file is shown.
+#[test]
+fn bad_files_are_told_what_is_wrong() {
+    let update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let mut wrong = Vec::new();
+    let files = bad_files();
+    assert!(files.len() >= 40, "only {} files", files.len());
+    for path in files {
+        let told = Case::read(&path).told();
+        assert!(!told.contains(SECRET), "{} shows a secret:\n{told}", path.display());
+        let expected_path = path.with_extension("txt");
+        if update {
+            fs::write(&expected_path, &told).unwrap();
+        } else if fs::read_to_string(&expected_path).unwrap_or_default() != told {
+            wrong.push(format!("{}:\n{told}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "not as recorded (UPDATE_EXPECT=1 records):\n{}", wrong.join("\n"));
+}
+
+/// Guarantees: problems are sorted by source and position, whatever found them.
+#[test]
+fn problems_are_in_the_order_of_the_sources() {
+    for path in bad_files() {
+        let case = Case::read(&path);
+        let order = case.sources.iter().map(|source| match source {
+            Source::Text { name, .. } => name.clone(),
+            _ => "--set".to_owned(),
+        });
+        let order: Vec<String> = order.collect();
+        let problems = match case.load() {
+            Err(problems) => problems.into_vec(),
+            Ok(config) => Problems::new(check(&config)).unwrap().into_vec(),
+        };
+        let at = |problem: &Problem| order.iter().position(|name| **name == *problem.place.file).unwrap_or(0);
+        for pair in problems.windows(2) {
+            let places = pair.iter().map(|problem| (at(problem), problem.place.line)).collect::<Vec<_>>();
+            assert!(places[0].0 != places[1].0 || places[0].1 <= places[1].1, "{}: {places:?}", path.display());
+        }
+    }
+}
