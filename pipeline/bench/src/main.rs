@@ -38,6 +38,11 @@ enum Command {
         /// The file to write
         out: PathBuf,
     },
+    /// Print the control's chunks of an ExportProfilesServiceRequest, one JSON object per line
+    Control {
+        /// The request in protobuf
+        input: PathBuf,
+    },
     /// Write reports of a workload as files OUT.0, OUT.1, ...
     WriteReports {
         /// The shape
@@ -70,6 +75,15 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             print_shapes(&mut std::io::stdout().lock(), seed, &shapes)
         }
         Command::WriteFixture { out } => write(&out, &fixture::request().encode_to_vec()),
+        Command::Control { input } => {
+            let bytes = std::fs::read(&input).map_err(|error| format!("{}: {error}", input.display()))?;
+            let mut out = std::io::stdout().lock();
+            for chunk in naive::convert(&naive::decode(&bytes)?, &naive::Options::default()) {
+                out.write_all(&naive::json(&chunk)?)?;
+                out.write_all(b"\n")?;
+            }
+            Ok(())
+        }
         Command::WriteReports { shape, out, count, seed } => {
             let mut host = Host::new(shape, seed);
             for n in 0..count {
