@@ -75,8 +75,8 @@ impl Profbridge {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.yaml"), config).unwrap();
         let mut child = command(folder.path(), &["run"])
-            .args(["--set", "service.telemetry.metrics.endpoint=127.0.0.1:0"])
-            .args(["--set", "service.telemetry.health.endpoint=127.0.0.1:0"])
+            .args(["--set", "service.telemetry.metrics.address=127.0.0.1:0"])
+            .args(["--set", "service.telemetry.health.address=127.0.0.1:0"])
             .envs(environment.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

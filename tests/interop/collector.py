@@ -109,8 +109,8 @@ service:
 
 TELEMETRY = """
   telemetry:
-    metrics: {endpoint: "127.0.0.1:0"}
-    health: {endpoint: "127.0.0.1:0"}
+    metrics: {address: "127.0.0.1:0"}
+    health: {address: "127.0.0.1:0"}
 """
 
 TO_SENTRY = (

@@ -45,8 +45,8 @@ exporters:
   file: {path: envelopes, format: sentry}
 service:
   telemetry:
-    metrics: {endpoint: "127.0.0.1:0"}
-    health: {endpoint: "127.0.0.1:0"}
+    metrics: {address: "127.0.0.1:0"}
+    health: {address: "127.0.0.1:0"}
   pipelines:
     profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 """

@@ -129,8 +129,8 @@ exporters:
     format: sentry
 service:
   telemetry:
-    metrics: {endpoint: "127.0.0.1:0"}
-    health: {endpoint: "127.0.0.1:0"}
+    metrics: {address: "127.0.0.1:0"}
+    health: {address: "127.0.0.1:0"}
   pipelines:
     profiles/otlp: {receivers: [otlp], processors: [dedup], exporters: [otlp]}
     profiles/sentry: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}

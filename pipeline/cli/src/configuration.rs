@@ -1,0 +1,43 @@
+//! From the command line's arguments to a checked plan.
+
+use std::path::Path;
+
+use profbridge_engine::config::{self, Config, Problems, Source};
+use profbridge_engine::plan::Plan;
+
+use crate::args::ConfigArgs;
+use crate::components::REGISTRY;
+
+/// Reads and merges what the arguments name.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, each problem with its place.
+pub(crate) fn load(arguments: &ConfigArgs) -> Result<Config, Problems> {
+    let files = arguments.config.iter().map(|path| Source::File(path.clone()));
+    let sets = arguments.set.iter().map(|assignment| Source::Set(assignment.clone()));
+    config::load(&files.chain(sets).collect::<Vec<_>>(), &|name| std::env::var(name).ok())
+}
+
+/// Reads, merges and checks what the arguments name.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, each problem with its place.
+pub(crate) fn plan(arguments: &ConfigArgs) -> Result<Plan, Problems> {
+    Plan::new(&load(arguments)?, &REGISTRY)
+}
+
+/// Problems as a person reads them, with a last line that counts them and, where there is no configuration at all,
+/// says how to begin.
+pub(crate) fn explain(problems: &Problems, arguments: &ConfigArgs) -> String {
+    let errors = problems.as_slice().iter().filter(|problem| problem.is_error()).count();
+    let mut text: String = problems.as_slice().iter().map(|problem| format!("{problem}\n\n")).collect();
+    let what = if errors == 1 { "1 problem".to_owned() } else { format!("{errors} problems") };
+    text.push_str(&format!("the configuration has {what}; nothing was started"));
+    if arguments.config.iter().any(|path| !Path::exists(path)) {
+        text.push_str("\nhint: the repository's config.yaml is a complete configuration with every key explained; ");
+        text.push_str("name yours with --config FILE");
+    }
+    text
+}
