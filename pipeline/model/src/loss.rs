@@ -43,6 +43,8 @@ reasons! {
     OffCpu = "off_cpu";
     /// The only observation of its thread in a chunk, and the configuration says to drop those.
     LoneSample = "lone_sample";
+    /// The process was active for less time in its window than the configuration asks for.
+    TooShort = "min_active_time";
     /// An observation without a single frame, which Sentry would take for idle time.
     NoFrames = "no_frames";
     /// The finished chunk broke a rule of Sentry's, which answers 200 and then drops it: it was not sent.

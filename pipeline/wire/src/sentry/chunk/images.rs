@@ -1,0 +1,178 @@
+//! Rule 8: the executable files that frames point into.
+//!
+//! Relay lets one type of image pass that Sentry symbolises for Linux, `symbolic`, and drops a frame's `addr_mode`, so
+//! addresses are absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,
+//! `relay-profiling/src/perfetto/convert`). OTLP has addresses of the file. So each file gets a range of its own in an
+//! address space that exists for one chunk only.
+
+use hashbrown::HashMap;
+
+use profbridge_model::{Dictionary, Mapping, MappingId, Value};
+
+use super::json;
+use super::limits::MAX_STRING_BYTES;
+use super::stamped::Stamped;
+
+/// The distance between two images, and so the largest size of one: 4 GiB.
+const STRIDE: u64 = 1 << 32;
+
+/// Load addresses are multiples of this: 4 MiB for GNU ld, 2 MiB for LLD, 0 where the file may lie anywhere.
+const LOAD_ALIGN: u64 = 2 << 20;
+
+/// The images of one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    images: Vec<Image>,
+    by_mapping: Stamped,
+    by_id: HashMap<([u8; 16], u64), u32, foldhash::fast::RandomState>,
+}
+
+/// A file in the chunk's address space.
+#[derive(Debug, Clone, Copy)]
+struct Image {
+    mapping: MappingId,
+    debug_id: [u8; 16],
+    vmaddr: u64,
+    size: u64,
+}
+
+/// Stands for "has no image" among the numbers of images.
+const NO_IMAGE: u32 = u32::MAX;
+
+impl Images {
+    /// Starts a chunk.
+    pub(super) fn begin(&mut self, dictionary: &Dictionary) {
+        self.images.clear();
+        self.by_id.clear();
+        self.by_mapping.begin(dictionary.tables().mappings.len());
+    }
+
+    /// The absolute address of an address of a mapping's file; `None` where the file has no GNU build id or the address
+    /// does not lie in it. Makes the file one of the chunk's images.
+    pub(super) fn absolute(&mut self, dictionary: &Dictionary, mapping: MappingId, address: u64) -> Option<u64> {
+        let number = match self.by_mapping.get(mapping.index()) {
+            Some(number) => number,
+            None => {
+                let number = self.place(dictionary, mapping).unwrap_or(NO_IMAGE);
+                self.by_mapping.set(mapping.index(), number);
+                number
+            }
+        };
+        let image = self.images.get(number as usize)?;
+        let offset = address.checked_sub(image.vmaddr).filter(|&offset| offset < image.size)?;
+        Some(base(number) + offset)
+    }
+
+    fn place(&mut self, dictionary: &Dictionary, id: MappingId) -> Option<u32> {
+        let mapping = dictionary.mapping(id);
+        let build_id = match dictionary.find(mapping.attributes, "process.executable.build_id.gnu")? {
+            Value::String(text) => dictionary.string(*text),
+            _ => return None,
+        };
+        let debug_id = debug_id(build_id)?;
+        let vmaddr = load_address(mapping);
+        let size = mapping.memory_limit.checked_sub(vmaddr).filter(|&size| size > 0 && size <= STRIDE)?;
+        if mapping.memory_limit <= mapping.memory_start {
+            // The kernel's: it has no range, and its frames have names already.
+            return None;
+        }
+        let next = self.images.len() as u32;
+        let number = *self.by_id.entry((debug_id, vmaddr)).or_insert(next);
+        match self.images.get_mut(number as usize) {
+            // Another part of the same file.
+            Some(image) => image.size = image.size.max(size),
+            None => self.images.push(Image { mapping: id, debug_id, vmaddr, size }),
+        }
+        Some(number)
+    }
+
+    /// Whether the chunk has no images.
+    pub(super) fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// Appends the images as a JSON array.
+    pub(super) fn write(&self, dictionary: &Dictionary, out: &mut Vec<u8>) {
+        out.push(b'[');
+        for (number, image) in self.images.iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"type\":\"symbolic\",\"debug_id\":\"");
+            let id = uuid::Uuid::from_bytes_le(image.debug_id);
+            out.extend_from_slice(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
+            out.extend_from_slice(b"\",\"code_file\":\"");
+            let file = dictionary.string_bytes(dictionary.mapping(image.mapping).filename);
+            json::escaped(out, json::cut(file, MAX_STRING_BYTES));
+            out.extend_from_slice(b"\",\"image_addr\":");
+            json::address(out, base(number as u32));
+            out.extend_from_slice(b",\"image_vmaddr\":");
+            json::address(out, image.vmaddr);
+            out.extend_from_slice(b",\"image_size\":");
+            json::number(out, image.size);
+            out.push(b'}');
+        }
+        out.push(b']');
+    }
+}
+
+/// Where an image starts. Nothing lies below the first, so that no address looks like a small number.
+fn base(number: u32) -> u64 {
+    (u64::from(number) + 1) * STRIDE
+}
+
+/// The address in the file that its first byte is loaded to.
+///
+/// A mapping says where a part of the file lies, and symbol servers count from the file's start. The start is as far
+/// before the part as the part is into the file. LLD shifts each part by a page against its place in the file, which
+/// rounding down undoes.
+fn load_address(mapping: &Mapping) -> u64 {
+    mapping.memory_start.saturating_sub(mapping.file_offset) & !(LOAD_ALIGN - 1)
+}
+
+/// The first sixteen bytes of a GNU build id, zeroes behind a shorter one. Read as the fields of a GUID in
+/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `debuginfo/src/elf.rs`). `None` for anything
+/// but hexadecimal digits of whole bytes.
+fn debug_id(build_id: &str) -> Option<[u8; 16]> {
+    let digits = build_id.as_bytes();
+    if digits.is_empty() || digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |digit: u8| (digit as char).to_digit(16).unwrap_or(0) as u8;
+        *byte = digit(pair[0]) << 4 | digit(pair[1]);
+    }
+    (id != [0; 16]).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a build id becomes the debug id of Relay's own test vector (facts of getsentry/relay: the GNU build
+    /// id b03e4a7f... is 7f4a3eb0-885e-8d4c-a04b-05fa32cc4cbd).
+    #[test]
+    fn debug_ids() {
+        let id = |text: &str| debug_id(text).map(|id| uuid::Uuid::from_bytes_le(id).to_string());
+        let relay = "7f4a3eb0-885e-8d4c-a04b-05fa32cc4cbd";
+        assert_eq!(id("b03e4a7f5e884c8da04b05fa32cc4cbd69faff51").as_deref(), Some(relay));
+        assert_eq!(id("B03E4A7F").as_deref(), Some("7f4a3eb0-0000-0000-0000-000000000000"));
+        for bad in ["", "abc", "xyz1", "b03e4a7f-5e88", "00000000"] {
+            assert_eq!(id(bad), None, "{bad}");
+        }
+    }
+
+    /// Guarantees: the start of a file is found for position-independent and fixed executables of GNU ld and LLD.
+    #[test]
+    fn load_addresses() {
+        let start = |memory_start, file_offset| {
+            load_address(&Mapping { memory_start, file_offset, ..Mapping::default() })
+        };
+        assert_eq!(start(0x26000, 0x26000), 0, "libc, GNU ld");
+        assert_eq!(start(0x401000, 0x1000), 0x400000, "fixed, GNU ld");
+        assert_eq!(start(0x345000, 0x344000), 0, "LLD, a page further");
+        assert_eq!(start(0x212340, 0x11340), 0x200000, "fixed, LLD");
+        assert_eq!(start(0, 0x1000), 0, "never below nothing");
+    }
+}

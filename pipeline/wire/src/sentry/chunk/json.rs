@@ -1,0 +1,165 @@
+//! Writes the pieces of JSON that a chunk consists of.
+
+/// Two digits for each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut n = 0;
+    while n < 100 {
+        pairs[n] = [b'0' + (n / 10) as u8, b'0' + (n % 10) as u8];
+        n += 1;
+    }
+    pairs
+};
+
+/// The longest decimal number of 64 bits.
+const MAX_DIGITS: usize = 20;
+
+/// Appends a number in decimal.
+#[inline]
+pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
+    if value < 10 {
+        out.push(b'0' + value as u8);
+        return;
+    }
+    let mut digits = [0; MAX_DIGITS];
+    let mut at = MAX_DIGITS;
+    while value >= 100 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&PAIRS[(value % 100) as usize]);
+        value /= 100;
+    }
+    at -= 2;
+    digits[at..at + 2].copy_from_slice(&PAIRS[value as usize]);
+    if value < 10 {
+        at += 1;
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Six digits, zeroes in front.
+#[inline]
+pub(super) fn six_digits(value: u32) -> [u8; 6] {
+    let [a, b] = PAIRS[(value / 10_000 % 100) as usize];
+    let [c, d] = PAIRS[(value / 100 % 100) as usize];
+    let [e, f] = PAIRS[(value % 100) as usize];
+    [a, b, c, d, e, f]
+}
+
+/// Appends a number as a string in hexadecimal, with `0x` in front (getsentry/relay `relay-profiling/src/types.rs`).
+pub(super) fn address(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(b"\"0x");
+    let digits = (64 - (value | 1).leading_zeros()).div_ceil(4);
+    for digit in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(value >> (digit * 4) & 0xf) as usize]);
+    }
+    out.push(b'"');
+}
+
+/// Appends the inside of a JSON string (RFC 8259 section 7): quotes, backslashes and control characters are escaped,
+/// everything else stands as it is. `text` is UTF-8.
+#[inline]
+pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
+    let clean = clean_prefix(text);
+    out.extend_from_slice(&text[..clean]);
+    if clean < text.len() {
+        escape_rest(out, &text[clean..]);
+    }
+}
+
+/// The number of bytes at the front that need no escape, eight at a time.
+#[inline]
+fn clean_prefix(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    for (position, word) in words.iter().enumerate() {
+        if needs_escape(u64::from_le_bytes(*word)) {
+            return position * 8;
+        }
+    }
+    if rest.is_empty() {
+        return text.len();
+    }
+    let mut last = [b' '; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    if needs_escape(u64::from_le_bytes(last)) { words.len() * 8 } else { text.len() }
+}
+
+/// Whether one of eight bytes is a quote, a backslash or below a space: the usual test for a zero byte in a word,
+/// applied to the word with each of the two characters taken out, and to the word less a space in each byte.
+#[inline]
+fn needs_escape(word: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    (zero(word ^ ONES * b'"' as u64) | zero(word ^ ONES * b'\\' as u64) | control) & TOPS != 0
+}
+
+#[cold]
+fn escape_rest(out: &mut Vec<u8>, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            0..0x20 => {
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&[b"01"[usize::from(byte >> 4)], b"0123456789abcdef"[usize::from(byte & 15)]]);
+            }
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// The front of a text that has at most `max` bytes and ends between two characters.
+pub(super) fn cut(text: &[u8], max: usize) -> &[u8] {
+    if text.len() <= max {
+        return text;
+    }
+    let mut end = max;
+    // A byte of the form 10xxxxxx continues a character (RFC 3629).
+    while end > 0 && text[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Guarantees: any text comes back through a JSON parser, control characters and U+2028 included.
+        #[test]
+        fn escapes(text in "[\\x00-\\x7f\u{2028}\u{2029}é😀\"\\\\]{0,40}") {
+            let mut out = vec![b'"'];
+            escaped(&mut out, text.as_bytes());
+            out.push(b'"');
+            prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+        }
+
+        /// Guarantees: numbers are written as the standard library writes them.
+        #[test]
+        fn numbers(value: u64, shift in 0..64_u32) {
+            let value = value >> shift;
+            let mut out = Vec::new();
+            number(&mut out, value);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), value.to_string());
+            let mut out = Vec::new();
+            address(&mut out, value);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), format!("\"{value:#x}\""));
+            let six = (value % 1_000_000) as u32;
+            prop_assert_eq!(String::from_utf8(six_digits(six).to_vec()).unwrap(), format!("{six:06}"));
+        }
+
+        /// Guarantees: a cut text is a prefix, valid UTF-8, and at most three bytes shorter than it may be.
+        #[test]
+        fn cuts(text in "[aé€😀]{0,20}", max in 0..40_usize) {
+            let front = std::str::from_utf8(cut(text.as_bytes(), max)).unwrap();
+            prop_assert!(text.starts_with(front) && front.len() <= max);
+            prop_assert!(front.len() == text.len() || front.len() + 3 >= max);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! One process and window of profiles becomes `profile_chunk` items: Sentry's Sample Format V2.
+//!
+//! Relay answers 200 before it looks at a chunk, so a wrong one disappears without a word, and a valid one may still
+//! show nothing. The rules that decide it are kept one per file:
+//!
+//! * [`select`]: one type of profile says where a process's time went.
+//! * [`observe`], [`threads`], [`spread`], [`overlap`]: whose observations are whose, in order of time.
+//! * [`segments`]: where a window is cut, for the bill and for size.
+//! * [`plan`]: which samples a chunk has, so that Sentry attributes the time that was sampled.
+//! * [`frames`], [`runtime`], [`naming`], [`in_app`], [`images`]: what a frame says.
+//! * [`write`], [`json`]: the text. [`check`]: the last look.
+//!
+//! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
+
+mod about;
+mod check;
+mod frames;
+mod images;
+mod in_app;
+mod json;
+pub mod limits;
+mod naming;
+mod observe;
+mod overlap;
+mod plan;
+mod report;
+mod runtime;
+mod segments;
+mod select;
+mod settings;
+mod sink;
+mod spread;
+mod stamped;
+mod threads;
+mod timeline;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use profbridge_model::{ProcessWindow, Profiles, Reason};
+
+pub use report::{Notes, Report};
+pub use settings::{InApp, LoneSamples, Prefer, Settings};
+pub use sink::{ChunkHead, ChunkSummary, Collected, Sink};
+
+use about::About;
+use frames::Frames;
+use observe::Window;
+use plan::Plan;
+use runtime::{RUNTIMES, dominant};
+use segments::Segment;
+use timeline::{Timeline, number};
+
+/// Converts batches of one process and window each. Keeps its memory from batch to batch.
+#[derive(Debug, Default)]
+pub struct Converter {
+    settings: Settings,
+    window: Window,
+    plan: Plan,
+    frames: Frames,
+    buffer: Vec<u8>,
+    busy: Vec<u64>,
+}
+
+/// A chunk that is planned and within its size.
+struct Planned {
+    platform: String,
+    estimated_bytes: usize,
+    notes: Notes,
+}
+
+impl Converter {
+    /// A converter with these settings.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Writes a batch as chunks.
+    ///
+    /// The batch must have been cut for one process and window ([`Profiles::window`]); one that was not is counted as
+    /// lost. Never fails: what could not be written is in the report, with the sink's error.
+    pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn Sink) -> Report {
+        let mut report = Report { observations: batch.observations(), ..Report::default() };
+        match &batch.window {
+            Some(window) => self.convert_window(batch, window, sink, &mut report),
+            None => report.losses.add(Reason::ChunkRule, batch.observations()),
+        }
+        debug_assert!(report.balanced(), "observations vanished: {report:?}");
+        report
+    }
+
+    fn convert_window(
+        &mut self,
+        batch: &Profiles,
+        process: &ProcessWindow,
+        sink: &mut dyn Sink,
+        report: &mut Report,
+    ) {
+        let chosen = select::select(batch, &self.settings, &mut report.losses);
+        if chosen.is_empty() {
+            return;
+        }
+        let line = Timeline::new(process);
+        self.window.read(batch, line, &chosen, &mut report.losses, &mut report.notes);
+        let seen = &self.window.seen;
+        let lanes = self.window.threads.lanes();
+        if !self.settings.min_active_time.is_zero() {
+            let weights = lanes.iter().flat_map(|lane| &lane.keys).map(|&key| line.nanos(seen[number(key)].weight));
+            let active = weights.fold(0, u64::saturating_add);
+            if u128::from(active) < self.settings.min_active_time.as_nanos() {
+                let idle = lanes.iter().map(|lane| self.window.observations(&lane.keys)).sum();
+                report.losses.add(Reason::TooShort, idle);
+                return;
+            }
+        }
+        let max_gap = line.ticks(u64::try_from(self.settings.max_gap.as_nanos()).unwrap_or(u64::MAX));
+        let weight = |key| seen[number(key)].weight;
+        let lone = self.settings.lone_samples;
+        let mut open = segments::cut_idle(lanes, line.last(), max_gap, lone, weight);
+        open.reverse();
+        let about = About::of(batch, &self.settings.environment);
+        while let Some(segment) = open.pop() {
+            self.convert_segment(batch, process, &about, segment, &mut open, sink, report);
+        }
+    }
+
+    /// Writes a part of the window as one chunk, or leaves its halves in `open`.
+    #[allow(clippy::too_many_arguments)]
+    fn convert_segment(
+        &mut self,
+        batch: &Profiles,
+        process: &ProcessWindow,
+        about: &About,
+        segment: Segment,
+        open: &mut Vec<Segment>,
+        sink: &mut dyn Sink,
+        report: &mut Report,
+    ) {
+        let lanes = self.window.threads.lanes();
+        if report.json_bytes > limits::MAX_WINDOW_BYTES || report.error.is_some() {
+            let reason = if report.error.is_some() { Reason::WriteFailed } else { Reason::LimitExceeded };
+            let lost = segment.lanes(lanes).iter().map(|lane| self.window.observations(segment.keys(lane))).sum();
+            report.losses.add(reason, lost);
+            return;
+        }
+        let target = self.settings.target_bytes.min(limits::MAX_CHUNK_BYTES);
+        let mut planned = self.plan(batch, &segment, target);
+        if planned.is_none() {
+            if let Some((left, right)) = segment.halves(self.window.threads.lanes()) {
+                open.extend([right, left]);
+                return;
+            }
+            planned = self.plan(batch, &segment, limits::MAX_CHUNK_BYTES);
+        }
+        let Some(planned) = planned else {
+            let lanes = segment.lanes(self.window.threads.lanes()).iter();
+            report.losses.add(Reason::TooLarge, lanes.map(|lane| self.window.observations(segment.keys(lane))).sum());
+            return;
+        };
+        report.losses.add(Reason::LoneSample, self.plan.dropped);
+        if !self.plan.threads.is_empty() {
+            self.write(batch, process, about, planned, sink, report);
+        }
+    }
+
+    /// Plans a chunk; `None` where it is longer than Relay takes or larger than `limit` bytes.
+    fn plan(&mut self, batch: &Profiles, segment: &Segment, limit: usize) -> Option<Planned> {
+        let dictionary = batch.dictionary();
+        let line = self.window.line;
+        let lanes = self.window.threads.lanes();
+        self.plan.begin(self.window.stacks.len());
+        let mut samples_bytes = 0;
+        for (number, lane) in (segment.lanes.start..).zip(segment.lanes(lanes)) {
+            let before = self.plan.samples.len();
+            self.plan.thread(number, segment.keys(lane), &self.window, self.settings.lone_samples);
+            samples_bytes += (self.plan.samples.len() - before) * (write::SAMPLE_BYTES + lane.id.len());
+            if samples_bytes > limit {
+                return None;
+            }
+        }
+        if line.nanos(self.plan.last.saturating_sub(self.plan.first)) > limits::MAX_CHUNK_NANOS {
+            return None;
+        }
+        let mut notes = Notes::default();
+        let mut runtimes = [0; RUNTIMES];
+        self.frames.begin(dictionary);
+        for (&stack, &uses) in self.plan.stacks.iter().zip(&self.plan.uses) {
+            let runtime = self.frames.stack(dictionary, self.window.stacks[stack as usize], &mut notes);
+            runtimes[runtime as usize] += u64::from(uses);
+            if samples_bytes + self.frames.stacks.len() > limit || self.frames.is_full() {
+                return None;
+            }
+        }
+        let platform = match &self.settings.platform {
+            Some(platform) => platform.clone(),
+            None => dominant(&runtimes).to_owned(),
+        };
+        let left = limit - samples_bytes - self.frames.stacks.len();
+        if !self.frames.write(dictionary, &platform, &self.settings.in_app, left, &mut notes) {
+            return None;
+        }
+        let estimated_bytes = samples_bytes + self.frames.stacks.len() + self.frames.text.len();
+        Some(Planned { platform, estimated_bytes, notes })
+    }
+
+    fn write(
+        &mut self,
+        batch: &Profiles,
+        process: &ProcessWindow,
+        about: &About,
+        planned: Planned,
+        sink: &mut dyn Sink,
+        report: &mut Report,
+    ) {
+        let written = self.plan.observations - self.plan.dropped;
+        let line = self.window.line;
+        let Planned { platform, estimated_bytes, mut notes } = planned;
+        let billed_nanos = line.nanos(self.plan.last - self.plan.first);
+        let parts = write::Parts {
+            dictionary: batch.dictionary(),
+            profiler_id: process.profiler_id,
+            platform: &platform,
+            about,
+            line,
+            lanes: self.window.threads.lanes(),
+            plan: &self.plan,
+            frames: &self.frames,
+        };
+        let head = ChunkHead {
+            platform: &platform,
+            profiler_id: process.profiler_id,
+            release: about.release.as_deref(),
+            environment: &about.environment,
+            estimated_bytes,
+        };
+        let outcome = sink.begin(&head).and_then(|()| {
+            write::write(&parts, &mut self.buffer, sink, &mut notes).inspect_err(|_| sink.abandon())
+        });
+        let (chunk_id, json_bytes) = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                report.losses.add(Reason::WriteFailed, written);
+                report.error = Some(error);
+                return;
+            }
+        };
+        self.busy.clear();
+        self.busy.extend(self.plan.threads.iter().map(|thread| thread.busy));
+        let stacks = self.plan.stacks.len() as u64 + 1;
+        let facts = check::Facts {
+            busy: &self.busy,
+            nanos: billed_nanos,
+            stacks: (self.plan.samples.iter().map(|&sample| number(sample) as u64).max().unwrap_or(0), stacks),
+            frames: (self.frames.len() as u64, self.frames.len() as u64),
+            platform: &platform,
+            bytes: json_bytes,
+        };
+        if check::check(&facts).is_err() {
+            sink.abandon();
+            report.losses.add(Reason::ChunkRule, written);
+            return;
+        }
+        let summary = ChunkSummary {
+            chunk_id,
+            platform,
+            observations: written,
+            samples: self.plan.samples.len() as u64,
+            synthesized: self.plan.synthesized,
+            coalesced: self.plan.coalesced,
+            billed_nanos,
+            first_unix_nano: line.unix_nano(self.plan.first),
+            json_bytes,
+        };
+        if let Err(error) = sink.finish(&summary) {
+            report.losses.add(Reason::WriteFailed, written);
+            report.error = Some(error);
+            return;
+        }
+        report.chunks += 1;
+        report.samples += summary.samples;
+        report.synthesized += summary.synthesized;
+        report.coalesced += summary.coalesced;
+        report.billed_nanos += billed_nanos;
+        report.json_bytes += json_bytes;
+        report.notes.merge(&notes);
+    }
+}

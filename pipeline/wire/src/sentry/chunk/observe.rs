@@ -1,0 +1,185 @@
+//! The observations of one window, by thread and in order of time.
+//!
+//! Reads the chosen profiles once. What every observation of a row shares (its stack, its weight) is stored once per
+//! row and referred to by number, so that an observation is eight bytes.
+
+use profbridge_model::{Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, varint};
+
+use super::overlap;
+use super::report::Notes;
+use super::select::{Chosen, Meaning};
+use super::spread::Spread;
+use super::stamped::Stamped;
+use super::threads::Threads;
+use super::timeline::{NUMBERS, Timeline, key, number};
+
+/// What was observed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// The stack, by its number in [`Window::stacks`].
+    pub(super) stack: u32,
+    /// The time that it stands for, in ticks.
+    pub(super) weight: u64,
+    /// Whether the thread may have waited: see [`Meaning::wall`].
+    pub(super) wall: bool,
+    /// Whether it is a further piece of an observation that is counted elsewhere.
+    pub(super) piece: bool,
+}
+
+/// The observations of one window. Its memory is reused from window to window.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub(super) line: Timeline,
+    pub(super) threads: Threads,
+    /// What the numbers in keys stand for.
+    pub(super) seen: Vec<Seen>,
+    /// The distinct stacks that have frames, in order of their first use.
+    pub(super) stacks: Vec<StackId>,
+    by_stack: Stamped,
+    /// Whether an observation was divided.
+    has_pieces: bool,
+    /// Keys of observations whose thread is not known.
+    homeless: Vec<u64>,
+    spread: Spread,
+}
+
+/// Stands for "has no frames" among the numbers of stacks.
+const NO_FRAMES: u32 = u32::MAX;
+
+impl Window {
+    /// Reads the chosen profiles.
+    pub(super) fn read(
+        &mut self,
+        batch: &Profiles,
+        line: Timeline,
+        chosen: &[Chosen<'_>],
+        losses: &mut Losses,
+        notes: &mut Notes,
+    ) {
+        let dictionary = batch.dictionary();
+        self.line = line;
+        self.threads.begin(dictionary);
+        self.by_stack.begin(dictionary.tables().stacks.len());
+        self.seen.clear();
+        self.stacks.clear();
+        self.homeless.clear();
+        self.has_pieces = false;
+        for Chosen { profile, meaning } in chosen {
+            self.read_profile(batch, profile, *meaning, losses, notes);
+        }
+        for lane in self.threads.lanes_mut() {
+            lane.keys.sort_unstable();
+        }
+        if !self.homeless.is_empty() {
+            self.homeless.sort_unstable();
+            overlap::lay(&self.homeless, &self.seen, &mut self.threads);
+        }
+        self.threads.finish();
+    }
+
+    /// How many observations some keys are.
+    pub(super) fn observations(&self, keys: &[u64]) -> u64 {
+        let pieces = match self.has_pieces {
+            true => keys.iter().filter(|&&key| self.seen[number(key)].piece).count(),
+            false => 0,
+        };
+        (keys.len() - pieces) as u64
+    }
+
+    fn read_profile(
+        &mut self,
+        batch: &Profiles,
+        profile: &Profile,
+        meaning: Meaning,
+        losses: &mut Losses,
+        notes: &mut Notes,
+    ) {
+        let dictionary = batch.dictionary();
+        self.spread.begin(profile, &self.line);
+        for sample in batch.samples(profile) {
+            let Some(stack) = self.stack_number(dictionary, sample.stack) else {
+                losses.add(Reason::NoFrames, sample.observations());
+                continue;
+            };
+            if self.seen.len() + sample.observations() as usize >= NUMBERS {
+                losses.add(Reason::LimitExceeded, sample.observations());
+                continue;
+            }
+            let lane = self.threads.find(dictionary, sample.attributes, profile.attributes);
+            if sample.timestamps_bytes().is_empty() {
+                let nanos = sample.values().next().map_or(0, |value| time(value, meaning));
+                if nanos == 0 {
+                    // A value of zero stands for no time at all.
+                    losses.add(Reason::NoTimeUnit, 1);
+                } else {
+                    self.spread.add(lane, stack, nanos);
+                }
+                continue;
+            }
+            let outside = self.read_timestamps(&sample, stack, lane, meaning);
+            losses.add(Reason::Malformed, outside);
+        }
+        self.has_pieces |=
+            self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
+    }
+
+    /// Reads the timestamps of a row. Returns how many lie outside of the window.
+    fn read_timestamps(&mut self, sample: &Sample<'_>, stack: u32, lane: Option<usize>, meaning: Meaning) -> u64 {
+        let line = self.line;
+        let keys = match lane {
+            Some(lane) => &mut self.threads.lanes_mut()[lane].keys,
+            None => &mut self.homeless,
+        };
+        let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
+        let times = times.iter().map(|time| u64::from_le_bytes(*time));
+        let mut outside = 0;
+        if sample.values_bytes().is_empty() && !meaning.ends_at_timestamp {
+            let number = self.seen.len() as u32;
+            self.seen.push(Seen { stack, weight: line.ticks(meaning.unit_nanos), wall: meaning.wall, piece: false });
+            for time in times {
+                match line.tick(time) {
+                    Some(tick) => keys.push(key(tick, number)),
+                    None => outside += 1,
+                }
+            }
+            return outside;
+        }
+        let values = sample.values().map(Some).chain(std::iter::repeat(None));
+        for (at, value) in times.zip(values) {
+            let nanos = value.map_or(meaning.unit_nanos, |value| time(value, meaning));
+            let Some(mut tick) = line.tick(at) else {
+                outside += 1;
+                continue;
+            };
+            let weight = line.ticks(nanos);
+            if meaning.ends_at_timestamp {
+                tick = tick.saturating_sub(weight);
+            }
+            keys.push(key(tick, self.seen.len() as u32));
+            self.seen.push(Seen { stack, weight, wall: meaning.wall, piece: false });
+        }
+        outside
+    }
+
+    /// The number of a stack in this window, `None` where it has no frames: Sentry takes such a sample for idle time.
+    #[inline]
+    fn stack_number(&mut self, dictionary: &Dictionary, stack: Option<StackId>) -> Option<u32> {
+        let stack = stack?;
+        if let Some(number) = self.by_stack.get(stack.index()) {
+            return (number != NO_FRAMES).then_some(number);
+        }
+        // Index 0 is "not set" and no frame.
+        let has_frames = varint::Packed::new(dictionary.stack_bytes(Some(stack))).any(|location| location != 0);
+        let number = if has_frames { self.stacks.len() as u32 } else { NO_FRAMES };
+        self.by_stack.set(stack.index(), number);
+        if has_frames {
+            self.stacks.push(stack);
+        }
+        has_frames.then_some(number)
+    }
+}
+
+/// The time that a value stands for, in nanoseconds. Less than nothing is nothing.
+fn time(value: i64, meaning: Meaning) -> u64 {
+    u64::try_from(value).unwrap_or(0).saturating_mul(meaning.unit_nanos)
+}

@@ -1,0 +1,150 @@
+//! Rules 4 and 5: the samples of one chunk.
+//!
+//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
+//! `vroomrs` 0.1.24, with which Sentry reads chunks). An observation stands for its weight. So a run of observations
+//! that are about a weight apart is left as it is, and where a run ends a sample with an empty stack says when.
+
+use super::observe::{Seen, Window};
+use super::settings::LoneSamples;
+use super::stamped::Stamped;
+use super::timeline::{key, number, tick};
+
+/// The number of the empty stack in every chunk: the first.
+pub(super) const IDLE: u32 = 0;
+
+/// One thread's samples in a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlannedThread {
+    /// The lane, by its number in the window.
+    pub(super) lane: u32,
+    /// Where its samples end in [`Plan::samples`]; they start where the thread's before end.
+    pub(super) end: usize,
+    /// How many of them have frames.
+    pub(super) busy: u64,
+}
+
+/// The samples of one chunk, thread by thread.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Keys of time and stack, where stacks are numbered for this chunk.
+    pub(super) samples: Vec<u64>,
+    pub(super) threads: Vec<PlannedThread>,
+    /// The window's numbers of the chunk's stacks. The empty stack, which is the first, has no entry here.
+    pub(super) stacks: Vec<u32>,
+    /// How many samples each of `stacks` has.
+    pub(super) uses: Vec<u32>,
+    /// The observations that the plan speaks of.
+    pub(super) observations: u64,
+    pub(super) synthesized: u64,
+    pub(super) coalesced: u64,
+    /// The observations left out because they are alone on their thread.
+    pub(super) dropped: u64,
+    /// The times of the first and the last sample.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    numbers: Stamped,
+}
+
+impl Plan {
+    /// Starts a chunk.
+    pub(super) fn begin(&mut self, window_stacks: usize) {
+        self.samples.clear();
+        self.threads.clear();
+        self.stacks.clear();
+        self.uses.clear();
+        self.numbers.begin(window_stacks);
+        (self.observations, self.synthesized, self.coalesced, self.dropped) = (0, 0, 0, 0);
+        (self.first, self.last) = (u64::MAX, 0);
+    }
+
+    /// Adds a thread's observations, sorted by time. Nothing is later than the window's end.
+    pub(super) fn thread(&mut self, lane: u32, keys: &[u64], window: &Window, lone: LoneSamples) {
+        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return };
+        let (seen, end) = (window.seen.as_slice(), window.line.last());
+        let observations = window.observations(keys);
+        self.observations += observations;
+        self.synthesized += keys.len() as u64 - observations;
+        if keys.len() == 1 && lone == LoneSamples::Drop {
+            self.dropped += observations;
+            self.synthesized -= 1 - observations;
+            return;
+        }
+        let start = self.samples.len();
+        let idle = match keys {
+            [lone] => self.lone(*lone, seen, end),
+            _ => self.run(keys, seen),
+        };
+        let closed = (tick(last) + seen[number(last)].weight).min(end);
+        self.samples.push(key(closed, IDLE));
+        self.synthesized += 1;
+        self.first = self.first.min(tick(first));
+        self.last = self.last.max(closed);
+        let written = (self.samples.len() - start) as u64;
+        self.threads.push(PlannedThread { lane, end: self.samples.len(), busy: written - idle - 1 });
+    }
+
+    /// Relay drops a thread with fewer than two samples that have frames (getsentry/relay
+    /// `relay-profiling/src/sample/v2.rs`), so a lone observation becomes two that share its time.
+    fn lone(&mut self, observation: u64, seen: &[Seen], end: u64) -> u64 {
+        let (at, seen) = (tick(observation), seen[number(observation)]);
+        let closed = (at + seen.weight).min(end);
+        let stack = self.stack(seen.stack);
+        self.samples.push(key(at, stack));
+        let stack = self.stack(seen.stack);
+        self.samples.push(key(at + (closed - at) / 2, stack));
+        self.synthesized += 1;
+        0
+    }
+
+    /// The samples of a thread, all but the one that closes it. Returns how many of them are idle.
+    fn run(&mut self, keys: &[u64], seen: &[Seen]) -> u64 {
+        let mut idle = 0;
+        // Whether the observation before belongs to the same run and has the same stack.
+        let mut continues = false;
+        let mut current = keys.first().map(|&first| (tick(first), seen[number(first)]));
+        for next in keys.iter().skip(1).map(|&next| Some((tick(next), seen[number(next)]))).chain([None]) {
+            let Some((at, what)) = current else { break };
+            let open = next.is_some_and(|(then, _)| !is_gap(then - at, what.weight));
+            let same = open && next.is_some_and(|(_, next)| next.stack == what.stack);
+            if continues && same && what.wall {
+                // The thread waits: the samples at both ends of its run say it all.
+                self.coalesced += 1;
+            } else {
+                let stack = self.stack(what.stack);
+                self.samples.push(key(at, stack));
+            }
+            if next.is_some() && !open {
+                self.samples.push(key(at + what.weight, IDLE));
+                self.synthesized += 1;
+                idle += 1;
+            }
+            continues = same;
+            current = next;
+        }
+        idle
+    }
+
+    /// The chunk's number of one of the window's stacks.
+    #[inline]
+    fn stack(&mut self, stack: u32) -> u32 {
+        let number = match self.numbers.get(stack as usize) {
+            Some(number) => number,
+            None => {
+                self.stacks.push(stack);
+                self.uses.push(0);
+                let number = self.stacks.len() as u32;
+                self.numbers.set(stack as usize, number);
+                number
+            }
+        };
+        self.uses[number as usize - 1] += 1;
+        number
+    }
+}
+
+/// Whether two observations this far apart belong to different runs: profilers' timers jitter by less than half a
+/// period.
+#[inline]
+fn is_gap(distance: u64, weight: u64) -> bool {
+    distance > weight + weight / 2
+}

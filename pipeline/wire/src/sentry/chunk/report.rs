@@ -1,0 +1,59 @@
+//! What became of a batch: every observation is in a chunk or under a reason.
+
+use profbridge_model::Losses;
+
+/// Things an operator may want to know that are no losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notes {
+    /// Native frames without a name, called by the file they lie in: symbols would help.
+    pub unnamed_frames: u64,
+    /// Names and paths that were cut at [`MAX_STRING_BYTES`](super::limits::MAX_STRING_BYTES).
+    pub truncated_strings: u64,
+    /// Stacks that were cut at [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
+    pub truncated_stacks: u64,
+    /// Nanoseconds of values that did not fit on
+    /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
+    pub clipped_nanos: u64,
+}
+
+impl Notes {
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Notes) {
+        self.unnamed_frames += other.unnamed_frames;
+        self.truncated_strings += other.truncated_strings;
+        self.truncated_stacks += other.truncated_stacks;
+        self.clipped_nanos = self.clipped_nanos.saturating_add(other.clipped_nanos);
+    }
+}
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The observations in the batch.
+    pub observations: u64,
+    /// The chunks written.
+    pub chunks: u64,
+    /// The samples written, over all chunks.
+    pub samples: u64,
+    /// The samples written that no observation stands behind.
+    pub synthesized: u64,
+    /// The observations that are not written because the ones around them already say the same.
+    pub coalesced: u64,
+    /// The observations that are in no chunk, by reason.
+    pub losses: Losses,
+    /// The time that Sentry bills, over all chunks, in nanoseconds.
+    pub billed_nanos: u64,
+    /// The size of the JSON of all chunks, in bytes.
+    pub json_bytes: u64,
+    /// What else there is to know.
+    pub notes: Notes,
+    /// The first error of the sink, if it had one.
+    pub error: Option<std::io::Error>,
+}
+
+impl Report {
+    /// Whether nothing vanished: `observations + synthesized = samples + coalesced + losses`.
+    pub fn balanced(&self) -> bool {
+        self.observations + self.synthesized == self.samples + self.coalesced + self.losses.total()
+    }
+}

@@ -1,0 +1,132 @@
+//! The runtimes that frames come from.
+
+use profbridge_model::{Dictionary, Location, Value};
+
+/// What executes a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
+/// error frames of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `libpf/frametype.go`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub(super) enum Runtime {
+    /// Machine code without a runtime of its own, or with one that Sentry has no better name for.
+    Native = 0,
+    /// The operating system's kernel.
+    Kernel,
+    /// Machine code of Rust: its own only in how library code is told.
+    Rust,
+    /// A place where the profiler could not go on: `unknown`, `abort-marker`, `<invalid>`.
+    Error,
+    Go,
+    Python,
+    Node,
+    Java,
+    Ruby,
+    Php,
+    Perl,
+    Dotnet,
+    Beam,
+    Lua,
+}
+
+/// How many runtimes there are.
+pub(super) const RUNTIMES: usize = Runtime::Lua as usize + 1;
+
+impl Runtime {
+    /// The runtime with this number.
+    pub(super) fn from_number(number: u8) -> Self {
+        use Runtime::*;
+        const ALL: [Runtime; RUNTIMES] =
+            [Native, Kernel, Rust, Error, Go, Python, Node, Java, Ruby, Php, Perl, Dotnet, Beam, Lua];
+        ALL.get(usize::from(number)).copied().unwrap_or(Native)
+    }
+
+    /// The runtime of a frame type.
+    pub(super) fn from_frame_type(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "native" => Runtime::Native,
+            "kernel" => Runtime::Kernel,
+            "rust" => Runtime::Rust,
+            "go" => Runtime::Go,
+            "cpython" | "python" => Runtime::Python,
+            "v8js" => Runtime::Node,
+            "jvm" => Runtime::Java,
+            "ruby" => Runtime::Ruby,
+            "php" | "phpjit" => Runtime::Php,
+            "perl" => Runtime::Perl,
+            "dotnet" => Runtime::Dotnet,
+            "beam" => Runtime::Beam,
+            "luajit" => Runtime::Lua,
+            "unknown" | "abort-marker" | "<invalid>" => Runtime::Error,
+            _ => return None,
+        })
+    }
+
+    /// The runtime of a frame whose producer does not name it: by its source file, else machine code.
+    ///
+    /// `native` is right for any that has an address only, and harmless for others.
+    pub(super) fn from_filename(filename: &str) -> Self {
+        let name = filename.rsplit(['/', '\\']).next().unwrap_or(filename);
+        match name.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("go") => Runtime::Go,
+            Some("py" | "pyx") => Runtime::Python,
+            Some("js" | "mjs" | "cjs" | "ts" | "jsx" | "tsx") => Runtime::Node,
+            Some("java" | "kt" | "scala" | "groovy" | "clj") => Runtime::Java,
+            Some("rb") => Runtime::Ruby,
+            Some("php") => Runtime::Php,
+            Some("pl" | "pm") => Runtime::Perl,
+            Some("cs" | "fs" | "vb") => Runtime::Dotnet,
+            Some("ex" | "exs" | "erl") => Runtime::Beam,
+            Some("lua") => Runtime::Lua,
+            Some("rs") => Runtime::Rust,
+            _ => Runtime::Native,
+        }
+    }
+
+    /// The runtime of a location.
+    pub(super) fn of(dictionary: &Dictionary, location: &Location) -> Self {
+        let named = dictionary
+            .attributes(location.attributes)
+            .find(|attribute| dictionary.string_bytes(attribute.key) == b"profile.frame.type");
+        if let Some(Value::String(kind)) = named.map(|attribute| &attribute.value) {
+            return Self::from_frame_type(dictionary.string(*kind)).unwrap_or(Runtime::Native);
+        }
+        let function = dictionary.lines(location).first().and_then(|line| line.function);
+        let filename = function.and_then(|function| dictionary.function(function).filename);
+        Self::from_filename(dictionary.string(filename))
+    }
+
+    /// Sentry's name of the platform (event payloads, `platform`). `cocoa`, `android` and `javascript` are no
+    /// platforms of servers: Sentry bills and shows those as user interfaces.
+    pub(super) fn platform(self) -> &'static str {
+        match self {
+            Runtime::Native | Runtime::Kernel | Runtime::Rust | Runtime::Error => "native",
+            Runtime::Go => "go",
+            Runtime::Python => "python",
+            Runtime::Node => "node",
+            Runtime::Java => "java",
+            Runtime::Ruby => "ruby",
+            Runtime::Php => "php",
+            Runtime::Perl => "perl",
+            Runtime::Dotnet => "csharp",
+            Runtime::Beam => "elixir",
+            Runtime::Lua => "other",
+        }
+    }
+
+    /// Whether a location's address is one of an executable file. An interpreter's is an index into bytecode and
+    /// means nothing to a symboliser.
+    pub(super) fn has_machine_address(self) -> bool {
+        matches!(self, Runtime::Native | Runtime::Kernel | Runtime::Rust | Runtime::Go)
+    }
+}
+
+/// The platform that most samples have a frame of, native ones aside: an interpreter's frames lie between native ones.
+/// `samples` counts, for each runtime, the samples in which it is the one nearest to the leaf.
+pub(super) fn dominant(samples: &[u64; RUNTIMES]) -> &'static str {
+    let mut best = (0, Runtime::Native);
+    for number in Runtime::Go as u8..RUNTIMES as u8 {
+        if samples[usize::from(number)] > best.0 {
+            best = (samples[usize::from(number)], Runtime::from_number(number));
+        }
+    }
+    best.1.platform()
+}

@@ -1,0 +1,126 @@
+//! Values without timestamps, laid on the time of their profile.
+//!
+//! Such a profile (pprof's) says how long each stack ran between its start and its end, not when. The stacks are laid
+//! end to end from the start, each for as long as it ran: a thread's on the thread, others on as many synthetic
+//! threads as they fill. Eight cores that were busy for 30 s are eight threads of 30 s, not one of four minutes.
+
+use hashbrown::HashMap;
+
+use profbridge_model::{Losses, Profile, Reason};
+
+use super::limits::MAX_SYNTHETIC_LANES;
+use super::observe::Seen;
+use super::report::Notes;
+use super::threads::Threads;
+use super::timeline::{NUMBERS, Timeline, key};
+
+/// The values of one profile.
+#[derive(Debug, Default)]
+pub(super) struct Spread {
+    /// Thread, stack and nanoseconds.
+    values: Vec<(Option<usize>, u32, u64)>,
+    totals: HashMap<usize, u64, foldhash::fast::RandomState>,
+    /// The profile's time within the window, in ticks.
+    from: u64,
+    to: u64,
+}
+
+impl Spread {
+    /// Starts with a profile: its time is its own range as far as it lies in the window, else the window.
+    pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline) {
+        self.values.clear();
+        self.totals.clear();
+        let start = profile.time_unix_nano.clamp(line.start, line.end);
+        let end = profile.time_unix_nano.saturating_add(profile.duration_nano).clamp(line.start, line.end);
+        let known = profile.duration_nano > 0 && start < end;
+        let (start, end) = if known { (start, end) } else { (line.start, line.end) };
+        self.from = line.tick(start).unwrap_or(0);
+        self.to = line.tick(end).unwrap_or(0);
+    }
+
+    /// Adds a value.
+    pub(super) fn add(&mut self, lane: Option<usize>, stack: u32, nanos: u64) {
+        self.values.push((lane, stack, nanos));
+        if let Some(lane) = lane {
+            let total = self.totals.entry(lane).or_default();
+            *total = total.saturating_add(nanos);
+        }
+    }
+
+    /// Lays the values on their threads. Returns whether one was divided because it does not fit on one thread.
+    pub(super) fn lay(
+        &mut self,
+        line: &Timeline,
+        wall: bool,
+        threads: &mut Threads,
+        seen: &mut Vec<Seen>,
+        losses: &mut Losses,
+        notes: &mut Notes,
+    ) -> bool {
+        let mut divided = false;
+        let mut synthetic = 0;
+        for &(lane, stack, nanos) in &self.values {
+            let before = seen.len();
+            let left = match lane {
+                Some(lane) => {
+                    let total = self.totals.get(&lane).copied().unwrap_or(nanos);
+                    let left = self.fitting(line, nanos, total);
+                    self.fill(left, stack, wall, &mut threads.lanes_mut()[lane], seen)
+                }
+                None => self.fill_synthetic(line.ticks_unclipped(nanos), stack, wall, &mut synthetic, threads, seen),
+            };
+            notes.clipped_nanos = notes.clipped_nanos.saturating_add(line.nanos(left));
+            match seen.get_mut(before..) {
+                Some([_, pieces @ ..]) => {
+                    divided |= !pieces.is_empty();
+                    pieces.iter_mut().for_each(|piece| piece.piece = true);
+                }
+                _ => losses.add(Reason::LimitExceeded, 1),
+            }
+        }
+        divided
+    }
+
+    /// The part of a thread's time that a value may take: where a producer rounded so that the sum is longer than the
+    /// profile, all of them give way.
+    fn fitting(&self, line: &Timeline, nanos: u64, total: u64) -> u64 {
+        let room = line.nanos(self.to - self.from);
+        let nanos =
+            if total > room { (u128::from(nanos) * u128::from(room) / u128::from(total)) as u64 } else { nanos };
+        line.ticks_unclipped(nanos)
+    }
+
+    fn fill_synthetic(
+        &self,
+        mut left: u64,
+        stack: u32,
+        wall: bool,
+        number: &mut usize,
+        threads: &mut Threads,
+        seen: &mut Vec<Seen>,
+    ) -> u64 {
+        loop {
+            let index = threads.synthetic(*number);
+            left = self.fill(left, stack, wall, &mut threads.lanes_mut()[index], seen);
+            if left == 0 || *number + 1 >= MAX_SYNTHETIC_LANES {
+                return left;
+            }
+            *number += 1;
+        }
+    }
+
+    /// Lays a value behind what lies on a thread already. Returns what is left of it.
+    fn fill(&self, left: u64, stack: u32, wall: bool, lane: &mut super::threads::Lane, seen: &mut Vec<Seen>) -> u64 {
+        let at = lane.laid.max(self.from);
+        let weight = left.min(self.to.saturating_sub(at));
+        // A value shorter than a tick is still an observation.
+        let instant = left == 0 && at <= self.to;
+        if (weight == 0 && !instant) || seen.len() + 1 >= NUMBERS {
+            return left;
+        }
+        lane.keys.push(key(at, seen.len() as u32));
+        seen.push(Seen { stack, weight, wall, piece: false });
+        lane.laid = at + weight;
+        left - weight
+    }
+}

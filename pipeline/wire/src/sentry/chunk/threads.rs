@@ -1,0 +1,168 @@
+//! Threads of one window: whose samples are whose.
+//!
+//! A sample's thread is its `thread.id` attribute (OpenTelemetry semantic conventions), in decimal. Without one, a
+//! `thread.name` makes an id of its own: a number above every id that Linux gives out, equal in every window. What has
+//! neither lies on synthetic threads.
+
+use hashbrown::HashMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+use profbridge_model::{AttributeSetId, Dictionary, StringId, Value};
+
+use super::stamped::Stamped;
+
+/// A thread of the window and its observations.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// The id, as it stands in the chunk.
+    pub(super) id: String,
+    /// The name.
+    pub(super) name: Option<StringId>,
+    /// The keys of its observations, see [`timeline`](super::timeline).
+    pub(super) keys: Vec<u64>,
+    /// Up to when values without timestamps have been laid on it, in ticks.
+    pub(super) laid: u64,
+}
+
+/// Stands for "no thread is named" among the lanes of attribute sets.
+const NO_LANE: u32 = u32::MAX;
+
+/// All threads of the window. Lanes and their memory are reused from window to window.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    lanes: Vec<Lane>,
+    used: usize,
+    by_set: Stamped,
+    by_id: HashMap<String, u32, foldhash::fast::RandomState>,
+    synthetic: Vec<u32>,
+}
+
+impl Threads {
+    /// Forgets the window before.
+    pub(super) fn begin(&mut self, dictionary: &Dictionary) {
+        self.by_set.begin(dictionary.tables().attribute_sets.len());
+        self.by_id.clear();
+        self.synthetic.clear();
+        self.used = 0;
+    }
+
+    /// The thread that one of the lists of attributes names, the first before the second.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        dictionary: &Dictionary,
+        sample: Option<AttributeSetId>,
+        profile: Option<AttributeSetId>,
+    ) -> Option<usize> {
+        self.of_set(dictionary, sample).or_else(|| self.of_set(dictionary, profile))
+    }
+
+    #[inline]
+    fn of_set(&mut self, dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<usize> {
+        let set = set?;
+        let lane = match self.by_set.get(set.index()) {
+            Some(lane) => lane,
+            None => {
+                let lane = self.resolve(dictionary, set);
+                self.by_set.set(set.index(), lane);
+                lane
+            }
+        };
+        (lane != NO_LANE).then_some(lane as usize)
+    }
+
+    fn resolve(&mut self, dictionary: &Dictionary, set: AttributeSetId) -> u32 {
+        let (mut id, mut name) = (None, None);
+        for attribute in dictionary.attributes(Some(set)) {
+            match dictionary.string_bytes(attribute.key) {
+                b"thread.id" => id = id.or_else(|| text(dictionary, &attribute.value)),
+                b"thread.name" => {
+                    if let Value::String(text) = attribute.value
+                        && !dictionary.string_bytes(text).is_empty()
+                    {
+                        name = name.or(text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some(id) = id.or_else(|| name.map(|name| id_of_name(dictionary.string_bytes(Some(name))))) else {
+            return NO_LANE;
+        };
+        let lane = match self.by_id.get(&id) {
+            Some(&lane) => lane,
+            None => {
+                let lane = self.open(id.clone());
+                self.by_id.insert(id, lane);
+                lane
+            }
+        };
+        let known = &mut self.lanes[lane as usize].name;
+        *known = known.or(name);
+        lane
+    }
+
+    fn open(&mut self, id: String) -> u32 {
+        if self.used == self.lanes.len() {
+            self.lanes.push(Lane::default());
+        }
+        let lane = &mut self.lanes[self.used];
+        lane.id = id;
+        lane.name = None;
+        lane.laid = 0;
+        lane.keys.clear();
+        self.used += 1;
+        (self.used - 1) as u32
+    }
+
+    /// The lane of the synthetic thread with this number. It has no id before [`Threads::finish`].
+    pub(super) fn synthetic(&mut self, number: usize) -> usize {
+        while self.synthetic.len() <= number {
+            let lane = self.open(String::new());
+            self.synthetic.push(lane);
+        }
+        self.synthetic[number] as usize
+    }
+
+    /// Gives the synthetic threads their ids: from 0 on, which no real thread has, and above the real ones where the
+    /// window has both.
+    pub(super) fn finish(&mut self) {
+        let base = if self.by_id.is_empty() { 0 } else { SYNTHETIC_BASE };
+        for (number, &lane) in self.synthetic.iter().enumerate() {
+            self.lanes[lane as usize].id = (base + number as u64).to_string();
+        }
+    }
+
+    /// The lanes of the window.
+    pub(super) fn lanes(&self) -> &[Lane] {
+        &self.lanes[..self.used]
+    }
+
+    /// The lanes of the window.
+    pub(super) fn lanes_mut(&mut self) -> &mut [Lane] {
+        &mut self.lanes[..self.used]
+    }
+}
+
+/// Above ids of Linux (22 bits) and of names (32 bits).
+const SYNTHETIC_BASE: u64 = 1 << 32;
+
+/// The longest id that is taken from text, in bytes: a UUID fits.
+const MAX_ID_BYTES: usize = 64;
+
+fn text(dictionary: &Dictionary, value: &Value) -> Option<String> {
+    match value {
+        Value::Int(id) => Some(id.to_string()),
+        Value::String(id) => match dictionary.string(*id) {
+            "" => None,
+            id if id.len() > MAX_ID_BYTES => Some(id_of_name(id.as_bytes())),
+            id => Some(id.to_owned()),
+        },
+        _ => None,
+    }
+}
+
+/// An id for what has a name only: a number of 32 bits with the top bit set.
+fn id_of_name(name: &[u8]) -> String {
+    (xxh3_64(name) & 0x7fff_ffff | 0x8000_0000).to_string()
+}

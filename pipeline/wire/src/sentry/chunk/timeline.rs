@@ -1,0 +1,132 @@
+//! The time line of one window: how an observation is packed into eight bytes.
+//!
+//! A key holds a time relative to the window's start and the number of what was observed. Keys of one thread sort by
+//! time as plain integers. Relative times have 36 bits, which are nanoseconds for windows up to 68 s; a longer window
+//! is measured in coarser ticks of a power of two.
+
+use profbridge_model::ProcessWindow;
+
+/// The bits of a key that number what was observed.
+pub(super) const NUMBER_BITS: u32 = 28;
+
+/// The first number that does not fit.
+pub(super) const NUMBERS: usize = 1 << NUMBER_BITS;
+
+const TICK_BITS: u32 = 64 - NUMBER_BITS;
+
+/// Makes a key of a relative time and a number, both within their bits.
+#[inline]
+pub(super) fn key(tick: u64, number: u32) -> u64 {
+    tick << NUMBER_BITS | u64::from(number)
+}
+
+/// The relative time of a key.
+#[inline]
+pub(super) fn tick(key: u64) -> u64 {
+    key >> NUMBER_BITS
+}
+
+/// The number in a key.
+#[inline]
+pub(super) fn number(key: u64) -> usize {
+    (key & (NUMBERS as u64 - 1)) as usize
+}
+
+/// A window's time line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Timeline {
+    /// The window's start, in nanoseconds since the Unix epoch.
+    pub(super) start: u64,
+    /// The window's end, in the same.
+    pub(super) end: u64,
+    shift: u32,
+}
+
+impl Timeline {
+    pub(super) fn new(window: &ProcessWindow) -> Self {
+        let (start, end) = (window.start_unix_nano, window.end_unix_nano.max(window.start_unix_nano));
+        let bits = 64 - (end - start).leading_zeros();
+        Self { start, end, shift: bits.saturating_sub(TICK_BITS) }
+    }
+
+    /// A moment as a relative time; `None` where it lies outside of the window.
+    #[inline]
+    pub(super) fn tick(&self, unix_nano: u64) -> Option<u64> {
+        (self.start <= unix_nano && unix_nano <= self.end).then(|| (unix_nano - self.start) >> self.shift)
+    }
+
+    /// A duration in ticks, not more than the window's own.
+    #[inline]
+    pub(super) fn ticks(&self, nanos: u64) -> u64 {
+        nanos.min(self.end - self.start) >> self.shift
+    }
+
+    /// A duration in ticks, however long it is.
+    pub(super) fn ticks_unclipped(&self, nanos: u64) -> u64 {
+        nanos >> self.shift
+    }
+
+    /// A number of ticks in nanoseconds.
+    pub(super) fn nanos(&self, ticks: u64) -> u64 {
+        ticks.saturating_mul(1 << self.shift)
+    }
+
+    /// A relative time as a moment, in nanoseconds since the Unix epoch.
+    #[inline]
+    pub(super) fn unix_nano(&self, tick: u64) -> u64 {
+        self.start + (tick << self.shift)
+    }
+
+    /// The last relative time.
+    pub(super) fn last(&self) -> u64 {
+        (self.end - self.start) >> self.shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profbridge_model::{IdentityStrength, ProfilerId};
+    use proptest::prelude::*;
+
+    fn timeline(start: u64, end: u64) -> Timeline {
+        Timeline::new(&ProcessWindow {
+            profiler_id: ProfilerId::from_hash(1),
+            strength: IdentityStrength::Strong,
+            start_unix_nano: start,
+            end_unix_nano: end,
+        })
+    }
+
+    proptest! {
+        /// Guarantees: in a window of a minute a moment comes back to the nanosecond, and its key keeps time and number.
+        #[test]
+        fn exact(start in 0..u64::MAX - 60_000_000_000, offset in 0..=60_000_000_000_u64, n in 0..NUMBERS as u32) {
+            let line = timeline(start, start + 60_000_000_000);
+            let at = line.tick(start + offset).unwrap();
+            prop_assert_eq!(line.unix_nano(at), start + offset);
+            prop_assert_eq!((tick(key(at, n)), number(key(at, n))), (at, n as usize));
+        }
+
+        /// Guarantees: no window, however long, makes a time that does not fit or lies outside.
+        #[test]
+        fn any_window(start: u64, end: u64, at: u64) {
+            let line = timeline(start, end);
+            prop_assert!(line.last() < 1 << TICK_BITS);
+            if let Some(tick) = line.tick(at) {
+                prop_assert!(tick <= line.last());
+                prop_assert!(line.unix_nano(tick) <= at && line.unix_nano(tick) >= start);
+            }
+            prop_assert!(line.ticks(u64::MAX) <= line.last());
+        }
+    }
+
+    /// Guarantees: both ends of the window belong to it, the moments beside it do not.
+    #[test]
+    fn boundaries() {
+        let line = timeline(1_000, 2_000);
+        assert_eq!(line.tick(1_000), Some(0));
+        assert_eq!(line.tick(2_000), Some(1_000));
+        assert_eq!((line.tick(999), line.tick(2_001), line.tick(0), line.tick(u64::MAX)), (None, None, None, None));
+    }
+}
