@@ -4,6 +4,9 @@
 //! `# case: env NAME=value`, `# case: then FILE` and `# case: set key=value` at the beginning of a file give it an
 //! environment, more files and assignments.
 
+// Helpers of tests may panic as tests may; clippy only knows functions marked as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -118,12 +121,8 @@ struct Logs {
     level: String,
 }
 
-const KNOWN: Known<'_> = Known {
-    receivers: &["otlp"],
-    processors: &["chunk"],
-    exporters: &["sentry", "debug"],
-    signals: &["profiles"],
-};
+const KNOWN: Known<'_> =
+    Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"], signals: &["profiles"] };
 
 fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Problem>) -> Option<T> {
     match section.extract::<T>() {

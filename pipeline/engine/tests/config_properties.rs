@@ -1,5 +1,8 @@
 //! What holds for any configuration text.
 
+// Helpers of tests may panic as tests may; clippy only knows functions marked as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 
 use profbridge_engine::config::{self, ByteSize, Config, Duration, Known, Problems, Section, Source};

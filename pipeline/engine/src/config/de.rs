@@ -84,7 +84,9 @@ impl<'a> De<'a> {
     fn text(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if scalar.is_null() && !scalar.from_env {
-            return Err(self.mismatch(expected, Some("write `\"\"` for empty text, or delete the key to get the default")));
+            return Err(
+                self.mismatch(expected, Some("write `\"\"` for empty text, or delete the key to get the default"))
+            );
         }
         Ok(&scalar.text)
     }

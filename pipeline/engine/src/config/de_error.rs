@@ -14,13 +14,27 @@ pub(super) struct DeError {
 /// The kinds of complaints.
 #[derive(Debug)]
 pub(super) enum DeKind {
-    UnknownKey { key: String, valid: &'static [&'static str] },
-    UnknownVariant { valid: &'static [&'static str] },
-    Missing { key: &'static str },
+    UnknownKey {
+        key: String,
+        valid: &'static [&'static str],
+    },
+    UnknownVariant {
+        valid: &'static [&'static str],
+    },
+    Missing {
+        key: &'static str,
+    },
     /// Of the wrong type or out of range; `found` is the type that serde saw.
-    Mismatch { found: &'static str, expected: String, hint: Option<String> },
+    Mismatch {
+        found: &'static str,
+        expected: String,
+        hint: Option<String>,
+    },
     /// Already reported by the one who read the source.
-    Broken { message: String, hint: String },
+    Broken {
+        message: String,
+        hint: String,
+    },
     Custom(String),
 }
 

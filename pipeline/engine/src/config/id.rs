@@ -54,7 +54,9 @@ impl FromStr for ComponentId {
             return Err(BadId::EmptyKind);
         }
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !kind.starts_with(|c: char| c.is_ascii_alphabetic()) || !kind.chars().all(word) || kind.len() > MAX_KIND_CHARS
+        if !kind.starts_with(|c: char| c.is_ascii_alphabetic())
+            || !kind.chars().all(word)
+            || kind.len() > MAX_KIND_CHARS
         {
             return Err(BadId::Kind);
         }

@@ -75,7 +75,7 @@ impl Printer<'_> {
         if secret && !empty && !expand::is_only_references(&scalar.raw) {
             return quoted(REDACTED);
         }
-        let shown = redact::without_userinfo(&scalar.raw);
+        let shown = redact::without_inline_secrets(&scalar.raw);
         let as_written = scalar.plain && shown == scalar.raw && !shown.contains(|c: char| c.is_control());
         if as_written { shown } else { quoted(&shown) }
     }

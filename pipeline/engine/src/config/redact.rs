@@ -45,7 +45,10 @@ pub(super) fn is_secret_key(key: &str) -> bool {
         return false;
     }
     // A misspelt name of a secret still has the secret behind it.
-    WORDS.iter().any(|word| key.contains(word) || (word.len() > 4 && suggest::distance(&key, word) <= 1))
+    WORDS.iter().any(|word| {
+        let comparable = word.len() > 4 && word.len().abs_diff(key.len()) <= 1;
+        key.contains(word) || (comparable && suggest::distance(&key, word) <= 1)
+    })
 }
 
 /// Whether a value at this path is a secret.
@@ -61,7 +64,7 @@ pub(super) fn hides_keys(path: &[String]) -> bool {
 
 /// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
 pub(super) fn is_sensitive(sources: &Sources, path: &[String], node: &Node, scalar: &Scalar) -> bool {
-    scalar.from_env || is_secret_path(path) || sources.hides(node.at) || !userinfo(&scalar.text).is_empty()
+    scalar.from_env || is_secret_path(path) || sources.hides(node.at) || !inline_secrets(&scalar.text).is_empty()
 }
 
 /// What to hide behind a key that nobody knows: it may be a secret, unless it is near to a key that is none.
@@ -88,11 +91,29 @@ pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     found
 }
 
+/// The secrets inside of a value that is none as a whole: credentials of URLs, and assignments such as `token=...`,
+/// which stand where somebody took another kind of file for a configuration.
+pub(super) fn inline_secrets(text: &str) -> Vec<Range<usize>> {
+    match after_secret_word(text, true) {
+        Some(value) => std::iter::once(value..text.len()).filter(|range| !range.is_empty()).collect(),
+        None => userinfo(text),
+    }
+}
+
+/// `text` without its [`inline_secrets`].
+pub(super) fn without_inline_secrets(text: &str) -> String {
+    mask(text, inline_secrets(text))
+}
+
 /// `text` without the credentials in its URLs.
 pub(super) fn without_userinfo(text: &str) -> String {
+    mask(text, userinfo(text))
+}
+
+fn mask(text: &str, ranges: Vec<Range<usize>>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
-    for range in userinfo(text) {
+    for range in ranges {
         out.push_str(&text[from..range.start]);
         out.push_str(REDACTED);
         from = range.end;
@@ -154,7 +175,7 @@ pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> S
 pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     let end = line.len();
     let content = line.len() - line.trim_start().len();
-    let secret = match after_secret_word(line) {
+    let secret = match after_secret_word(line, false) {
         None if inside => Some(line.find(": ").map_or(content, |colon| colon + 2)),
         word => word,
     };
@@ -164,8 +185,14 @@ pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     }
 }
 
-/// Where the value begins behind the first secret word of the line.
-fn after_secret_word(line: &str) -> Option<usize> {
+/// Whether a value is given to the word before `rest`. `:-` is a default in a reference to the environment.
+fn is_assignment(rest: &str) -> bool {
+    let rest = rest.trim_start_matches(['"', '\'', ' ']);
+    rest.starts_with(['=', ':']) && !rest.starts_with(":-")
+}
+
+/// Where the value begins behind the first secret word of the line; only behind `=` or `:` where `assigned`.
+fn after_secret_word(line: &str, assigned: bool) -> Option<usize> {
     // Words of a line are compared one by one, as keys are.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let mut start = None;
@@ -173,8 +200,8 @@ fn after_secret_word(line: &str) -> Option<usize> {
         match (start, is_word(c)) {
             (None, true) => start = Some(at),
             (Some(from), false) => {
-                if is_secret_key(&line[from..at]) {
-                    let rest = &line[at..];
+                let rest = &line[at..];
+                if is_secret_key(&line[from..at]) && (!assigned || is_assignment(rest)) {
                     return Some(at + (rest.len() - rest.trim_start_matches([':', '=', ' ', '"', '\'']).len()));
                 }
                 start = None;

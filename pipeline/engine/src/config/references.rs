@@ -220,9 +220,8 @@ impl<'a> Check<'a> {
             }) {
                 return;
             }
-            let at = pipelines.map_or(Pos::whole(config.root.at.source), |(service, pipelines)| {
-                pipelines.unwrap_or(service).pos()
-            });
+            let at = pipelines
+                .map_or(Pos::whole(config.root.at.source), |(service, pipelines)| pipelines.unwrap_or(service).pos());
             let place = config.sources.place(at);
             let message = "there are no pipelines, so nothing would run".to_owned();
             self.report(place, &["service", "pipelines"], message, MINIMAL.to_owned(), Severity::Error);
@@ -243,9 +242,11 @@ impl<'a> Check<'a> {
                 self.report(pipeline.place.clone(), &path, message, hint, Severity::Error);
                 continue;
             }
-            for (role, list) in
-                [(Role::Receiver, &pipeline.receivers), (Role::Processor, &pipeline.processors), (Role::Exporter, &pipeline.exporters)]
-            {
+            for (role, list) in [
+                (Role::Receiver, &pipeline.receivers),
+                (Role::Processor, &pipeline.processors),
+                (Role::Exporter, &pipeline.exporters),
+            ] {
                 if list.is_empty() && !matches!(role, Role::Processor) {
                     self.empty(role, pipeline.place.clone(), &path);
                 }

@@ -135,7 +135,8 @@ impl Section {
         let node = self.inner.node.find(path);
         let full = self.full_path(path);
         let at = self.nearest(path);
-        let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| redact::scrub(&self.inner.sources, &hint, &full, node));
+        let hint =
+            hint.filter(|hint| !hint.is_empty()).map(|hint| redact::scrub(&self.inner.sources, &hint, &full, node));
         Problem {
             place: self.inner.sources.place(at),
             key_path: key_path::join(&full),

@@ -74,13 +74,8 @@ struct Reading<'a> {
 
 /// Reads and merges all sources.
 pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
-    let mut reading = Reading {
-        env,
-        sources: Sources::default(),
-        faults: Vec::new(),
-        complete: true,
-        merger: Merger::default(),
-    };
+    let mut reading =
+        Reading { env, sources: Sources::default(), faults: Vec::new(), complete: true, merger: Merger::default() };
     for source in list {
         reading.source(source);
     }
@@ -123,7 +118,8 @@ impl Reading<'_> {
         self.faults.extend(parsed.faults);
         self.complete &= parsed.complete;
         let root = parsed.root;
-        if parsed.complete {
+        // Of a text that is no configuration at all, only guesses can be made.
+        if parsed.complete && matches!(root.kind, Kind::Map(_)) {
             source.learn(index, &root, &parsed.dropped);
         }
         let name = source.name.clone();

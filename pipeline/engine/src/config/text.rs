@@ -59,7 +59,9 @@ impl SourceText {
                     masks.push(range);
                 }
             } else {
-                masks.extend(redact::userinfo(written).into_iter().map(|r| r.start + range.start..r.end + range.start));
+                masks.extend(
+                    redact::inline_secrets(written).into_iter().map(|r| r.start + range.start..r.end + range.start),
+                );
             }
         };
         root.walk(&mut Vec::new(), &mut see);
@@ -249,7 +251,9 @@ impl Sources {
     pub(super) fn place_hiding(&self, at: Pos, extra: Option<Pos>) -> Place {
         match self.all.get(at.source as usize) {
             Some(source) => source.place(at, extra.filter(|extra| extra.source == at.source)),
-            None => Place { file: "configuration".into(), line: 0, column: 0, excerpt: None, pos: Pos::whole(at.source) },
+            None => {
+                Place { file: "configuration".into(), line: 0, column: 0, excerpt: None, pos: Pos::whole(at.source) }
+            }
         }
     }
 

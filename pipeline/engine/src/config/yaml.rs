@@ -259,7 +259,11 @@ impl Builder<'_> {
                 Kind::Scalar(_) => Vec::new(),
             };
             if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, Kind::Map(_))) {
-                self.fault(merge.pos(), "`<<` merges maps, and this is none", "write `<<: *name` with the anchor of a map");
+                self.fault(
+                    merge.pos(),
+                    "`<<` merges maps, and this is none",
+                    "write `<<: *name` with the anchor of a map",
+                );
                 self.drop_value(merge.key.clone(), merge.value.clone());
                 continue;
             }

@@ -22,10 +22,30 @@ struct Scalars {
 #[test]
 fn text_stays_as_written() {
     for written in [
-        "0123", "1.10", "1e3", "yes", "no", "on", "true", "2024-01-01", "12:30:45", "0x1F", "1_000", ".5", "+1", "-0",
-        "1.0", ".inf", "007", "123456789012345678901234567890", "localhost:4317", "a b", "é",
+        "0123",
+        "1.10",
+        "1e3",
+        "yes",
+        "no",
+        "on",
+        "true",
+        "2024-01-01",
+        "12:30:45",
+        "0x1F",
+        "1_000",
+        ".5",
+        "+1",
+        "-0",
+        "1.0",
+        ".inf",
+        "007",
+        "123456789012345678901234567890",
+        "localhost:4317",
+        "a b",
+        "é",
     ] {
-        let settings: Scalars = settings(&format!("text: {written}\nlist: [{written}]\nmap: {{k: {written}}}")).unwrap();
+        let settings: Scalars =
+            settings(&format!("text: {written}\nlist: [{written}]\nmap: {{k: {written}}}")).unwrap();
         assert_eq!(settings.text, written);
         assert_eq!(settings.list, [written]);
         assert_eq!(settings.map["k"], written);
@@ -73,7 +93,8 @@ fn numbers_are_read_exactly() {
 /// Guarantees: an untyped reader gets numbers as numbers and everything ambiguous as text.
 #[test]
 fn untyped_values_keep_what_is_ambiguous() {
-    let value: serde_json::Value = settings("a: 1\nb: -1\nc: 1.5\nd: true\ne: 0123\nf: yes\ng: ~\nh: '1'\ni: [x, {}]").unwrap();
+    let value: serde_json::Value =
+        settings("a: 1\nb: -1\nc: 1.5\nd: true\ne: 0123\nf: yes\ng: ~\nh: '1'\ni: [x, {}]").unwrap();
     let expected = serde_json::json!({
         "a": 1, "b": -1, "c": 1.5, "d": true, "e": "0123", "f": "yes", "g": null, "h": "1", "i": ["x", {}]
     });

@@ -34,18 +34,17 @@ fn merged(sources: &[Source]) -> Settings {
 fn later_sources_win() {
     let base = text("receivers:\n  r/a.b: {a: one, b: one, list: [1, 2], sub: {x: 1, y: 1}}");
     let over = text("receivers: {r/a.b: {b: two, list: [3], sub: {y: 2}}}");
-    let both = Settings {
-        a: "one".into(),
-        b: "two".into(),
-        list: vec!["3".into()],
-        sub: Sub { x: Some(1), y: Some(2) },
-    };
+    let both =
+        Settings { a: "one".into(), b: "two".into(), list: vec!["3".into()], sub: Sub { x: Some(1), y: Some(2) } };
     assert_eq!(merged(&[base.clone(), over.clone()]), both);
     let last = merged(&[base.clone(), over, set("receivers.\"r/a.b\".b=007"), set("receivers.'r/a.b'.sub.x=")]);
     assert_eq!((last.b.as_str(), last.sub), ("007", Sub { x: None, y: Some(2) }));
     assert_eq!(merged(&[base.clone(), text("receivers: {r/a.b: }")]), Settings::default());
     assert_eq!(merged(&[base.clone(), text("receivers: {r/a.b: {sub: {}}}")]).sub, Sub { x: Some(1), y: Some(1) });
-    assert_eq!(merged(&[base, set("receivers.\"r/a.b\".list=[x: y, z]".replace("x: y", "'x: y'").as_str())]).list, ["x: y", "z"]);
+    assert_eq!(
+        merged(&[base, set("receivers.\"r/a.b\".list=[x: y, z]".replace("x: y", "'x: y'").as_str())]).list,
+        ["x: y", "z"]
+    );
 }
 
 /// Guarantees: components and pipelines keep the order in which they first appear.

@@ -1,18 +1,38 @@
 use super::{config, from, settings, text};
-use crate::config::redact::{is_secret_key, userinfo, without_userinfo};
+use crate::config::redact::{is_secret_key, userinfo, without_inline_secrets, without_userinfo};
 use crate::config::{Secret, Source};
 
 /// Guarantees: keys of secrets are known in all spellings, and keys that only are about secrets are not.
 #[test]
 fn keys_of_secrets_are_known() {
     for key in [
-        "dsn", "DSN", "sentry_dsn", "fallback_dsn", "dsns", "token", "access_token", "password", "passwd", "secret",
-        "client_secret", "authorization", "Authorization", "api_key", "apikey", "x-api-key", "headers", "cookie",
-        "tokne", "passwrod", "pasword", "credentials",
+        "dsn",
+        "DSN",
+        "sentry_dsn",
+        "fallback_dsn",
+        "dsns",
+        "token",
+        "access_token",
+        "password",
+        "passwd",
+        "secret",
+        "client_secret",
+        "authorization",
+        "Authorization",
+        "api_key",
+        "apikey",
+        "x-api-key",
+        "headers",
+        "cookie",
+        "tokne",
+        "passwrod",
+        "pasword",
+        "credentials",
     ] {
         assert!(is_secret_key(key), "{key}");
     }
-    for key in ["endpoint", "timeout", "key_file", "token_file", "dsn_attribute", "dns", "name", "queue", "retry", "0"] {
+    for key in ["endpoint", "timeout", "key_file", "token_file", "dsn_attribute", "dns", "name", "queue", "retry", "0"]
+    {
         assert!(!is_secret_key(key), "{key}");
     }
 }
@@ -32,6 +52,13 @@ fn credentials_in_urls_are_masked() {
         assert_eq!(without_userinfo(written), shown);
     }
     assert!(userinfo("").is_empty());
+    assert_eq!(without_inline_secrets("SENTRY_TOKEN=abc"), "SENTRY_TOKEN=[redacted]");
+    assert_eq!(
+        without_inline_secrets("{\"password\": \"abc\"}"),
+        "{\"password\": \"abc\"}".replace("abc\"}", "[redacted]")
+    );
+    assert_eq!(without_inline_secrets("${env:SENTRY_DSN:-}"), "${env:SENTRY_DSN:-}");
+    assert_eq!(without_inline_secrets("/var/run/secrets/token"), "/var/run/secrets/token");
 }
 
 /// Guarantees: a `Secret` shows itself to nobody but who asks for it.
