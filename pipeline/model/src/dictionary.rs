@@ -184,7 +184,9 @@ pub(crate) fn check_index(
     if (index as usize) < len || index == 0 {
         return Ok(());
     }
-    Err(Invalid { place: place(), rule: format!("index {index} is out of range, {table} has {len} elements") })
+    // On the wire indices are signed.
+    let rule = format!("index {} is out of range, {table} has {len} elements", index as i32);
+    Err(Invalid { place: place(), rule })
 }
 
 /// Tables whose every index is known to be valid. Immutable.

@@ -214,11 +214,7 @@ impl Profiles {
         resources: Vec<ResourceProfiles>,
         samples: Samples,
     ) -> Result<Self, Invalid> {
-        let rows = samples.len();
-        let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len(), samples.values.len()];
-        if columns.iter().any(|&len| len != rows) {
-            return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
-        }
+        check_columns(&samples)?;
         for (r, resource) in resources.iter().enumerate() {
             let place = || format!("resource_profiles[{r}]");
             check_resource(&dictionary, resource, &place)?;
@@ -231,6 +227,65 @@ impl Profiles {
             }
         }
         Ok(Self::checked(dictionary, resources.into(), Arc::new(samples)))
+    }
+
+    /// Checks the profiles against their dictionary as [`Profiles::new`] does, but leaves out what breaks a rule and
+    /// says so, in order. For decoders: what is wrong with one profile is no reason to lose the others.
+    ///
+    /// `known` names what is already known to be wrong with a resource, scope or profile; it is asked about each that
+    /// is not part of something refused. The rows of refused profiles stay in the columns, where nothing refers to them.
+    ///
+    /// # Errors
+    ///
+    /// The columns differ in length, or a profile's rows lie outside of them.
+    pub fn new_refusing(
+        dictionary: Arc<Dictionary>,
+        mut resources: Vec<ResourceProfiles>,
+        samples: Samples,
+        known: &mut dyn FnMut(Place) -> Option<Invalid>,
+    ) -> Result<(Self, Vec<Refusal>), Invalid> {
+        check_columns(&samples)?;
+        let mut refused = Vec::new();
+        let mut r = 0;
+        resources.retain_mut(|resource| {
+            let place = || format!("resource_profiles[{r}]");
+            let invalid = known(Place::Resource(r)).or_else(|| check_own(&dictionary, resource, &place).err());
+            if let Some(invalid) = invalid {
+                let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+                refused.push(Refusal::of(invalid, profiles, &samples));
+                r += 1;
+                return false;
+            }
+            let mut s = 0;
+            resource.scopes.retain_mut(|scope| {
+                let place = || format!("resource_profiles[{r}].scope_profiles[{s}]");
+                let invalid = known(Place::Scope(r, s)).or_else(|| check_scope(&dictionary, scope, &place).err());
+                if let Some(invalid) = invalid {
+                    refused.push(Refusal::of(invalid, scope.profiles.iter(), &samples));
+                    s += 1;
+                    return false;
+                }
+                let mut p = 0;
+                scope.profiles.retain(|profile| {
+                    let place = || format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}]");
+                    let invalid = known(Place::Profile(r, s, p))
+                        .or_else(|| check_profile(&dictionary, profile, &samples, &place).err());
+                    p += 1;
+                    match invalid {
+                        Some(invalid) => {
+                            refused.push(Refusal::of(invalid, std::iter::once(profile), &samples));
+                            false
+                        }
+                        None => true,
+                    }
+                });
+                s += 1;
+                true
+            });
+            r += 1;
+            true
+        });
+        Ok((Self::checked(dictionary, resources.into(), Arc::new(samples)), refused))
     }
 
     /// A batch of some of the profiles of this one, which shares its dictionary and samples.
@@ -331,6 +386,49 @@ impl Profiles {
     }
 }
 
+/// A part of a request that can be refused by itself; the numbers are positions in the lists of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// `resource_profiles[0]`, with all its profiles.
+    Resource(usize),
+    /// `resource_profiles[0].scope_profiles[1]`, with all its profiles.
+    Scope(usize, usize),
+    /// `resource_profiles[0].scope_profiles[1].profiles[2]`.
+    Profile(usize, usize, usize),
+}
+
+/// A part of a request that was refused, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where, and which rule it broke.
+    pub invalid: Invalid,
+    /// How many profiles went with it.
+    pub profiles: u64,
+    /// How many observations went with it.
+    pub observations: u64,
+}
+
+impl Refusal {
+    fn of<'a>(invalid: Invalid, refused: impl Iterator<Item = &'a Profile>, samples: &Samples) -> Self {
+        let (mut profiles, mut observations) = (0, 0);
+        for profile in refused {
+            profiles += 1;
+            let rows = samples.timestamps.get(profile.samples.start as usize..profile.samples.end as usize);
+            observations += rows.unwrap_or_default().iter().map(|span| u64::from(span.len / 8).max(1)).sum::<u64>();
+        }
+        Self { invalid, profiles, observations }
+    }
+}
+
+fn check_columns(samples: &Samples) -> Result<(), Invalid> {
+    let rows = samples.len();
+    let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len(), samples.values.len()];
+    if columns.iter().any(|&len| len != rows) {
+        return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
+    }
+    Ok(())
+}
+
 /// Checks what a resource and its scopes refer to.
 ///
 /// # Errors
@@ -341,11 +439,23 @@ pub fn check_resource(
     resource: &ResourceProfiles,
     place: &dyn Fn() -> String,
 ) -> Result<(), Invalid> {
+    check_own(dictionary, resource, place)?;
+    for (s, scope) in resource.scopes.iter().enumerate() {
+        check_scope(dictionary, scope, &|| format!("{}.scope_profiles[{s}]", place()))?;
+    }
+    Ok(())
+}
+
+/// Checks a resource without its scopes.
+fn check_own(
+    dictionary: &Dictionary,
+    resource: &ResourceProfiles,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
     let tables = dictionary.tables();
-    let string = |id: Option<StringId>, field: &str| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
-    };
-    string(resource.schema_url, "schema_url")?;
+    check_index(StringId::wire(resource.schema_url), "string_table", tables.strings.len(), || {
+        format!("{}.schema_url", place())
+    })?;
     for (i, attribute) in resource.resource.attributes.iter().enumerate() {
         check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
             format!("{}.resource.attributes[{i}]", place())
@@ -354,15 +464,21 @@ pub fn check_resource(
     for &entity in &resource.resource.entity_refs {
         check_span(dictionary, entity, || format!("{}.resource.entity_refs", place()))?;
     }
-    for (s, scope) in resource.scopes.iter().enumerate() {
-        string(scope.schema_url, "scope_profiles.schema_url")?;
-        string(scope.scope.name, "scope_profiles.scope.name")?;
-        string(scope.scope.version, "scope_profiles.scope.version")?;
-        for (i, attribute) in scope.scope.attributes.iter().enumerate() {
-            check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
-                format!("{}.scope_profiles[{s}].scope.attributes[{i}]", place())
-            })?;
-        }
+    Ok(())
+}
+
+fn check_scope(dictionary: &Dictionary, scope: &ScopeProfiles, place: &dyn Fn() -> String) -> Result<(), Invalid> {
+    let tables = dictionary.tables();
+    let string = |id: Option<StringId>, field: &str| {
+        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
+    };
+    string(scope.schema_url, "schema_url")?;
+    string(scope.scope.name, "scope.name")?;
+    string(scope.scope.version, "scope.version")?;
+    for (i, attribute) in scope.scope.attributes.iter().enumerate() {
+        check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
+            format!("{}.scope.attributes[{i}]", place())
+        })?;
     }
     Ok(())
 }
@@ -373,7 +489,7 @@ pub fn check_resource(
 ///
 /// Names the first place that refers to something that is not there, or a sample that has as many values as it should
 /// not: with timestamps none or as many as those, without them at least one (opentelemetry-proto `profiles.proto`,
-/// `Sample`).
+/// `Sample`). Also refuses a duration that is negative if read as signed, and an end beyond 64 bits.
 pub fn check_profile(
     dictionary: &Dictionary,
     profile: &Profile,
@@ -389,6 +505,12 @@ pub fn check_profile(
     string(profile.period_type.kind, "period_type.type_strindex")?;
     string(profile.period_type.unit, "period_type.unit_strindex")?;
     string(profile.original_payload_format, "original_payload_format")?;
+    // Before 1.8 the duration was a signed integer; what is negative there comes as more than half of the range.
+    let end = profile.time_unix_nano.checked_add(profile.duration_nano);
+    if profile.duration_nano > i64::MAX as u64 || end.is_none() {
+        let rule = format!("{} ns after {} ns is no time", profile.duration_nano, profile.time_unix_nano);
+        return Err(Invalid { place: format!("{}.duration_nano", place()), rule });
+    }
     check_span(dictionary, profile.original_payload, || format!("{}.original_payload", place()))?;
     check_index(AttributeSetId::wire(profile.attributes), "the attribute sets", tables.attribute_sets.len(), || {
         format!("{}.attribute_indices", place())

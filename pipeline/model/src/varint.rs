@@ -22,9 +22,9 @@ pub const fn len(value: u64) -> usize {
     ((64 - (value | 1).leading_zeros()) as usize).div_ceil(7)
 }
 
-/// Takes one integer off the front of `bytes`; `None` where it is cut off or longer than [`MAX_LEN`].
-///
-/// Bits above the 64th are dropped, as protobuf's own decoders do.
+/// Takes one integer off the front of `bytes`; `None` where it is cut off, longer than [`MAX_LEN`], or has more than
+/// 64 bits, which some of protobuf's decoders refuse (prost, Go) and some cut (C++): what is passed on must be read the
+/// same by all.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     if let [first, rest @ ..] = *bytes
@@ -39,7 +39,10 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (position, &byte) in bytes.iter().take(MAX_LEN).enumerate() {
-        value |= u64::from(byte & 0x7f).wrapping_shl(7 * position as u32);
+        value |= u64::from(byte & 0x7f) << (7 * position);
+        if position + 1 == MAX_LEN && byte > 1 {
+            return None;
+        }
         if byte < 0x80 {
             *bytes = &bytes[position + 1..];
             return Some(value);
@@ -102,11 +105,12 @@ mod tests {
         }
     }
 
-    /// Guarantees: an integer that is cut off or too long is refused.
+    /// Guarantees: an integer that is cut off, too long, or has more than 64 bits is refused.
     #[test]
     fn malformed() {
         assert_eq!(take(&mut &[][..]), None);
         assert_eq!(take(&mut &[0x80][..]), None);
         assert_eq!(take(&mut &[0xff; 11][..]), None);
+        assert_eq!(take(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02][..]), None);
     }
 }

@@ -1,4 +1,5 @@
 //! profbridge-wire
 
 pub mod folded;
+pub mod otlp;
 pub mod sentry;

@@ -1,0 +1,18 @@
+//! OTLP profiles: protobuf bytes to a batch and back.
+//!
+//! The layout is that of opentelemetry-proto 1.10 (`opentelemetry/proto/profiles/v1development/profiles.proto`), which
+//! 1.11 did not change. Nothing here does I/O, and no bytes make it panic.
+//!
+//! * [`decode`]: a request to a batch, without copying what it points to.
+//! * [`encode`]: a batch to a request, of exactly computed size.
+
+pub mod decode;
+
+mod error;
+mod layout;
+mod limits;
+mod reader;
+
+pub use decode::{Decoded, decode, memory};
+pub use error::DecodeError;
+pub use limits::Limits;

@@ -1,0 +1,281 @@
+//! OTLP profiles from protobuf to a batch, in one pass.
+//!
+//! Nothing is copied that can stay where it is: strings, stacks, timestamps and values are places in the request.
+//! Only integer lists that were not packed in one piece are written anew, into the buffer's spill.
+//!
+//! Three laws hold:
+//!
+//! * Before a column is allocated, its elements are counted on the wire and charged to a budget that is proportional
+//!   to the request ([`Limits`]).
+//! * A fault in the encoding or in the dictionary refuses the request. A fault in one profile, scope or resource
+//!   refuses just that, and says so in [`Decoded::refused`].
+//! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
+//!   name, see [`layout`](super::layout).
+//!
+//! Deviations from protobuf's letter, all on the strict side: an index list of the dictionary may not hold integers
+//! beyond 32 bits (protobuf cuts them), and nesting is bounded.
+
+mod census;
+mod dictionary;
+mod profile;
+mod resource;
+mod run;
+mod sets;
+mod value;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::profiles::{Place, Refusal};
+use profbridge_model::{Buffer, Dictionary, Profiles, Samples, Span, StringId, Tables};
+
+use self::census::Census;
+use self::run::Spill;
+use self::sets::Sets;
+use super::error::{DecodeError, Fault, Result};
+use super::layout;
+use super::limits::{Budget, Limits};
+use super::reader::Reader;
+
+/// What a request held.
+#[derive(Debug, Clone)]
+pub struct Decoded {
+    /// The profiles that keep the rules.
+    pub profiles: Profiles,
+    /// What was refused, for OTLP's partial success; empty when all is well.
+    pub refused: Vec<Refusal>,
+}
+
+impl Decoded {
+    /// How many profiles were refused: `rejected_profiles` of the response.
+    pub fn refused_profiles(&self) -> u64 {
+        self.refused.iter().map(|refusal| refusal.profiles).sum()
+    }
+
+    /// How many observations were refused with them.
+    pub fn refused_observations(&self) -> u64 {
+        self.refused.iter().map(|refusal| refusal.observations).sum()
+    }
+
+    /// The memory of the batch beyond the request itself, in bytes.
+    pub fn memory(&self) -> usize {
+        memory(&self.profiles)
+    }
+}
+
+/// The memory that a batch's tables and columns occupy beyond the request they point into, in bytes: what its
+/// vectors have allocated. Attribute values that nest are counted at their size without spare room.
+pub fn memory(profiles: &Profiles) -> usize {
+    fn of<T>(column: &Vec<T>) -> usize {
+        column.capacity() * size_of::<T>()
+    }
+    let tables = profiles.dictionary().tables();
+    let samples = profiles.columns();
+    let mut sum = of(&tables.strings) + of(&tables.mappings) + of(&tables.functions) + of(&tables.locations);
+    sum += of(&tables.lines) + of(&tables.links) + of(&tables.attributes) + of(&tables.attribute_sets);
+    sum += of(&tables.attribute_set_items) + of(&tables.stacks);
+    sum += of(&samples.stack) + of(&samples.attributes) + of(&samples.link) + of(&samples.timestamps);
+    sum += of(&samples.values) + size_of_val(profiles.resources());
+    sum += tables.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
+    for resource in profiles.resources() {
+        sum += of(&resource.resource.attributes) + of(&resource.resource.entity_refs) + of(&resource.scopes);
+        sum += resource.resource.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
+        for scope in &resource.scopes {
+            sum += of(&scope.scope.attributes) + of(&scope.profiles);
+            sum += scope.scope.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
+        }
+    }
+    sum
+}
+
+/// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData`, which have the same layout.
+///
+/// The batch points into `request`, which lives as long as it does. If nothing was refused, the batch also knows the
+/// request as what it was [received](Profiles::received) as.
+///
+/// # Errors
+///
+/// See [`DecodeError`]; nothing of the request is usable then.
+pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
+    let most = limits.max_request.min(i32::MAX as usize);
+    if request.len() > most {
+        return Err(DecodeError::LimitExceeded { what: "bytes of the request", limit: most as u64 });
+    }
+    let mut decoder = Decoder::new(&request, limits);
+    let outcome = decoder.run().map_err(DecodeError::from).and_then(|resources| decoder.finish(resources, &request));
+    let wrong = match &outcome {
+        Err(DecodeError::LimitExceeded { .. }) => false,
+        Err(_) => true,
+        Ok((decoded, suspicious)) => *suspicious || !decoded.refused.is_empty(),
+    };
+    if wrong && let Some(older) = layout::detect(&request) {
+        return Err(older);
+    }
+    outcome.map(|(decoded, _)| decoded)
+}
+
+/// The state of one request's decoding.
+struct Decoder<'a> {
+    request: &'a [u8],
+    limits: &'a Limits,
+    budget: Budget,
+    tables: Tables,
+    /// The number of elements of `string_table` and `attribute_table`, known before they are read.
+    table_strings: u32,
+    table_attributes: u32,
+    /// Strings that stood inline; they come behind `string_table`.
+    inline: Vec<Span>,
+    sets: Sets,
+    spill: Spill,
+    scratch: run::Scratches,
+    samples: Samples,
+    /// What is wrong with single resources, scopes and profiles, in order.
+    faults: Vec<(Place, Invalid)>,
+    /// The last reference to a string that is not there: the field and the index.
+    dangling: Option<(&'static str, u32)>,
+    /// Something was found that is odd enough to look whether the layout is an older one.
+    suspicious: bool,
+}
+
+impl<'a> Decoder<'a> {
+    fn new(request: &'a [u8], limits: &'a Limits) -> Self {
+        Self {
+            request,
+            limits,
+            budget: Budget::new(limits, request.len()),
+            tables: Tables::default(),
+            table_strings: 1,
+            table_attributes: 1,
+            inline: Vec::new(),
+            sets: Sets::default(),
+            spill: Spill::behind(request),
+            scratch: run::Scratches::default(),
+            samples: Samples::default(),
+            faults: Vec::new(),
+            dangling: None,
+            suspicious: false,
+        }
+    }
+
+    /// Reads everything. The dictionary comes first, wherever it stands: the resources refer to its strings.
+    fn run(&mut self) -> Result<Vec<profbridge_model::ResourceProfiles>> {
+        let mut resources = Vec::new();
+        let mut dictionaries = Vec::new();
+        let mut reader = Reader::new(self.request);
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => {
+                    self.budget.charge::<Span>(1)?;
+                    resources.push(reader.span()?);
+                }
+                0x12 => {
+                    self.budget.charge::<Span>(1)?;
+                    dictionaries.push(reader.span()?);
+                }
+                _ => self.other(&mut reader, key, 2)?,
+            }
+        }
+        let request = self.request;
+        self.dictionary(&dictionaries).map_err(|fault| fault.within("dictionary"))?;
+
+        let mut census = Census::default();
+        for &span in &resources {
+            census.resource_profiles(Reader::at(request, span))?;
+        }
+        self.budget.charge::<profbridge_model::ResourceProfiles>(resources.len())?;
+        census.charge(&mut self.budget)?;
+        let samples = &mut self.samples;
+        samples.stack.reserve_exact(census.samples);
+        samples.attributes.reserve_exact(census.samples);
+        samples.link.reserve_exact(census.samples);
+        samples.timestamps.reserve_exact(census.samples);
+        samples.values.reserve_exact(census.samples);
+
+        let mut decoded = Vec::with_capacity(resources.len());
+        for (r, &span) in resources.iter().enumerate() {
+            let resource = self.resource_profiles(Reader::at(request, span), r);
+            decoded.push(resource.map_err(|fault| fault.within(format_args!("resource_profiles[{r}]")))?);
+        }
+        Ok(decoded)
+    }
+
+    fn finish(
+        &mut self,
+        resources: Vec<profbridge_model::ResourceProfiles>,
+        request: &Bytes,
+    ) -> std::result::Result<(Decoded, bool), DecodeError> {
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.strings.append(&mut self.inline);
+        tables.table_strings = self.table_strings;
+        self.sets.finish(&mut tables);
+        tables.buffer = Buffer::new(request.clone(), self.spill.take());
+        let dictionary = Dictionary::new(tables).map_err(|invalid| Invalid {
+            place: format!("dictionary.{}", invalid.place),
+            rule: invalid.rule,
+        })?;
+        let samples = std::mem::take(&mut self.samples);
+        let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
+        let (mut profiles, refused) = Profiles::new_refusing(Arc::new(dictionary), resources, samples, &mut |place| {
+            faults.next_if(|(at, _)| *at == place).map(|(_, invalid)| invalid)
+        })?;
+        if refused.is_empty() {
+            profiles.received = Some(request.clone());
+        }
+        Ok((Decoded { profiles, refused }, self.suspicious || self.sets.odd))
+    }
+
+    /// Handles a field that has no reading in a message whose fields are numbered from 1 to `known`.
+    #[cold]
+    fn other(&mut self, reader: &mut Reader<'a>, key: u32, known: u32) -> Result<()> {
+        self.suspicious = true;
+        reader.other(key, known)
+    }
+
+    /// An element of `string_table`. One that is not there is noted as dangling.
+    #[inline]
+    fn table_string(&mut self, index: u64, field: &'static str) -> Option<StringId> {
+        // Protobuf reads an int32 from the lower half of the integer.
+        let index = index as u32;
+        if index >= self.table_strings && index != 0 {
+            self.dangling.get_or_insert((field, index));
+            return None;
+        }
+        StringId::new(index)
+    }
+
+    /// A string that stands inline; none where it is empty.
+    fn inline_string(&mut self, span: Span) -> Result<Option<StringId>> {
+        if span.is_empty() {
+            return Ok(None);
+        }
+        self.budget.charge::<Span>(1)?;
+        self.inline.push(span);
+        // There are fewer strings than bytes, of which there are fewer than 2^31.
+        Ok(StringId::new(self.table_strings + self.inline.len() as u32 - 1))
+    }
+
+    /// What broke the rules since this was last asked: a reference to a string that is not there.
+    fn take_dangling(&mut self, place: impl FnOnce() -> String) -> Option<Invalid> {
+        let (field, index) = self.dangling.take()?;
+        let rule =
+            format!("index {} is out of range, string_table has {} elements", index as i32, self.table_strings);
+        let place = match place() {
+            here if here.is_empty() => field.to_owned(),
+            outer => format!("{outer}.{field}"),
+        };
+        Some(Invalid { place, rule })
+    }
+
+    /// As [`take_dangling`](Self::take_dangling), for places where it refuses the request.
+    #[inline]
+    fn no_dangling(&mut self, place: impl FnOnce() -> String) -> Result<()> {
+        if self.dangling.is_none() {
+            return Ok(());
+        }
+        match self.take_dangling(place) {
+            Some(invalid) => Err(Fault::value(invalid.place, invalid.rule)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Counts what a request holds, so that columns are allocated once, to size, and not before they are paid for.
+
+use profbridge_model::{AttributeSetId, LinkId, Profile, ScopeProfiles, Span, StackId};
+
+use super::super::error::Result;
+use super::super::limits::Budget;
+use super::super::reader::Reader;
+
+/// How many there are of what the resources hold.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    scopes: usize,
+    profiles: usize,
+    /// Samples.
+    pub(super) samples: usize,
+}
+
+impl Census {
+    /// Counts a `ResourceProfiles`.
+    pub(super) fn resource_profiles(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x12 => {
+                    self.scopes += 1;
+                    self.scope_profiles(reader.message()?)?;
+                }
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn scope_profiles(&mut self, mut reader: Reader<'_>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x12 => {
+                    self.profiles += 1;
+                    self.samples += count(reader.message()?, 0x12)?;
+                }
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges all of it.
+    pub(super) fn charge(&self, budget: &mut Budget) -> Result<()> {
+        budget.charge::<ScopeProfiles>(self.scopes)?;
+        budget.charge::<Profile>(self.profiles)?;
+        budget.charge::<Option<StackId>>(self.samples)?;
+        budget.charge::<Option<AttributeSetId>>(self.samples)?;
+        budget.charge::<Option<LinkId>>(self.samples)?;
+        // Timestamps and values.
+        budget.charge::<[Span; 2]>(self.samples)
+    }
+}
+
+/// How many fields with this key a message has.
+pub(super) fn count(mut reader: Reader<'_>, wanted: u32) -> Result<usize> {
+    let mut found = 0;
+    while let Some(key) = reader.key()? {
+        found += usize::from(key == wanted);
+        if key & 7 == super::super::reader::LEN {
+            reader.message()?;
+        } else {
+            reader.skip(key)?;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,153 @@
+//! `ResourceProfiles`, `ScopeProfiles`, and what describes them.
+
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::profiles::Place;
+use profbridge_model::{Attribute, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, Span};
+
+use super::super::error::{Fault, Result};
+use super::super::reader::Reader;
+use super::Decoder;
+use super::census::count;
+
+impl<'a> Decoder<'a> {
+    /// Reads the `r`th `ResourceProfiles`.
+    pub(super) fn resource_profiles(&mut self, mut reader: Reader<'a>, r: usize) -> Result<ResourceProfiles> {
+        let mut decoded = ResourceProfiles::default();
+        decoded.scopes.reserve_exact(count(reader, 0x12)?);
+        // A resource's fault stands before those of what it holds, wherever the resource itself stands.
+        let first_fault = self.faults.len();
+        let mut fault = None;
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => {
+                    let message = reader.message()?;
+                    self.resource(message, &mut decoded.resource, &mut fault)
+                        .map_err(|fault| fault.within("resource"))?;
+                }
+                0x12 => {
+                    let s = decoded.scopes.len();
+                    let scope = self.scope_profiles(reader.message()?, r, s);
+                    decoded.scopes.push(scope.map_err(|fault| fault.within(format_args!("scope_profiles[{s}]")))?);
+                }
+                0x1a => decoded.schema_url = self.inline_string(reader.span()?)?,
+                _ => self.other(&mut reader, key, 3)?,
+            }
+        }
+        decoded.resource.attributes.shrink_to_fit();
+        decoded.resource.entity_refs.shrink_to_fit();
+        if let Some(invalid) = fault {
+            // Whatever else is wrong inside goes with it.
+            self.faults.truncate(first_fault);
+            self.faults.push((Place::Resource(r), within("resource_profiles", r, "resource", invalid)));
+        }
+        Ok(decoded)
+    }
+
+    fn resource(&mut self, mut reader: Reader<'a>, resource: &mut Resource, fault: &mut Option<Invalid>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => self.attribute_of(reader.message()?, &mut resource.attributes, fault)?,
+                0x10 => resource.dropped_attributes_count = reader.varint()? as u32,
+                0x1a => {
+                    let message = reader.message()?;
+                    check_entity_ref(message).map_err(|fault| fault.within("entity_refs"))?;
+                    self.budget.charge::<Span>(1)?;
+                    resource.entity_refs.push(message.place());
+                }
+                _ => self.other(&mut reader, key, 3)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn attribute_of(
+        &mut self,
+        reader: Reader<'a>,
+        attributes: &mut Vec<Attribute>,
+        fault: &mut Option<Invalid>,
+    ) -> Result<()> {
+        let i = attributes.len();
+        self.budget.charge::<Attribute>(1)?;
+        let attribute = self.key_value(reader, 0).map_err(|fault| fault.within(format_args!("attributes[{i}]")))?;
+        attributes.push(attribute);
+        if let Some(invalid) = self.take_dangling(|| format!("attributes[{i}]")) {
+            fault.get_or_insert(invalid);
+        }
+        Ok(())
+    }
+
+    fn scope_profiles(&mut self, mut reader: Reader<'a>, r: usize, s: usize) -> Result<ScopeProfiles> {
+        let mut decoded = ScopeProfiles::default();
+        decoded.profiles.reserve_exact(count(reader, 0x12)?);
+        let first_fault = self.faults.len();
+        let mut fault = None;
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => {
+                    let message = reader.message()?;
+                    self.scope(message, &mut decoded.scope, &mut fault).map_err(|fault| fault.within("scope"))?;
+                }
+                0x12 => {
+                    let p = decoded.profiles.len();
+                    let profile = self.checked_profile(reader.message()?, [r, s, p]);
+                    decoded.profiles.push(profile.map_err(|fault| fault.within(format_args!("profiles[{p}]")))?);
+                }
+                0x1a => decoded.schema_url = self.inline_string(reader.span()?)?,
+                _ => self.other(&mut reader, key, 3)?,
+            }
+        }
+        decoded.scope.attributes.shrink_to_fit();
+        if let Some(invalid) = fault {
+            self.faults.truncate(first_fault);
+            let invalid = within("scope_profiles", s, "scope", invalid);
+            let place = format!("resource_profiles[{r}].{}", invalid.place);
+            self.faults.push((Place::Scope(r, s), Invalid { place, ..invalid }));
+        }
+        Ok(decoded)
+    }
+
+    fn scope(&mut self, mut reader: Reader<'a>, scope: &mut Scope, fault: &mut Option<Invalid>) -> Result<()> {
+        while let Some(key) = reader.key()? {
+            match key {
+                0x0a => scope.name = self.inline_string(reader.span()?)?,
+                0x12 => scope.version = self.inline_string(reader.span()?)?,
+                0x1a => self.attribute_of(reader.message()?, &mut scope.attributes, fault)?,
+                0x20 => scope.dropped_attributes_count = reader.varint()? as u32,
+                _ => self.other(&mut reader, key, 4)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a profile and notes what is wrong with it, if anything.
+    fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
+        let mut fault = None;
+        let profile = self.profile(reader, &mut fault)?;
+        if let Some(invalid) = fault {
+            let place = format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}].{}", invalid.place);
+            self.faults.push((Place::Profile(r, s, p), Invalid { place, ..invalid }));
+        }
+        Ok(profile)
+    }
+}
+
+fn within(list: &str, element: usize, message: &str, inner: Invalid) -> Invalid {
+    Invalid { place: format!("{list}[{element}].{message}.{}", inner.place), ..inner }
+}
+
+/// Checks the encoding of an `EntityRef`, which is kept as it stands: four fields, all of them strings
+/// (opentelemetry-proto `common.proto`).
+fn check_entity_ref(mut reader: Reader<'_>) -> Result<()> {
+    while let Some(key) = reader.key()? {
+        match key {
+            0x0a | 0x12 | 0x1a | 0x22 => {
+                let position = reader.position();
+                if std::str::from_utf8(reader.bytes()?).is_err() {
+                    return Err(Fault::wire(position, "is not valid UTF-8"));
+                }
+            }
+            _ => reader.other(key, 4)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Packed integer lists: kept where they stand when they stand in one piece, else written anew.
+//!
+//! Protobuf lets a sender write a repeated integer packed, one by one, or in any mix of both, and the reader has to
+//! join the pieces.
+
+use bytes::Bytes;
+use profbridge_model::Span;
+
+/// What was written anew; its offsets continue those of the request.
+#[derive(Debug)]
+pub(super) struct Spill {
+    base: u32,
+    bytes: Vec<u8>,
+}
+
+impl Spill {
+    /// A spill behind a request, which is shorter than 2 GiB. Every byte of the spill stands in the request as well,
+    /// so both together stay below 4 GiB.
+    pub(super) fn behind(request: &[u8]) -> Self {
+        Self { base: request.len() as u32, bytes: Vec::new() }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Span {
+        let start = self.base + self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        Span { start, len: bytes.len() as u32 }
+    }
+
+    /// The spilled bytes.
+    pub(super) fn take(&mut self) -> Bytes {
+        std::mem::take(&mut self.bytes).into_boxed_slice().into()
+    }
+}
+
+/// Where the pieces of the lists of one message are joined; empty between messages.
+#[derive(Debug, Default)]
+pub(super) struct Scratches {
+    /// Attribute indices.
+    pub(super) attributes: Vec<u8>,
+    /// Timestamps.
+    pub(super) timestamps: Vec<u8>,
+    /// Values, or the locations of a stack.
+    pub(super) values: Vec<u8>,
+}
+
+/// One list of one message, while it is read.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Run(Span);
+
+impl Run {
+    /// Appends a piece: a packed run, or a single integer.
+    #[inline]
+    pub(super) fn add(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+        if self.0.is_empty() {
+            self.0 = piece;
+        } else if !piece.is_empty() {
+            self.join(piece, request, scratch);
+        }
+    }
+
+    #[cold]
+    fn join(&self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+        if scratch.is_empty() {
+            scratch.extend_from_slice(bytes(request, self.0));
+        }
+        scratch.extend_from_slice(bytes(request, piece));
+    }
+
+    /// The place of the whole list.
+    #[inline]
+    pub(super) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> Span {
+        if scratch.is_empty() {
+            return self.0;
+        }
+        let span = spill.put(scratch);
+        scratch.clear();
+        span
+    }
+
+    /// The bytes of the whole list, for whoever needs them only now. The scratch is to be cleared afterwards.
+    #[inline]
+    pub(super) fn bytes<'a>(self, request: &'a [u8], scratch: &'a [u8]) -> &'a [u8] {
+        if scratch.is_empty() { bytes(request, self.0) } else { scratch }
+    }
+}
+
+#[inline]
+fn bytes(request: &[u8], span: Span) -> &[u8] {
+    request.get(span.start as usize..span.start as usize + span.len as usize).unwrap_or_default()
+}

@@ -1,0 +1,90 @@
+//! What a request may cost, checked before anything is allocated.
+
+use super::error::{Fault, Result};
+
+/// The bounds of a request. The defaults suit everything real producers send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest request, in bytes. 64 MiB, as opentelemetry-proto `docs/specification.md` recommends. Never more
+    /// than protobuf's own bound of 2 GiB.
+    pub max_request: usize,
+    /// How many bytes of memory each byte of a request may turn into. A message of two bytes that stands for an empty
+    /// profile would be a hundred. Real requests take 0.7, small ones up to 3.
+    pub memory_factor: usize,
+    /// The bytes of memory that any request may take on top of that.
+    pub memory_base: usize,
+    /// The deepest stack, in locations. The eBPF profiler stops at some hundred frames, runaway recursion in Ruby or
+    /// Python at some ten thousand; a stack of a million frames is written out once per chunk by whoever reads it.
+    pub max_stack_depth: usize,
+    /// The most lines of one location, which are functions inlined into each other.
+    pub max_lines: usize,
+    /// How deep attribute values may nest.
+    pub max_value_depth: u32,
+    /// How many attribute values there may be in a request, nested ones counted.
+    pub max_values: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_request: 64 << 20,
+            memory_factor: 8,
+            memory_base: 1 << 20,
+            max_stack_depth: 65_536,
+            max_lines: 4_096,
+            max_value_depth: 16,
+            max_values: 1 << 20,
+        }
+    }
+}
+
+/// What is left of a request's [`Limits`].
+#[derive(Debug)]
+pub(super) struct Budget {
+    memory: usize,
+    left: usize,
+    values: usize,
+    values_left: usize,
+    max_depth: u32,
+}
+
+impl Budget {
+    /// The budget of a request of this many bytes.
+    pub(super) fn new(limits: &Limits, request: usize) -> Self {
+        let memory = request.saturating_mul(limits.memory_factor).saturating_add(limits.memory_base);
+        let values = limits.max_values;
+        Self { memory, left: memory, values, values_left: values, max_depth: limits.max_value_depth }
+    }
+
+    /// Charges `count` elements of type `T`, before they are allocated.
+    pub(super) fn charge<T>(&mut self, count: usize) -> Result<()> {
+        let bytes = count.checked_mul(size_of::<T>());
+        match bytes.and_then(|bytes| self.left.checked_sub(bytes)) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Fault::limit("bytes of memory for the decoded request", self.memory as u64)),
+        }
+    }
+
+    /// Counts an attribute value at this depth, 0 being outermost.
+    pub(super) fn value(&mut self, depth: u32) -> Result<()> {
+        if depth >= self.max_depth {
+            return Err(Fault::limit("depth of attribute values", u64::from(self.max_depth)));
+        }
+        match self.values_left.checked_sub(1) {
+            Some(left) => {
+                self.values_left = left;
+                Ok(())
+            }
+            None => Err(Fault::limit("attribute values", self.values as u64)),
+        }
+    }
+
+    /// The bytes charged so far.
+    #[cfg(test)]
+    pub(super) fn charged(&self) -> usize {
+        self.memory - self.left
+    }
+}

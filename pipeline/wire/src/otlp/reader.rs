@@ -1,0 +1,189 @@
+//! Protobuf's wire format: keys, lengths, and what is skipped.
+//!
+//! A [`Reader`] knows where in the request it stands, so what it finds can be kept as a [`Span`] and named in errors.
+//! Source: protobuf encoding guide.
+
+use profbridge_model::{Span, varint};
+
+use super::error::{Fault, Result};
+
+/// How deep groups of unknown fields may nest; as many as prost reads.
+const MAX_GROUP_DEPTH: u32 = 100;
+
+/// Wire type of integers of variable length.
+pub(super) const VARINT: u32 = 0;
+/// Wire type of eight bytes.
+pub(super) const FIXED64: u32 = 1;
+/// Wire type of bytes with a length in front.
+pub(super) const LEN: u32 = 2;
+const GROUP: u32 = 3;
+const END_GROUP: u32 = 4;
+const FIXED32: u32 = 5;
+
+/// Reads one message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    /// The offset in the request at which `rest` ends.
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads a whole request, which must be shorter than 4 GiB.
+    pub(super) fn new(request: &'a [u8]) -> Self {
+        Self { rest: request, end: request.len() }
+    }
+
+    /// Reads the message at a place of the request.
+    pub(super) fn at(request: &'a [u8], span: Span) -> Self {
+        let end = span.start as usize + span.len as usize;
+        Self { rest: request.get(span.start as usize..end).unwrap_or_default(), end }
+    }
+
+    /// All that is left.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Where the next byte stands in the request.
+    #[inline]
+    pub(super) fn position(&self) -> usize {
+        self.end - self.rest.len()
+    }
+
+    /// The place of all that is left.
+    #[inline]
+    pub(super) fn place(&self) -> Span {
+        Span { start: self.position() as u32, len: self.rest.len() as u32 }
+    }
+
+    /// The next key (field number and wire type); `None` at the message's end.
+    #[inline]
+    pub(super) fn key(&mut self) -> Result<Option<u32>> {
+        if let [first, rest @ ..] = self.rest
+            && (8..0x80).contains(first)
+        {
+            self.rest = rest;
+            return Ok(Some(u32::from(*first)));
+        }
+        self.long_key()
+    }
+
+    #[inline(never)]
+    fn long_key(&mut self) -> Result<Option<u32>> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let position = self.position();
+        match u32::try_from(self.varint()?) {
+            Ok(key) if key >> 3 > 0 => Ok(Some(key)),
+            _ => Err(Fault::wire(position, "is not a field number")),
+        }
+    }
+
+    /// An integer of variable length.
+    #[inline]
+    pub(super) fn varint(&mut self) -> Result<u64> {
+        match varint::take(&mut self.rest) {
+            Some(value) => Ok(value),
+            None => Err(Fault::wire(self.position(), "an integer is cut off or too long")),
+        }
+    }
+
+    /// An integer of variable length as it stands.
+    #[inline]
+    pub(super) fn varint_bytes(&mut self) -> Result<Span> {
+        let start = self.position();
+        self.varint()?;
+        Ok(Span { start: start as u32, len: (self.position() - start) as u32 })
+    }
+
+    /// An eight-byte integer.
+    #[inline]
+    pub(super) fn fixed64(&mut self) -> Result<u64> {
+        match self.rest.split_first_chunk() {
+            Some((bytes, rest)) => {
+                self.rest = rest;
+                Ok(u64::from_le_bytes(*bytes))
+            }
+            None => Err(Fault::wire(self.position(), "an eight-byte number is cut off")),
+        }
+    }
+
+    /// The place of what has a length in front: bytes, a string, a packed list, or a message.
+    #[inline]
+    pub(super) fn span(&mut self) -> Result<Span> {
+        Ok(self.message()?.place())
+    }
+
+    /// What has a length in front.
+    #[inline]
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+        Ok(self.message()?.rest)
+    }
+
+    /// The reader of a message with a length in front.
+    #[inline]
+    pub(super) fn message(&mut self) -> Result<Reader<'a>> {
+        let len = self.varint()?;
+        if len > self.rest.len() as u64 {
+            let rule = format!("claims {len} bytes where {} are left", self.rest.len());
+            return Err(Fault::wire(self.position(), rule));
+        }
+        let (inner, rest) = self.rest.split_at(len as usize);
+        self.rest = rest;
+        Ok(Reader { rest: inner, end: self.end - rest.len() })
+    }
+
+    /// The place of an eight-byte number.
+    #[inline]
+    pub(super) fn fixed64_bytes(&mut self) -> Result<Span> {
+        let start = self.position() as u32;
+        self.fixed64()?;
+        Ok(Span { start, len: 8 })
+    }
+
+    /// Skips the value of a field that is not known.
+    pub(super) fn skip(&mut self, key: u32) -> Result<()> {
+        self.skip_nested(key, 0)
+    }
+
+    fn skip_nested(&mut self, key: u32, depth: u32) -> Result<()> {
+        let position = self.position();
+        match key & 7 {
+            VARINT => self.varint().map(drop),
+            FIXED64 => self.fixed64().map(drop),
+            LEN => self.message().map(drop),
+            FIXED32 => match self.rest.split_at_checked(4) {
+                Some((_, rest)) => {
+                    self.rest = rest;
+                    Ok(())
+                }
+                None => Err(Fault::wire(position, "a four-byte number is cut off")),
+            },
+            GROUP if depth >= MAX_GROUP_DEPTH => Err(Fault::limit("nested groups", u64::from(MAX_GROUP_DEPTH))),
+            GROUP => loop {
+                match self.key()? {
+                    None => return Err(Fault::wire(position, "a group does not end")),
+                    Some(inner) if inner & 7 != END_GROUP => self.skip_nested(inner, depth + 1)?,
+                    Some(end) if end >> 3 == key >> 3 => return Ok(()),
+                    Some(_) => return Err(Fault::wire(position, "a group ends as another one")),
+                }
+            },
+            END_GROUP => Err(Fault::wire(position, "a group ends that did not start")),
+            _ => Err(Fault::wire(position, format!("there is no wire type {}", key & 7))),
+        }
+    }
+
+    /// Handles a field that a message has no reading for: refuses one of the `known` first field numbers, which then
+    /// has the wrong wire type, and skips any other.
+    #[cold]
+    pub(super) fn other(&mut self, key: u32, known: u32) -> Result<()> {
+        if key >> 3 <= known {
+            let rule = format!("field {} has wire type {}, which is not its own", key >> 3, key & 7);
+            return Err(Fault::wire(self.position(), rule));
+        }
+        self.skip(key)
+    }
+}
