@@ -17,6 +17,9 @@ pub(super) const MAX_DEPTH: usize = 64;
 /// Nodes of one source after aliases are replaced: far above any configuration, far below what alias bombs make.
 const MAX_NODES: usize = 20_000;
 
+/// With more faults than this the rest of the text is not read.
+const MAX_FAULTS: usize = 100;
+
 /// A problem of the text itself, before there are places.
 pub(super) struct Fault {
     pub(super) at: Pos,
@@ -117,7 +120,7 @@ impl Builder<'_> {
                     return;
                 }
             }
-            if !self.event(event, at) {
+            if !self.event(event, at) || self.faults.len() > MAX_FAULTS {
                 self.complete = false;
                 return;
             }

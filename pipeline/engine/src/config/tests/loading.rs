@@ -157,6 +157,20 @@ fn anchors_and_merge_keys_work() {
     assert_eq!(settings("r/c"), settings("r"));
 }
 
+/// Guarantees: however many values or faults a file has, the answer is short.
+#[test]
+fn large_files_get_short_answers() {
+    let many: String = (0..60_000).map(|i| format!("key{i}: v\n")).collect();
+    assert_eq!(messages(&from(&[text(&many)]).unwrap_err()), ["too many values"]);
+    let same = "key: v\n".repeat(60_000);
+    assert_eq!(from(&[text(&same)]).unwrap_err().as_slice().len(), 101);
+    let mut yaml = "receivers:\n  r/a.b:\n".to_owned();
+    (0..5_000).for_each(|i| yaml.push_str(&format!("    key{i}: v\n")));
+    let config = from(&[text(&yaml)]).unwrap();
+    let section = config.receivers.get(&"r/a.b".parse().unwrap()).unwrap();
+    assert_eq!(section.extract::<Settings>().unwrap_err().as_slice().len(), 100);
+}
+
 /// Guarantees: aliases cannot be stacked deeper than maps can.
 #[test]
 fn aliases_cannot_make_depth() {
