@@ -146,8 +146,8 @@ impl Intake {
             match answer.await {
                 Ok(Ok(())) => accepted = true,
                 Ok(Err(why)) => rejected = Some(why),
-                Err(_) if self.has_failed(&entrance.pipeline) => failed.push(entrance),
-                Err(_) => rejected = Some(stopped(&entrance.pipeline)),
+                // Its thread dropped it: it panicked.
+                Err(_) => failed.push(entrance),
             }
         }
         if !accepted {

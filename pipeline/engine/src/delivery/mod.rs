@@ -65,6 +65,16 @@ pub struct RunningExporter {
     sink: Arc<dyn Sink>,
     stop: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
     drain: Box<dyn Fn(Instant) + Send + Sync>,
+    task: AbortOnDrop,
+}
+
+/// Ends the consumers of an exporter that is dropped without being stopped.
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// When a shutdown has to be over.
@@ -90,7 +100,9 @@ impl RunningExporter {
 
     /// Takes nothing more, sends what is queued until the deadline, counts the rest as lost, and closes the exporter.
     pub async fn stop(self, stop: Stop) {
-        (self.stop)(stop).await;
+        let Self { stop: end, task, .. } = self;
+        end(stop).await;
+        drop(task);
     }
 }
 
@@ -115,10 +127,12 @@ impl<E: Exporter> DynExporter for Delivered<E> {
             let core = Arc::new(sink::Core::new(self.exporter, self.settings, context));
             let task = tokio::spawn(dispatch::run(Arc::clone(&core)));
             let drained = Arc::clone(&core);
+            let abort = AbortOnDrop(task.abort_handle());
             Ok(RunningExporter {
                 sink: Arc::new(sink::Entrance(Arc::clone(&core))),
                 drain: Box::new(move |deadline| drained.drain_by(deadline)),
                 stop: Box::new(move |stop| Box::pin(dispatch::stop(core, task, stop))),
+                task: abort,
             })
         })
     }

@@ -66,6 +66,17 @@ impl ReceiverTelemetry {
         created
     }
 
+    /// Requests over all transports that were accepted, refused and failed.
+    pub fn requests(&self) -> [u64; 3] {
+        let mut sums = [0; 3];
+        for transport in self.transports() {
+            for outcome in Outcome::ALL {
+                sums[outcome as usize] += transport.requests(outcome);
+            }
+        }
+        sums
+    }
+
     pub(super) fn transports(&self) -> Vec<TransportTelemetry> {
         self.transports.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

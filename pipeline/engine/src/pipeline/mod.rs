@@ -1,0 +1,127 @@
+//! A pipeline: its processors, its exporters, and the thread on which they work.
+
+mod chain;
+mod thread;
+
+use std::sync::Arc;
+
+use profbridge_model::Reason;
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use chain::Chain;
+
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::component::{Processor, StartError};
+use crate::delivery::Sink;
+use crate::health::Health;
+use crate::intake::{Arrival, Entrance, Signal};
+use crate::telemetry::{Edge, Kind, Metrics};
+
+/// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
+/// thread always has work while receivers decode; few, so that senders feel at once that it cannot keep up.
+const WAITING: usize = 16;
+
+/// What a pipeline is made of.
+pub(crate) struct Parts {
+    pub(crate) id: String,
+    pub(crate) signal: Signal,
+    pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
+    pub(crate) sinks: Vec<Arc<dyn Sink>>,
+}
+
+/// What all pipelines share.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) budget: Budget,
+    pub(crate) clock: Clock,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
+}
+
+/// A pipeline that runs.
+pub(crate) struct Pipeline {
+    counters: Counters,
+    entrance: Entrance,
+    stop: profbridge_net::Trigger,
+    ended: oneshot::Receiver<()>,
+}
+
+/// The counters of a pipeline and its processors.
+#[derive(Debug, Clone)]
+pub(crate) struct Counters {
+    pub(crate) id: Arc<str>,
+    /// In: what the processors took. Out: what the exporters took. Dropped: what is lost between the processors.
+    pub(crate) edge: Edge,
+    pub(crate) stages: Vec<Edge>,
+}
+
+impl Counters {
+    /// What the pipeline took and has not yet handed on, lost or counted: what is in the processors' hands.
+    pub(crate) fn unsettled(&self) -> u64 {
+        let own = self.edge.totals();
+        let chain = Chain::totals(&self.stages);
+        let settled = own.outbound.saturating_add(own.dropped.total()).saturating_add(chain.dropped.total());
+        own.inbound.saturating_add(chain.synthesized).saturating_sub(settled)
+    }
+
+    /// Counts what is still in the processors' hands as lost.
+    pub(crate) fn give_up(&self, reason: Reason) {
+        self.edge.drop(reason, self.unsettled());
+        for stage in &self.stages {
+            stage.set_held(crate::component::Held::default());
+        }
+    }
+}
+
+impl Pipeline {
+    /// Starts the pipeline's thread, on whose runtime the exporters run.
+    pub(crate) fn start(parts: Parts, around: &Surroundings) -> Result<Self, StartError> {
+        let Parts { id, signal, processors, sinks } = parts;
+        let id: Arc<str> = id.into();
+        let edge = around.metrics.edge(Kind::Pipeline, &id, "");
+        let mut stages = Vec::new();
+        let mut counted = Vec::new();
+        for (processor_id, processor) in processors {
+            let stage = around.metrics.edge(Kind::Processor, &processor_id, &id);
+            stages.push(stage.clone());
+            counted.push((processor, stage));
+        }
+        let counters = Counters { id: Arc::clone(&id), edge: edge.clone(), stages };
+        let (sender, arrivals) = mpsc::channel::<Arrival>(WAITING);
+        let (stop, stopping) = profbridge_net::Shutdown::pair();
+        let worker = thread::Worker {
+            counters: counters.clone(),
+            chain: Chain::new(counted, &around.budget),
+            sinks,
+            arrivals,
+            stopping,
+            around: around.clone(),
+            relieved: None,
+        };
+        around.health.set("pipelines", &id, crate::health::State::Running);
+        let ended = worker.spawn()?;
+        let entrance = Entrance { pipeline: id, signal, sender, edge };
+        Ok(Self { counters, entrance, stop, ended })
+    }
+
+    /// Where receivers put telemetry.
+    pub(crate) fn entrance(&self) -> Entrance {
+        self.entrance.clone()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Asks the pipeline to take nothing more, and to put out and hand on what it holds.
+    pub(crate) fn stop(&self) {
+        self.stop.trigger();
+    }
+
+    /// Completes when the thread has ended.
+    pub(crate) async fn ended(&mut self) {
+        // An error means that the thread is gone, which is an end as well.
+        (&mut self.ended).await.ok();
+    }
+}

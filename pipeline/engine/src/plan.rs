@@ -1,0 +1,272 @@
+//! The plan: what the configuration means. Every component is made and every rule is checked; nothing of the world is
+//! touched yet, so making a plan and throwing it away is all that `validate` does.
+
+use std::collections::BTreeSet;
+
+use crate::component::{Processor, Receiver};
+use crate::config::{
+    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Place, Problem, Problems, Reference,
+    Section, Severity, check_references,
+};
+use crate::delivery::DynExporter;
+use crate::intake::Signal;
+use crate::registry::{ProcessorFactory, Rank, Registry};
+use crate::service::ServiceSettings;
+
+/// The signals to which a pipeline can be limited.
+const SIGNALS: &[&str] = &["profiles"];
+
+/// A checked configuration, ready to start.
+pub struct Plan {
+    pub(crate) service: ServiceSettings,
+    pub(crate) receivers: Vec<PlannedReceiver>,
+    pub(crate) pipelines: Vec<PlannedPipeline>,
+    pub(crate) exporters: Vec<PlannedExporter>,
+    /// Exporters that have nothing to do, and why.
+    pub(crate) disabled: Vec<(String, String)>,
+    warnings: Vec<Problem>,
+}
+
+pub(crate) struct PlannedReceiver {
+    pub(crate) id: String,
+    pub(crate) receiver: Box<dyn Receiver>,
+}
+
+pub(crate) struct PlannedExporter {
+    pub(crate) id: String,
+    pub(crate) exporter: Box<dyn DynExporter>,
+}
+
+pub(crate) struct PlannedPipeline {
+    pub(crate) id: String,
+    pub(crate) signal: Signal,
+    pub(crate) receivers: Vec<String>,
+    pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
+    pub(crate) exporters: Vec<String>,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pipelines: Vec<&str> = self.pipelines.iter().map(|pipeline| pipeline.id.as_str()).collect();
+        f.debug_struct("Plan").field("pipelines", &pipelines).finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// Makes every component of the configuration and checks every rule.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, each problem with its place; warnings are among them.
+    pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
+        let mut maker = Maker { registry, problems: known_problems(config, registry) };
+        let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
+        let receivers = maker.receivers(&config.receivers);
+        let exporters = maker.exporters(&config.exporters);
+        let mut pipelines: Vec<PlannedPipeline> =
+            config.pipelines.iter().map(|(id, pipeline)| maker.pipeline(config, id, pipeline)).collect();
+        maker.unused_processors(config);
+
+        let disabled: Vec<(String, String)> =
+            exporters.iter().filter_map(|planned| Some((planned.id.clone(), planned.exporter.disabled()?))).collect();
+        maker.without_exporters(config, &mut pipelines, &disabled);
+        let warnings = Problems::check(maker.problems)?;
+
+        let used = |named: fn(&PlannedPipeline) -> &Vec<String>| -> BTreeSet<String> {
+            pipelines.iter().flat_map(|pipeline| named(pipeline).iter().cloned()).collect()
+        };
+        let used_receivers = used(|pipeline| &pipeline.receivers);
+        let used_exporters = used(|pipeline| &pipeline.exporters);
+        Ok(Self {
+            service,
+            receivers: receivers.into_iter().filter(|planned| used_receivers.contains(&planned.id)).collect(),
+            exporters: exporters.into_iter().filter(|planned| used_exporters.contains(&planned.id)).collect(),
+            pipelines,
+            disabled,
+            warnings,
+        })
+    }
+
+    /// How the process as a whole behaves.
+    pub fn service(&self) -> &ServiceSettings {
+        &self.service
+    }
+
+    /// What is odd about the configuration and keeps nothing from starting.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
+    }
+
+    /// The exporters that have nothing to do, and why.
+    pub fn disabled(&self) -> &[(String, String)] {
+        &self.disabled
+    }
+}
+
+fn known_problems(config: &Config, registry: &Registry) -> Vec<Problem> {
+    let receivers: Vec<&str> = registry.receivers.iter().map(|factory| factory.kind).collect();
+    let processors: Vec<&str> = registry.processors.iter().map(|factory| factory.kind).collect();
+    let exporters: Vec<&str> = registry.exporters.iter().map(|factory| factory.kind).collect();
+    let known = Known { receivers: &receivers, processors: &processors, exporters: &exporters, signals: SIGNALS };
+    check_references(config, &known)
+}
+
+struct Maker<'a> {
+    registry: &'a Registry,
+    problems: Vec<Problem>,
+}
+
+impl Maker<'_> {
+    /// The value, or its problems among the others.
+    fn keep<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
+        match made {
+            Ok(value) => Some(value),
+            Err(problems) => {
+                self.problems.extend(problems);
+                None
+            }
+        }
+    }
+
+    fn report(&mut self, place: &Place, key_path: String, message: String, hint: String, severity: Severity) {
+        self.problems.push(Problem { place: place.clone(), key_path, message, hint: Some(hint), severity });
+    }
+
+    fn receivers(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedReceiver> {
+        let mut receivers = Vec::new();
+        for (id, section) in sections.iter() {
+            // An unknown type has been reported.
+            let Some(factory) = self.registry.receivers.iter().find(|factory| factory.kind == id.kind) else {
+                continue;
+            };
+            if let Some(receiver) = self.keep((factory.create)(section)) {
+                receivers.push(PlannedReceiver { id: id.to_string(), receiver });
+            }
+        }
+        receivers
+    }
+
+    fn exporters(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedExporter> {
+        let mut exporters = Vec::new();
+        for (id, section) in sections.iter() {
+            let Some(factory) = self.registry.exporters.iter().find(|factory| factory.kind == id.kind) else {
+                continue;
+            };
+            if let Some(exporter) = self.keep((factory.create)(section)) {
+                exporters.push(PlannedExporter { id: id.to_string(), exporter });
+            }
+        }
+        exporters
+    }
+
+    fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
+        let mut processors = Vec::new();
+        for reference in &pipeline.processors {
+            let Some(factory) = self.processor_factory(&reference.id) else { continue };
+            let Some(section) = config.processors.get(&reference.id) else { continue };
+            if let Some(processor) = self.keep((factory.create)(section)) {
+                processors.push((reference.id.to_string(), processor));
+            }
+        }
+        self.check_ranks(id, &pipeline.processors);
+        self.check_chunks(config, id, pipeline);
+        let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
+        PlannedPipeline {
+            id: id.to_string(),
+            signal: if id.carries() == Carries::Profiles { Signal::Profiles } else { Signal::All },
+            receivers: ids(&pipeline.receivers),
+            processors,
+            exporters: ids(&pipeline.exporters),
+        }
+    }
+
+    fn processor_factory(&self, id: &ComponentId) -> Option<&'static ProcessorFactory> {
+        self.registry.processors.iter().find(|factory| factory.kind == id.kind)
+    }
+
+    /// Processors in no pipeline are checked all the same.
+    fn unused_processors(&mut self, config: &Config) {
+        for (id, section) in config.processors.iter() {
+            let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
+            if let Some(factory) = self.processor_factory(id).filter(|_| !used) {
+                self.keep((factory.create)(section));
+            }
+        }
+    }
+
+    fn check_ranks(&mut self, pipeline: &PipelineId, references: &[Reference]) {
+        let mut before: Option<(&Reference, Rank)> = None;
+        for (position, reference) in references.iter().enumerate() {
+            let Some(rank) = self.processor_factory(&reference.id).map(|factory| factory.rank) else { continue };
+            if let Some((earlier, earlier_rank)) = before
+                && earlier_rank >= rank
+                && earlier.id != reference.id
+            {
+                let key_path = format!("service.pipelines.{pipeline}.processors.{position}");
+                let (message, hint) = if earlier_rank == rank {
+                    let message = format!("`{}` does again what `{}` before it has done", reference.id, earlier.id);
+                    (message, "name one of them".to_owned())
+                } else {
+                    let message = format!("`{}` cannot work behind `{}`", reference.id, earlier.id);
+                    (message, format!("name `{}` before `{}`", reference.id, earlier.id))
+                };
+                self.report(&reference.place, key_path, message, hint, Severity::Error);
+            }
+            before = before.filter(|(_, earlier)| *earlier > rank).or(Some((reference, rank)));
+        }
+    }
+
+    fn check_chunks(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        let cut = pipeline
+            .processors
+            .iter()
+            .any(|reference| self.processor_factory(&reference.id).is_some_and(|factory| factory.rank == Rank::Chunk));
+        if cut {
+            return;
+        }
+        let chunk = self.registry.processors.iter().find(|factory| factory.rank == Rank::Chunk);
+        let chunk = chunk.map_or("chunk", |factory| factory.kind);
+        for (position, reference) in pipeline.exporters.iter().enumerate() {
+            let Some(factory) = self.registry.exporters.iter().find(|factory| factory.kind == reference.id.kind) else {
+                continue;
+            };
+            if config.exporters.get(&reference.id).is_some_and(factory.needs_chunks) {
+                let key_path = format!("service.pipelines.{id}.exporters.{position}");
+                let message = format!("`{}` takes only what the processor `{chunk}` has cut", reference.id);
+                let hint = format!("add `{chunk}` at the end of `processors` of this pipeline");
+                self.report(&reference.place, key_path, message, hint, Severity::Error);
+            }
+        }
+    }
+
+    /// Leaves out exporters that have nothing to do, and pipelines that have none left.
+    fn without_exporters(
+        &mut self,
+        config: &Config,
+        pipelines: &mut Vec<PlannedPipeline>,
+        disabled: &[(String, String)],
+    ) {
+        for pipeline in pipelines.iter_mut() {
+            pipeline.exporters.retain(|id| !disabled.iter().any(|(off, _)| off == id));
+        }
+        let others_remain = pipelines.iter().any(|pipeline| !pipeline.exporters.is_empty());
+        pipelines.retain(|pipeline| {
+            if !pipeline.exporters.is_empty() {
+                return true;
+            }
+            let written = config.pipelines.iter().find(|(id, _)| id.to_string() == pipeline.id);
+            if let Some((id, written)) = written.filter(|(_, written)| !written.exporters.is_empty()) {
+                let reasons: Vec<String> = disabled
+                    .iter()
+                    .filter(|(off, _)| written.exporters.iter().any(|reference| reference.id.to_string() == *off))
+                    .map(|(off, why)| format!("`{off}` is switched off: {why}"))
+                    .collect();
+                let severity = if others_remain { Severity::Warning } else { Severity::Error };
+                let message = format!("the pipeline `{id}` has nowhere to send to; {}", reasons.join("; "));
+                let hint = "give one of its exporters what it needs, or name another".to_owned();
+                self.report(&written.place, format!("service.pipelines.{id}.exporters"), message, hint, severity);
+            }
+            false
+        });
+    }
+}

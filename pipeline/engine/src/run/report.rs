@@ -1,0 +1,218 @@
+//! What became of every observation, for the end of a run.
+
+use std::fmt;
+use std::time::Duration;
+
+use profbridge_model::Losses;
+
+use crate::component::Held;
+use crate::config;
+use crate::pipeline::{Chain, Counters};
+use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
+
+/// What became of every observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// From the start to the beginning of the shutdown.
+    pub ran: Duration,
+    /// How long the shutdown took.
+    pub stopped_in: Duration,
+    /// The receivers.
+    pub receivers: Vec<ReceiverReport>,
+    /// The pipelines.
+    pub pipelines: Vec<PipelineReport>,
+    /// The exporters.
+    pub exporters: Vec<ExporterReport>,
+    /// Exporters that had nothing to do, and why.
+    pub disabled: Vec<(String, String)>,
+    /// Components that ended as they should not.
+    pub failures: Vec<String>,
+}
+
+/// What a receiver took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiverReport {
+    /// Its id.
+    pub id: String,
+    /// Requests that the pipelines took.
+    pub accepted: u64,
+    /// Requests that the pipelines or the memory budget refused.
+    pub refused: u64,
+    /// Requests that failed in the receiver.
+    pub failed: u64,
+    /// Observations that the pipelines took.
+    pub observations: u64,
+}
+
+/// What became of the observations in a pipeline, up to its exporters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelineReport {
+    /// Its id.
+    pub id: String,
+    /// Observations taken.
+    pub inbound: u64,
+    /// Observations that a rule added.
+    pub synthesized: u64,
+    /// Observations handed to the exporters.
+    pub outbound: u64,
+    /// Observations lost in its processors and between them.
+    pub dropped: Losses,
+    /// What is held. Nothing, after an orderly end.
+    pub held: Held,
+    /// Its processors, in order.
+    pub processors: Vec<ProcessorReport>,
+}
+
+/// What a processor did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessorReport {
+    /// Its id.
+    pub id: String,
+    /// Its counters.
+    pub totals: EdgeTotals,
+}
+
+/// What an exporter did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExporterReport {
+    /// Its id.
+    pub id: String,
+    /// Its counters; `outbound` is what was sent.
+    pub totals: EdgeTotals,
+    /// Requests sent.
+    pub requests: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// The time for which the destination will send a bill.
+    pub billed: Duration,
+}
+
+impl ReceiverReport {
+    pub(super) fn new(telemetry: &ReceiverTelemetry, edge: &Edge) -> Self {
+        let [accepted, refused, failed] = telemetry.requests();
+        Self { id: telemetry.id().to_owned(), accepted, refused, failed, observations: edge.totals().outbound }
+    }
+}
+
+impl PipelineReport {
+    pub(super) fn new(counters: &Counters) -> Self {
+        let own = counters.edge.totals();
+        let chain = Chain::totals(&counters.stages);
+        let mut dropped = own.dropped;
+        dropped.merge(&chain.dropped);
+        let processors = counters.stages.iter();
+        let processors =
+            processors.map(|stage| ProcessorReport { id: stage.component().to_owned(), totals: stage.totals() });
+        Self {
+            id: counters.id.to_string(),
+            inbound: own.inbound,
+            synthesized: chain.synthesized,
+            outbound: own.outbound,
+            dropped,
+            held: chain.held,
+            processors: processors.collect(),
+        }
+    }
+
+    /// By how many observations the law of conservation is broken: 0, or there is a defect.
+    pub fn unaccounted(&self) -> u64 {
+        let before = self.inbound + self.synthesized;
+        before.abs_diff(self.outbound + self.dropped.total() + self.held.observations)
+    }
+}
+
+impl ExporterReport {
+    pub(super) fn new(telemetry: &ExporterTelemetry) -> Self {
+        Self {
+            id: telemetry.id().to_owned(),
+            totals: telemetry.edge().totals(),
+            requests: telemetry.sent_requests(),
+            bytes: telemetry.sent_bytes(),
+            billed: telemetry.billed(),
+        }
+    }
+
+    /// By how many observations the law of conservation is broken: 0, or there is a defect.
+    pub fn unaccounted(&self) -> u64 {
+        let EdgeTotals { inbound, outbound, synthesized, dropped, held, .. } = &self.totals;
+        (inbound + synthesized).abs_diff(outbound + dropped.total() + held.observations)
+    }
+}
+
+impl Report {
+    /// Whether every component ended as it should.
+    pub fn is_clean(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// By how many observations the law of conservation is broken over all components: 0, or there is a defect.
+    pub fn unaccounted(&self) -> u64 {
+        let pipelines: u64 = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
+        let exporters: u64 = self.exporters.iter().map(ExporterReport::unaccounted).sum();
+        pipelines + exporters
+    }
+}
+
+/// Whole seconds, or milliseconds below one.
+fn rounded(duration: Duration) -> config::Duration {
+    if duration < Duration::from_secs(1) {
+        return config::Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    }
+    config::Duration::from_secs(duration.as_secs())
+}
+
+/// `, dropped 12 resent, 3 lone_sample`, or nothing.
+struct Dropped<'a>(&'a Losses);
+
+impl fmt::Display for Dropped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.total() == 0 { Ok(()) } else { write!(f, ", dropped {}", self.0) }
+    }
+}
+
+/// `, 12 WHAT`, or nothing.
+fn unless_none(f: &mut fmt::Formatter<'_>, count: u64, what: &str) -> fmt::Result {
+    if count == 0 { Ok(()) } else { write!(f, ", {count} {what}") }
+}
+
+impl fmt::Display for Report {
+    /// One line for each component, counts in observations.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
+        for receiver in &self.receivers {
+            let ReceiverReport { id, accepted, refused, failed, observations } = receiver;
+            write!(f, "\nreceiver {id}: {observations} observations in {accepted} requests")?;
+            unless_none(f, *refused, "requests refused")?;
+            unless_none(f, *failed, "requests failed")?;
+        }
+        for pipeline in &self.pipelines {
+            let PipelineReport { id, inbound, synthesized, outbound, dropped, held, processors } = pipeline;
+            write!(f, "\npipeline {id}: {inbound} in")?;
+            unless_none(f, *synthesized, "synthesized")?;
+            write!(f, ", {outbound} out{}", Dropped(dropped))?;
+            unless_none(f, held.observations, "held")?;
+            unless_none(f, pipeline.unaccounted(), "unaccounted")?;
+            for processor in processors.iter().filter(|processor| processor.totals.dropped.total() > 0) {
+                let EdgeTotals { inbound, outbound, dropped, .. } = &processor.totals;
+                write!(f, "\n  {}: {inbound} in, {outbound} out{}", processor.id, Dropped(dropped))?;
+            }
+        }
+        for exporter in &self.exporters {
+            let ExporterReport { id, totals, requests, bytes, billed } = exporter;
+            let EdgeTotals { inbound, outbound, synthesized, dropped, held, .. } = totals;
+            write!(f, "\nexporter {id}: {inbound} in")?;
+            unless_none(f, *synthesized, "synthesized")?;
+            write!(f, ", {outbound} sent in {requests} requests ({bytes} bytes){}", Dropped(dropped))?;
+            unless_none(f, held.observations, "held")?;
+            unless_none(f, exporter.unaccounted(), "unaccounted")?;
+            unless_none(f, billed.as_secs(), "seconds will be billed")?;
+        }
+        for (id, why) in &self.disabled {
+            write!(f, "\nexporter {id}: switched off: {why}")?;
+        }
+        for failure in &self.failures {
+            write!(f, "\nfailed: {failure}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! What the log says while nothing special happens: a line per pipeline and minute when something moved, and, while
+//! nothing arrives, what profbridge waits for.
+
+use std::time::Duration;
+
+use profbridge_model::{Losses, Reason};
+use profbridge_net::Shutdown;
+use tokio::time::{Instant, sleep_until};
+
+use super::Address;
+use crate::pipeline::{Chain, Counters};
+use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
+
+/// Between two lines of a pipeline.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long nothing has to arrive before the log says so, first and then each further time. The first is soon, for the
+/// person who has just started it; after that only for the one who comes to look.
+const SILENCES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(600), Duration::from_secs(3600)];
+
+/// A pipeline and its exporters.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) counters: Counters,
+    pub(super) exporters: Vec<ExporterTelemetry>,
+}
+
+/// What a line says, and what the next is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Figures {
+    inbound: u64,
+    outbound: u64,
+    dropped: Losses,
+    held: u64,
+    /// By exporter: sent, and dropped.
+    exporters: Vec<(u64, Losses)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pipelines: Vec<(Watched, Figures)>,
+    receivers: Vec<ReceiverTelemetry>,
+    listening: Vec<Address>,
+}
+
+impl Watched {
+    fn figures(&self) -> Figures {
+        let EdgeTotals { inbound, outbound, mut dropped, .. } = self.counters.edge.totals();
+        let chain = Chain::totals(&self.counters.stages);
+        dropped.merge(&chain.dropped);
+        let exporters = self.exporters.iter().map(|exporter| exporter.edge().totals());
+        let exporters = exporters.map(|totals| (totals.outbound, totals.dropped)).collect();
+        Figures { inbound, outbound, dropped, held: chain.held.observations, exporters }
+    }
+
+    /// The line that says what changed; `None` where nothing did.
+    fn line(&self, before: &Figures, after: &Figures) -> Option<String> {
+        let moved = after.inbound != before.inbound || after.outbound != before.outbound;
+        if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
+            return None;
+        }
+        let (inbound, outbound) = (after.inbound - before.inbound, after.outbound - before.outbound);
+        let mut line = format!("{inbound} in, {outbound} out, {} held", after.held);
+        line.push_str(&lost(&before.dropped, &after.dropped));
+        let none = (0, Losses::default());
+        for (position, exporter) in self.exporters.iter().enumerate() {
+            let (sent_before, dropped_before) = before.exporters.get(position).unwrap_or(&none);
+            let (sent, dropped) = after.exporters.get(position).unwrap_or(&none);
+            line.push_str(&format!("; {}: {} sent", exporter.id(), sent - sent_before));
+            line.push_str(&lost(dropped_before, dropped));
+        }
+        Some(line)
+    }
+}
+
+/// What was lost between two times, by reason: `, dropped 3 resent`, or nothing.
+fn lost(before: &Losses, after: &Losses) -> String {
+    let mut losses = Losses::default();
+    for &reason in Reason::ALL {
+        losses.add(reason, after.get(reason).saturating_sub(before.get(reason)));
+    }
+    if losses.total() == 0 { String::new() } else { format!(", dropped {losses}") }
+}
+
+impl Reporter {
+    pub(super) fn new(pipelines: Vec<Watched>, receivers: Vec<ReceiverTelemetry>, listening: Vec<Address>) -> Self {
+        let pipelines = pipelines.into_iter().map(|watched| (watched, Figures::default())).collect();
+        Self { pipelines, receivers, listening }
+    }
+
+    /// Writes lines until `shutdown`. Wakes once a minute.
+    pub(super) async fn run(mut self, mut shutdown: Shutdown) {
+        let mut silence = Silence::new(Instant::now(), self.requests());
+        let mut next_line = Instant::now() + INTERVAL;
+        loop {
+            let wake = next_line.min(silence.next);
+            tokio::select! {
+                () = shutdown.wait() => return,
+                () = sleep_until(wake) => {}
+            }
+            let now = Instant::now();
+            if silence.is_worth_a_line(now, self.requests()) {
+                let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
+                tracing::info!(
+                    "nothing arrives; waiting for profiles at {}; to see something, run `profbridge demo`",
+                    addresses.join(", ")
+                );
+            }
+            if next_line <= now {
+                next_line = now + INTERVAL;
+                self.write_lines();
+            }
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        self.receivers.iter().flat_map(|receiver| receiver.requests()).sum()
+    }
+
+    fn write_lines(&mut self) {
+        for (watched, before) in &mut self.pipelines {
+            let after = watched.figures();
+            if let Some(line) = watched.line(before, &after) {
+                tracing::info!(pipeline = %watched.counters.id, "{line}");
+            }
+            *before = after;
+        }
+    }
+}
+
+/// Decides when silence is worth a line.
+#[derive(Debug)]
+struct Silence {
+    requests: u64,
+    level: usize,
+    /// When to look again.
+    next: Instant,
+}
+
+impl Silence {
+    fn new(now: Instant, requests: u64) -> Self {
+        Self { requests, level: 0, next: now + SILENCES[0] }
+    }
+
+    /// Whether to say now that nothing arrives.
+    fn is_worth_a_line(&mut self, now: Instant, requests: u64) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let silent = requests == self.requests;
+        self.requests = requests;
+        self.level = (self.level + 1).min(SILENCES.len() - 1);
+        self.next = now + SILENCES[self.level];
+        silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: silence is told after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
+    #[test]
+    fn silence() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut silence = Silence::new(start, 0);
+        assert!(!silence.is_worth_a_line(at(4), 0));
+        assert!(silence.is_worth_a_line(at(5), 0));
+        assert!(!silence.is_worth_a_line(at(6), 0));
+        assert!(silence.is_worth_a_line(at(605), 0));
+        assert!(!silence.is_worth_a_line(at(605 + 3599), 0));
+        assert!(!silence.is_worth_a_line(at(605 + 3600), 9), "something arrived");
+        assert!(silence.is_worth_a_line(at(605 + 7200), 9));
+    }
+}

@@ -1,0 +1,212 @@
+//! The start of a plan.
+
+use std::sync::Arc;
+
+use profbridge_net::Shutdown;
+use tokio::task::JoinSet;
+
+use super::reporter::{Reporter, Watched};
+use super::{Address, Running, RunningReceiver};
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::component::{ReceiverContext, StartError};
+use crate::delivery::{ExporterContext, RunningExporter, Sink};
+use crate::health::{Health, State};
+use crate::intake::{Entrance, Intake};
+use crate::pipeline::{Parts, Pipeline, Surroundings};
+use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
+use crate::service::ServiceSettings;
+use crate::telemetry::server::Server;
+use crate::telemetry::{ExporterTelemetry, Kind, Metrics};
+
+/// What has been started so far. A start that fails stops it in order, as a shutdown does.
+struct Started {
+    running: Running,
+    around: Surroundings,
+    /// Waits for the end of everything but the components.
+    last: Shutdown,
+    /// Waits for the end of the receivers.
+    receivers: Shutdown,
+}
+
+pub(super) async fn start(plan: Plan, clock: Clock) -> Result<Running, StartError> {
+    let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
+    let mut started = Started::new(&service, clock, disabled);
+    // A supervisor that asks meanwhile hears that nothing runs yet.
+    for planned in &receivers {
+        started.around.health.set("receivers", &planned.id, State::Starting);
+    }
+    match started.all(&service, receivers, pipelines, exporters).await {
+        Ok(()) => {
+            let Started { running, .. } = started;
+            for address in &running.addresses {
+                let Address { component, protocol, address } = address;
+                tracing::info!("{component}/{protocol} listening on {address}");
+            }
+            Ok(running)
+        }
+        Err(error) => {
+            started.running.stop().await;
+            Err(error)
+        }
+    }
+}
+
+impl Started {
+    fn new(service: &ServiceSettings, clock: Clock, disabled: Vec<(String, String)>) -> Self {
+        let budget = Budget::new(service.memory);
+        let metrics = Metrics::new(budget.clone());
+        let health = Health::default();
+        let (stop_receivers, receivers) = Shutdown::pair();
+        let (stop_last, last) = Shutdown::pair();
+        for (id, why) in &disabled {
+            tracing::info!(exporter = id, "switched off: {why}");
+            health.set("exporters", id, State::Disabled(why.clone()));
+        }
+        let running = Running {
+            addresses: Vec::new(),
+            shutdown_timeout: service.shutdown_timeout,
+            health: health.clone(),
+            metrics: metrics.clone(),
+            receivers: Vec::new(),
+            stop_receivers,
+            pipelines: Vec::new(),
+            exporters: Vec::new(),
+            exporter_telemetry: Vec::new(),
+            disabled,
+            servers: Vec::new(),
+            stop_last,
+            reporter: tokio::spawn(std::future::ready(())),
+            started: tokio::time::Instant::now(),
+        };
+        Self { running, around: Surroundings { budget, clock, health, metrics }, last, receivers }
+    }
+
+    async fn all(
+        &mut self,
+        service: &ServiceSettings,
+        receivers: Vec<PlannedReceiver>,
+        pipelines: Vec<PlannedPipeline>,
+        exporters: Vec<PlannedExporter>,
+    ) -> Result<(), StartError> {
+        self.servers(service).await?;
+        for planned in exporters {
+            self.exporter(planned).await?;
+        }
+        let mut feeds: Vec<(Vec<String>, Entrance)> = Vec::new();
+        let mut watched = Vec::new();
+        for planned in pipelines {
+            let fed_by = planned.receivers.clone();
+            let exporters = self.telemetry_of(&planned.exporters);
+            let pipeline = self.pipeline(planned)?;
+            feeds.push((fed_by, pipeline.entrance()));
+            watched.push(Watched { counters: pipeline.counters().clone(), exporters });
+            self.running.pipelines.push(pipeline);
+        }
+        for planned in receivers {
+            let entrances = feeds.iter().filter(|(fed_by, _)| fed_by.contains(&planned.id));
+            let entrances = entrances.map(|(_, entrance)| entrance.clone()).collect();
+            self.receiver(planned, entrances).await?;
+        }
+        let receivers = self.running.receivers.iter().map(|receiver| receiver.telemetry.clone()).collect();
+        let listening = self.running.addresses.iter().filter(|known| known.protocol != TELEMETRY).cloned().collect();
+        let reporter = Reporter::new(watched, receivers, listening);
+        self.running.reporter = tokio::spawn(reporter.run(self.last.clone()));
+        Ok(())
+    }
+
+    async fn servers(&mut self, service: &ServiceSettings) -> Result<(), StartError> {
+        let mut servers = Vec::new();
+        if let Some(endpoint) = &service.metrics {
+            let server = Server::metrics(endpoint, self.around.metrics.clone(), self.last.clone()).await?;
+            servers.push(("metrics", server));
+        }
+        if let Some(endpoint) = &service.health {
+            let server = Server::health(endpoint, self.around.health.clone(), self.last.clone()).await?;
+            servers.push(("health", server));
+        }
+        for (component, server) in servers {
+            self.listens(component, TELEMETRY, server.address);
+            self.running.servers.push(server);
+        }
+        Ok(())
+    }
+
+    fn listens(&mut self, component: &str, protocol: &str, address: std::net::SocketAddr) {
+        let (component, protocol) = (component.to_owned(), protocol.to_owned());
+        self.running.addresses.push(Address { component, protocol, address });
+    }
+
+    async fn exporter(&mut self, planned: PlannedExporter) -> Result<(), StartError> {
+        let PlannedExporter { id, exporter } = planned;
+        let telemetry = self.around.metrics.exporter(&id);
+        let context = ExporterContext { telemetry: telemetry.clone(), budget: self.around.budget.clone() };
+        let health = self.around.health.clone();
+        health.set("exporters", &id, State::Starting);
+        let exporter = exporter.start(context).await.map_err(|error| at(&health, "exporters", &id, &error))?;
+        health.set("exporters", &id, State::Running);
+        self.running.exporters.push((telemetry, exporter));
+        Ok(())
+    }
+
+    /// The exporters of a pipeline, in its order.
+    fn exporters_of<'a>(&'a self, ids: &'a [String]) -> impl Iterator<Item = &'a (ExporterTelemetry, RunningExporter)> {
+        ids.iter().filter_map(|id| self.running.exporters.iter().find(|(telemetry, _)| telemetry.id() == id))
+    }
+
+    fn telemetry_of(&self, ids: &[String]) -> Vec<ExporterTelemetry> {
+        self.exporters_of(ids).map(|(telemetry, _)| telemetry.clone()).collect()
+    }
+
+    fn pipeline(&self, planned: PlannedPipeline) -> Result<Pipeline, StartError> {
+        let sinks: Vec<Arc<dyn Sink>> = self.exporters_of(&planned.exporters).map(|(_, e)| e.sink()).collect();
+        let PlannedPipeline { id, signal, processors, .. } = planned;
+        Pipeline::start(Parts { id, signal, processors, sinks }, &self.around)
+    }
+
+    async fn receiver(&mut self, planned: PlannedReceiver, entrances: Vec<Entrance>) -> Result<(), StartError> {
+        let PlannedReceiver { id, receiver } = planned;
+        let health = self.around.health.clone();
+        let telemetry = self.around.metrics.receiver(&id);
+        let edge = self.around.metrics.edge(Kind::Receiver, &id, "");
+        let context = ReceiverContext {
+            id: id.clone(),
+            next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone()),
+            shutdown: self.receivers.clone(),
+            telemetry: telemetry.clone(),
+        };
+        let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
+        for (protocol, address) in &running.addresses {
+            self.listens(&id, protocol, *address);
+        }
+        health.set("receivers", &id, State::Running);
+        let task = tokio::spawn(watch(id, running.stopped, self.receivers.clone(), health));
+        self.running.receivers.push(RunningReceiver { telemetry, edge, task });
+        Ok(())
+    }
+}
+
+/// The protocol of our own endpoints, among the addresses.
+const TELEMETRY: &str = "telemetry";
+
+/// Waits for the end of a receiver. One that ends unasked has failed.
+async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, shutdown: Shutdown, health: Health) {
+    // A task of its own, so that a panic in it is seen here, and in a set, so that it ends with this one.
+    let mut task = JoinSet::new();
+    task.spawn(stopped);
+    let state = match task.join_next().await {
+        Some(Err(error)) => State::Failed(error.to_string()),
+        _ if shutdown.is_triggered() => State::Stopped,
+        _ => State::Failed("it ended unasked".to_owned()),
+    };
+    if let State::Failed(why) = &state {
+        tracing::error!(receiver = id, "the receiver has failed: {why}");
+    }
+    health.set("receivers", &id, state);
+}
+
+/// Says which component could not start.
+fn at(health: &Health, section: &'static str, id: &str, error: &StartError) -> StartError {
+    health.set(section, id, State::Failed(error.to_string()));
+    StartError(format!("{section}/{id}: {error}"))
+}

@@ -1,0 +1,126 @@
+//! The end of a run.
+
+use std::time::Duration;
+
+use profbridge_model::Reason;
+use tokio::time::{Instant, timeout_at};
+
+use super::{ExporterReport, PipelineReport, ReceiverReport, Report, Running};
+use crate::delivery::Stop;
+use crate::health::State;
+
+/// The deadlines of one shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Deadlines {
+    /// Receivers have finished what was under way.
+    receivers: Instant,
+    /// Everything is sent, or lost.
+    sent: Instant,
+    /// Exporters have said what they had to say.
+    closed: Instant,
+}
+
+/// What exporters have at least for their last words, which are small.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+impl Deadlines {
+    fn new(now: Instant, timeout: Duration) -> Self {
+        Self {
+            receivers: now + timeout / 5,
+            sent: now + (timeout - LAST_WORDS.min(timeout / 10)),
+            closed: now + timeout,
+        }
+    }
+}
+
+impl Running {
+    /// Ends everything in order, within the configuration's `shutdown_timeout`, and says what became of it.
+    pub async fn stop(mut self) -> Report {
+        let began = Instant::now();
+        let deadlines = Deadlines::new(began, self.shutdown_timeout);
+        self.stop_receivers(deadlines.receivers).await;
+        // From here on no exporter waits beyond its deadline, and with it no pipeline that waits for an exporter.
+        for (telemetry, exporter) in &self.exporters {
+            self.health.set("exporters", telemetry.id(), State::Stopping);
+            exporter.drain_by(deadlines.sent);
+        }
+        let mut failures = self.stop_pipelines(deadlines.sent).await;
+        self.stop_exporters(deadlines).await;
+        for (section, id, state) in self.health.states() {
+            if let State::Failed(why) = state {
+                failures.push(format!("{section}/{id}: {why}"));
+            }
+        }
+        let report = self.report(began, failures);
+        self.stop_last.trigger();
+        for server in std::mem::take(&mut self.servers) {
+            server.stopped().await;
+        }
+        // It may be in the middle of a line, which nobody needs any more.
+        self.reporter.abort();
+        report
+    }
+
+    async fn stop_receivers(&mut self, deadline: Instant) {
+        for receiver in &self.receivers {
+            self.health.set("receivers", receiver.telemetry.id(), State::Stopping);
+        }
+        self.stop_receivers.trigger();
+        for receiver in &mut self.receivers {
+            if timeout_at(deadline, &mut receiver.task).await.is_err() {
+                tracing::warn!(receiver = receiver.telemetry.id(), "requests were still under way and are cut");
+                receiver.task.abort();
+            }
+        }
+    }
+
+    async fn stop_pipelines(&mut self, deadline: Instant) -> Vec<String> {
+        let mut failures = Vec::new();
+        for pipeline in &self.pipelines {
+            self.health.set("pipelines", &pipeline.counters().id, State::Stopping);
+            pipeline.stop();
+        }
+        for pipeline in &mut self.pipelines {
+            if timeout_at(deadline, pipeline.ended()).await.is_err() {
+                let counters = pipeline.counters();
+                failures.push(format!("pipelines/{}: it was still working at the deadline", counters.id));
+                counters.give_up(Reason::Shutdown);
+            }
+        }
+        failures
+    }
+
+    async fn stop_exporters(&mut self, deadlines: Deadlines) {
+        let stop = Stop { deadline: deadlines.sent, close_by: deadlines.closed };
+        let mut stopping = tokio::task::JoinSet::new();
+        for (telemetry, exporter) in std::mem::take(&mut self.exporters) {
+            let health = self.health.clone();
+            self.exporter_telemetry.push(telemetry.clone());
+            stopping.spawn(async move {
+                exporter.stop(stop).await;
+                health.set("exporters", telemetry.id(), State::Stopped);
+            });
+        }
+        while let Some(ended) = stopping.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "an exporter failed while it stopped");
+            }
+        }
+    }
+
+    fn report(&self, began: Instant, failures: Vec<String>) -> Report {
+        Report {
+            ran: began.duration_since(self.started),
+            stopped_in: began.elapsed(),
+            receivers: self
+                .receivers
+                .iter()
+                .map(|receiver| ReceiverReport::new(&receiver.telemetry, &receiver.edge))
+                .collect(),
+            pipelines: self.pipelines.iter().map(|pipeline| PipelineReport::new(pipeline.counters())).collect(),
+            exporters: self.exporter_telemetry.iter().map(ExporterReport::new).collect(),
+            disabled: self.disabled.clone(),
+            failures,
+        }
+    }
+}

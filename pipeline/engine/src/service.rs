@@ -1,0 +1,238 @@
+//! What the `service` section says beside its pipelines.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::config::{self, ByteSize, Problem, Problems, Section};
+
+/// Below this not even one request of a usual profiler fits beside its window.
+const SMALLEST_MEMORY: ByteSize = ByteSize::from_mib(16);
+
+/// How the process as a whole behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceSettings {
+    /// `limits.memory`: how much memory data may take, in bytes.
+    pub memory: u64,
+    /// `shutdown_timeout`: how long a shutdown may take.
+    pub shutdown_timeout: Duration,
+    /// `telemetry.metrics`: where metrics are served, if they are.
+    pub metrics: Option<String>,
+    /// `telemetry.health`: where health is served, if it is.
+    pub health: Option<String>,
+    /// `telemetry.logs.level`: what is logged.
+    pub log_level: LogLevel,
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What cannot go on.
+    Error,
+    /// And what went wrong and was dealt with.
+    Warn,
+    /// And what happens.
+    #[default]
+    Info,
+    /// And why.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => tracing::Level::ERROR,
+            LogLevel::Warn => tracing::Level::WARN,
+            LogLevel::Info => tracing::Level::INFO,
+            LogLevel::Debug => tracing::Level::DEBUG,
+            LogLevel::Trace => tracing::Level::TRACE,
+        }
+    }
+}
+
+/// The section as it is written. Unknown keys and the pipelines are the concern of [`config`].
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct Written {
+    limits: Limits,
+    shutdown_timeout: config::Duration,
+    telemetry: Telemetry,
+    #[serde(rename = "pipelines")]
+    _pipelines: Option<IgnoredAny>,
+    #[serde(rename = "extensions")]
+    _extensions: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Limits {
+    memory: ByteSize,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Telemetry {
+    metrics: Metrics,
+    health: Health,
+    logs: Logs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Metrics {
+    level: MetricsLevel,
+    address: String,
+}
+
+/// The Collector's levels. Everything that is counted is served at each but `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum MetricsLevel {
+    None,
+    Basic,
+    Normal,
+    Detailed,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Health {
+    enabled: bool,
+    address: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Logs {
+    level: LogLevel,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            // Kubernetes kills after 30 s (`terminationGracePeriodSeconds`).
+            shutdown_timeout: config::Duration::from_secs(25),
+            telemetry: Telemetry::default(),
+            _pipelines: None,
+            _extensions: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: ByteSize::from_mib(256) }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { level: MetricsLevel::Normal, address: "127.0.0.1:8888".to_owned() }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { enabled: true, address: "127.0.0.1:13133".to_owned() }
+    }
+}
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self::understood(Written::default())
+    }
+}
+
+impl ServiceSettings {
+    /// Reads the `service` section.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, but for its pipelines.
+    pub fn new(section: &Section) -> Result<Self, Problems> {
+        let written: Written = section.extract()?;
+        let problems = check(&written, section);
+        match Problems::new(problems) {
+            Some(problems) => Err(problems),
+            None => Ok(Self::understood(written)),
+        }
+    }
+
+    fn understood(written: Written) -> Self {
+        let Metrics { level, address } = written.telemetry.metrics;
+        let Health { enabled, address: health } = written.telemetry.health;
+        Self {
+            memory: written.limits.memory.get(),
+            shutdown_timeout: written.shutdown_timeout.get(),
+            metrics: (level != MetricsLevel::None).then_some(address),
+            health: enabled.then_some(health),
+            log_level: written.telemetry.logs.level,
+        }
+    }
+}
+
+fn check(written: &Written, section: &Section) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if written.limits.memory < SMALLEST_MEMORY {
+        let message = format!("the memory limit is smaller than {SMALLEST_MEMORY}");
+        let hint = format!("write at least `{SMALLEST_MEMORY}`");
+        problems.push(section.problem("limits.memory", message, hint));
+    }
+    if written.shutdown_timeout.get() < Duration::from_secs(1) {
+        let hint = "write at least `1s`: what is held is put out and sent within this time";
+        problems.push(section.problem("shutdown_timeout", "the time for a shutdown is shorter than 1s", hint));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(yaml: &str) -> Result<ServiceSettings, Problems> {
+        ServiceSettings::new(&Section::from_yaml(yaml).unwrap())
+    }
+
+    /// Guarantees: what is not written has its default, and endpoints stay on the host.
+    #[test]
+    fn defaults() {
+        let settings = settings("").unwrap();
+        assert_eq!(settings, ServiceSettings::default());
+        assert_eq!(settings.memory, 256 << 20);
+        assert_eq!(settings.metrics.as_deref(), Some("127.0.0.1:8888"));
+        assert_eq!(settings.health.as_deref(), Some("127.0.0.1:13133"));
+        assert_eq!(settings.shutdown_timeout, Duration::from_secs(25));
+    }
+
+    /// Guarantees: everything can be written, beside pipelines that are somebody else's concern.
+    #[test]
+    fn written() {
+        let yaml = "{pipelines: {profiles: {receivers: [otlp]}}, shutdown_timeout: 3s, limits: {memory: 1GiB}, telemetry: {metrics: {level: none}, \
+                    health: {address: '0.0.0.0:1'}, logs: {level: debug}}}";
+        let settings = settings(yaml).unwrap();
+        let expected = ServiceSettings {
+            memory: 1 << 30,
+            shutdown_timeout: Duration::from_secs(3),
+            metrics: None,
+            health: Some("0.0.0.0:1".to_owned()),
+            log_level: LogLevel::Debug,
+        };
+        assert_eq!(settings, expected);
+    }
+
+    /// Guarantees: every rule that is broken is named, all at once.
+    #[test]
+    fn broken_rules() {
+        let problems = settings("{limits: {memory: 1MiB}, shutdown_timeout: 10ms}").unwrap_err();
+        let paths: Vec<&str> = problems.as_slice().iter().map(|problem| problem.key_path.as_str()).collect();
+        assert_eq!(paths, ["limits.memory", "shutdown_timeout"]);
+        let problems = settings("{telemetry: {metrics: {readers: []}, logs: {level: loud}}}").unwrap_err();
+        let messages: Vec<&str> = problems.as_slice().iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(messages, ["unknown key `readers`", "unknown value `loud`"]);
+    }
+}
