@@ -15,6 +15,7 @@ pub mod arena;
 pub mod buffer;
 pub mod builder;
 pub mod compact;
+pub mod content_hash;
 pub mod dictionary;
 pub mod envelope;
 pub mod held;

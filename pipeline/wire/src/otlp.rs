@@ -7,6 +7,7 @@
 //! * [`encode`]: a batch to a request, of exactly computed size.
 
 pub mod decode;
+pub mod encode;
 
 mod error;
 mod layout;
@@ -14,5 +15,6 @@ mod limits;
 mod reader;
 
 pub use decode::{Decoded, decode, memory};
+pub use encode::{EncodeOptions, encode, encoded_len};
 pub use error::DecodeError;
 pub use limits::Limits;

@@ -1,0 +1,270 @@
+//! What a profile says, as 128 bits: equal content gives an equal hash, however the tables are ordered.
+//!
+//! Two batches that say the same seldom agree in their indices, so the hash goes by value: each string, location,
+//! stack and attribute is hashed once per batch, from the hashes of what it refers to. That is linear in the batch.
+//! The order of attributes and of samples means nothing in OTLP (opentelemetry-proto `profiles.proto`: attributes are
+//! a set, a sample's identity is its stack, attributes and link), so it does not count here.
+//!
+//! The hash covers the resource and scope as well. It leaves out `profile_id`, which it is used to fill, and
+//! `original_payload`, which repeats the profile. It is no protection against somebody who looks for two profiles of
+//! equal hash: such a sender harms its own data only.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::dictionary::{Attribute, Dictionary, Value};
+use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
+use crate::profiles::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
+
+/// The content hash of each profile of a batch, in the order of [`Profiles::profiles`].
+pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
+    let mut hasher = Hasher::new(profiles.dictionary());
+    let mut hashes = Vec::new();
+    for resource in profiles.resources() {
+        let resource_hash = hasher.resource(resource);
+        for scope in &resource.scopes {
+            let scope_hash = hasher.scope(resource_hash, scope);
+            hashes.extend(scope.profiles.iter().map(|profile| hasher.profile(profiles, scope_hash, profile)));
+        }
+    }
+    hashes
+}
+
+/// The content hash of one profile of a batch: the one that [`content_hashes`] gives. Whoever wants those of all
+/// profiles takes that, which hashes the dictionary once.
+///
+/// `profile` has to be one that the batch holds; otherwise its resource and scope are taken to be empty.
+pub fn content_hash(profiles: &Profiles, profile: &Profile) -> [u8; 16] {
+    let mut hasher = Hasher::new(profiles.dictionary());
+    let scopes = profiles.resources().iter().flat_map(|of| of.scopes.iter().map(move |scope| (of, scope)));
+    let found = scopes.into_iter().find(|(_, scope)| scope.profiles.as_ptr_range().contains(&std::ptr::from_ref(profile)));
+    let scope_hash = match found {
+        Some((resource, scope)) => {
+            let resource_hash = hasher.resource(resource);
+            hasher.scope(resource_hash, scope)
+        }
+        None => {
+            let resource_hash = hasher.resource(&ResourceProfiles::default());
+            hasher.scope(resource_hash, &ScopeProfiles::default())
+        }
+    };
+    hasher.profile(profiles, scope_hash, profile)
+}
+
+/// The hashes of a table's elements; 0 stands for one that has not been asked for.
+struct Memo(Vec<u128>);
+
+impl Memo {
+    fn new(len: usize) -> Self {
+        Self(vec![0; len])
+    }
+
+    fn get(&self, index: u32) -> Option<u128> {
+        match self.0[index as usize] {
+            0 => None,
+            hash => Some(hash),
+        }
+    }
+
+    fn set(&mut self, index: u32, hash: u128) -> u128 {
+        // One hash in 2^128 is 0; it is computed anew each time, and the result is the same.
+        self.0[index as usize] = hash;
+        hash
+    }
+}
+
+struct Hasher<'a> {
+    dictionary: &'a Dictionary,
+    strings: Memo,
+    mappings: Memo,
+    functions: Memo,
+    locations: Memo,
+    attributes: Memo,
+    sets: Memo,
+    stacks: Memo,
+    /// Bytes on their way into a hash, for stacks and samples.
+    scratch: Vec<u8>,
+}
+
+impl<'a> Hasher<'a> {
+    fn new(dictionary: &'a Dictionary) -> Self {
+        let tables = dictionary.tables();
+        Self {
+            dictionary,
+            strings: Memo::new(tables.strings.len()),
+            mappings: Memo::new(tables.mappings.len()),
+            functions: Memo::new(tables.functions.len()),
+            locations: Memo::new(tables.locations.len()),
+            attributes: Memo::new(tables.attributes.len()),
+            sets: Memo::new(tables.attribute_sets.len()),
+            stacks: Memo::new(tables.stacks.len()),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn string(&mut self, id: Option<StringId>) -> u128 {
+        let index = StringId::wire(id);
+        if let Some(hash) = self.strings.get(index) {
+            return hash;
+        }
+        let hash = xxh3_128(self.dictionary.string_bytes(id));
+        self.strings.set(index, hash)
+    }
+
+    fn value(&mut self, value: &Value) -> u128 {
+        match value {
+            Value::Empty => fold(0, &[]),
+            Value::String(id) => fold(1, &[self.string(*id)]),
+            Value::Bool(flag) => fold(2, &[u128::from(*flag)]),
+            Value::Int(number) => fold(3, &[*number as u128]),
+            Value::Double(number) => fold(4, &[u128::from(number.to_bits())]),
+            Value::Bytes(span) => fold(5, &[xxh3_128(self.dictionary.bytes(*span))]),
+            Value::Array(values) => values.iter().fold(fold(6, &[]), |hash, value| fold(6, &[hash, self.value(value)])),
+            Value::KeyValueList(list) => fold(7, &[self.unordered(list)]),
+        }
+    }
+
+    fn attribute(&mut self, attribute: &Attribute) -> u128 {
+        fold(8, &[self.string(attribute.key), self.value(&attribute.value), self.string(attribute.unit)])
+    }
+
+    /// A list of attributes whose order means nothing.
+    fn unordered(&mut self, list: &[Attribute]) -> u128 {
+        list.iter().fold(0, |sum, attribute| self.attribute(attribute).wrapping_add(sum))
+    }
+
+    fn table_attribute(&mut self, id: AttributeId) -> u128 {
+        if let Some(hash) = self.attributes.get(id.get()) {
+            return hash;
+        }
+        let hash = self.attribute(self.dictionary.attribute(id));
+        self.attributes.set(id.get(), hash)
+    }
+
+    fn set(&mut self, id: Option<AttributeSetId>) -> u128 {
+        let Some(id) = id else { return 0 };
+        if let Some(hash) = self.sets.get(id.get()) {
+            return hash;
+        }
+        let items = self.dictionary.attribute_set(Some(id)).iter().flatten();
+        let hash = items.fold(0, |sum, &item| self.table_attribute(item).wrapping_add(sum));
+        self.sets.set(id.get(), hash)
+    }
+
+    fn mapping(&mut self, id: Option<MappingId>) -> u128 {
+        let Some(id) = id else { return 0 };
+        if let Some(hash) = self.mappings.get(id.get()) {
+            return hash;
+        }
+        let mapping = self.dictionary.mapping(id);
+        let name = self.string(mapping.filename);
+        let numbers = [mapping.memory_start, mapping.memory_limit, mapping.file_offset].map(u128::from);
+        let hash = fold(9, &[name, numbers[0], numbers[1], numbers[2], self.set(mapping.attributes)]);
+        self.mappings.set(id.get(), hash)
+    }
+
+    fn function(&mut self, id: Option<FunctionId>) -> u128 {
+        let Some(id) = id else { return 0 };
+        if let Some(hash) = self.functions.get(id.get()) {
+            return hash;
+        }
+        let function = self.dictionary.function(id);
+        let names = [function.name, function.system_name, function.filename].map(|name| self.string(name));
+        let hash = fold(10, &[names[0], names[1], names[2], function.start_line as u128]);
+        self.functions.set(id.get(), hash)
+    }
+
+    fn location(&mut self, id: Option<LocationId>) -> u128 {
+        let Some(id) = id else { return 0 };
+        if let Some(hash) = self.locations.get(id.get()) {
+            return hash;
+        }
+        let location = self.dictionary.location(id);
+        let mapping = self.mapping(location.mapping);
+        let mut hash = fold(11, &[mapping, location.address.into(), self.set(location.attributes)]);
+        for line in self.dictionary.lines(location) {
+            hash = fold(11, &[hash, self.function(line.function), line.line as u128, line.column as u128]);
+        }
+        self.locations.set(id.get(), hash)
+    }
+
+    fn stack(&mut self, id: Option<StackId>) -> u128 {
+        let Some(id) = id else { return 0 };
+        if let Some(hash) = self.stacks.get(id.get()) {
+            return hash;
+        }
+        self.scratch.clear();
+        for location in self.dictionary.stack(Some(id)) {
+            let hash = self.location(location);
+            self.scratch.extend_from_slice(&hash.to_le_bytes());
+        }
+        let hash = xxh3_128(&self.scratch);
+        self.stacks.set(id.get(), hash)
+    }
+
+    fn link(&self, id: Option<LinkId>) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        if let Some(id) = id {
+            let link = self.dictionary.link(id);
+            bytes[..16].copy_from_slice(&link.trace_id);
+            bytes[16..].copy_from_slice(&link.span_id);
+        }
+        bytes
+    }
+
+    fn resource(&mut self, resource: &ResourceProfiles) -> u128 {
+        let own = &resource.resource;
+        let entities = own.entity_refs.iter().fold(0u128, |sum, &entity| {
+            xxh3_128(self.dictionary.bytes(entity)).wrapping_add(sum)
+        });
+        let attributes = self.unordered(&own.attributes);
+        fold(12, &[attributes, own.dropped_attributes_count.into(), entities, self.string(resource.schema_url)])
+    }
+
+    fn scope(&mut self, resource: u128, scope: &ScopeProfiles) -> u128 {
+        let own = &scope.scope;
+        let strings = [own.name, own.version, scope.schema_url].map(|text| self.string(text));
+        let attributes = self.unordered(&own.attributes);
+        let dropped = own.dropped_attributes_count.into();
+        fold(13, &[resource, strings[0], strings[1], strings[2], attributes, dropped])
+    }
+
+    fn profile(&mut self, profiles: &Profiles, scope: u128, profile: &Profile) -> [u8; 16] {
+        let types = [profile.sample_type, profile.period_type].map(|of| [self.string(of.kind), self.string(of.unit)]);
+        let own = fold(14, &[types[0][0], types[0][1], types[1][0], types[1][1]]);
+        let times = fold(14, &[profile.time_unix_nano.into(), profile.duration_nano.into(), profile.period as u128]);
+        let attributes = self.set(profile.attributes);
+        let dropped = profile.dropped_attributes_count.into();
+        let samples = self.samples(profiles, profile);
+        let count = profile.samples.len() as u128;
+        fold(14, &[scope, own, times, attributes, dropped, count, samples]).to_be_bytes()
+    }
+
+    fn samples(&mut self, profiles: &Profiles, profile: &Profile) -> u128 {
+        profiles.samples(profile).fold(0, |sum, sample| {
+            let (stack, set, link) = (self.stack(sample.stack), self.set(sample.attributes), self.link(sample.link));
+            let timestamps = sample.timestamps_bytes();
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&stack.to_le_bytes());
+            self.scratch.extend_from_slice(&set.to_le_bytes());
+            self.scratch.extend_from_slice(&link);
+            self.scratch.extend_from_slice(&(timestamps.len() as u64).to_le_bytes());
+            self.scratch.extend_from_slice(timestamps);
+            // By value: an integer may have been written in more bytes than it takes.
+            for value in sample.values() {
+                self.scratch.extend_from_slice(&value.to_le_bytes());
+            }
+            xxh3_128(&self.scratch).wrapping_add(sum)
+        })
+    }
+}
+
+/// The hash of some parts; `kind` keeps apart what has the same parts and means something else.
+fn fold(kind: u8, parts: &[u128]) -> u128 {
+    let mut bytes = [0; 1 + 8 * 16];
+    bytes[0] = kind;
+    let len = 1 + parts.len() * 16;
+    for (place, part) in bytes[1..].chunks_exact_mut(16).zip(parts) {
+        place.copy_from_slice(&part.to_le_bytes());
+    }
+    xxh3_128(&bytes[..len.min(bytes.len())])
+}

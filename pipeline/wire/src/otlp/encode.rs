@@ -1,0 +1,127 @@
+//! A batch to an `ExportProfilesServiceRequest`.
+//!
+//! The exact size is computed first, so the request is written into one allocation. Stacks, timestamps and values are
+//! copied as they are; every index stays what it is.
+
+mod dictionary;
+mod put;
+mod resource;
+mod value;
+
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::{AttributeId, AttributeSetId, Dictionary, Profiles, Span, varint};
+
+use self::put::{head, message_size};
+
+/// What is written, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EncodeOptions {
+    /// Write `original_payload` and its format. It repeats the profile in another form, so it may only go out with a
+    /// profile that nobody changed (opentelemetry-proto `profiles.proto`: not sent by default).
+    pub original_payload: bool,
+    /// Write attribute keys and values that stand in the string table as references to it (`key_strindex`,
+    /// `string_value_strindex`). Collectors up to 0.159 do not resolve them, so the default is to write them inline.
+    pub references: bool,
+    /// Give each profile without a `profile_id` its [content hash](profbridge_model::content_hash) as one.
+    pub fill_profile_id: bool,
+}
+
+/// Encodes a batch. What the sender wrote in its own way (unpacked lists, unknown fields, empty messages) comes out in
+/// the canonical one.
+pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
+    let (mut encoder, size) = Encoder::sized(profiles, options);
+    let mut out = Vec::with_capacity(size);
+    for resource in profiles.resources() {
+        encoder.resource_profiles(&mut out, resource);
+    }
+    head(&mut out, 0x12, encoder.dictionary_size);
+    encoder.dictionary(&mut out);
+    debug_assert_eq!(out.len(), size);
+    out
+}
+
+/// The number of bytes that [`encode`] writes.
+pub fn encoded_len(profiles: &Profiles, options: &EncodeOptions) -> usize {
+    Encoder::sized(profiles, options).1
+}
+
+struct Encoder<'a> {
+    profiles: &'a Profiles,
+    dictionary: &'a Dictionary,
+    options: EncodeOptions,
+    /// How many strings the string table gets.
+    strings: usize,
+    sets: PackedSets,
+    /// The content hash of each profile in order; empty where they are not asked for.
+    content_hashes: Vec<[u8; 16]>,
+    dictionary_size: usize,
+    /// The sizes of resources, scopes and profiles in the order in which they are written.
+    sizes: Vec<usize>,
+    next: usize,
+    sized_profiles: usize,
+    written_profiles: usize,
+}
+
+impl<'a> Encoder<'a> {
+    /// An encoder that has computed all sizes, and the size of everything.
+    fn sized(profiles: &'a Profiles, options: &EncodeOptions) -> (Self, usize) {
+        let dictionary = &**profiles.dictionary();
+        let types = profiles.profiles().map(|profile| {
+            [profile.sample_type.kind, profile.sample_type.unit, profile.period_type.kind, profile.period_type.unit]
+        });
+        let missing_id = profiles.profiles().any(|profile| profile.profile_id.is_none());
+        let mut encoder = Self {
+            profiles,
+            dictionary,
+            options: *options,
+            strings: dictionary::strings(dictionary.tables(), types),
+            sets: PackedSets::new(dictionary),
+            content_hashes: if options.fill_profile_id && missing_id { content_hashes(profiles) } else { Vec::new() },
+            dictionary_size: 0,
+            sizes: Vec::new(),
+            next: 0,
+            sized_profiles: 0,
+            written_profiles: 0,
+        };
+        let mut size = 0;
+        for resource in profiles.resources() {
+            size += message_size(encoder.resource_profiles_size(resource));
+        }
+        encoder.dictionary_size = encoder.dictionary_size();
+        size += message_size(encoder.dictionary_size);
+        (encoder, size)
+    }
+}
+
+/// All lists of attributes as they stand on the wire, so that each is encoded once and copied from then on.
+struct PackedSets {
+    packed: Vec<u8>,
+    places: Vec<Span>,
+}
+
+impl PackedSets {
+    fn new(dictionary: &Dictionary) -> Self {
+        let tables = dictionary.tables();
+        let mut packed = Vec::with_capacity(tables.attribute_set_items.len() * 2);
+        let mut places = Vec::with_capacity(tables.attribute_sets.len());
+        for &set in &tables.attribute_sets {
+            let start = packed.len();
+            for &item in &tables.attribute_set_items[set.start as usize..][..set.len as usize] {
+                varint::put(&mut packed, AttributeId::wire(item).into());
+            }
+            places.push(Span { start: start as u32, len: (packed.len() - start) as u32 });
+        }
+        Self { packed, places }
+    }
+
+    #[inline]
+    fn get(&self, id: Option<AttributeSetId>) -> &[u8] {
+        match id {
+            Some(id) => {
+                let place = self.places[id.index()];
+                &self.packed[place.start as usize..][..place.len as usize]
+            }
+            None => &[],
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `ResourceProfiles` and what is in it.
+
+use profbridge_model::{
+    LinkId, Profile, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles, StackId, StringId, ValueType,
+};
+
+use super::Encoder;
+use super::put::{bytes, bytes_size, fixed64, fixed64_size, head, int, int_size, message_size};
+
+impl<'a> Encoder<'a> {
+    fn text(&self, id: Option<StringId>) -> &'a [u8] {
+        self.dictionary.string_bytes(id)
+    }
+
+    /// The size of a `ResourceProfiles`' contents. Notes the sizes of what is in it, each before its contents', in the
+    /// order in which they are written.
+    pub(super) fn resource_profiles_size(&mut self, resource: &ResourceProfiles) -> usize {
+        let slot = self.reserve_size();
+        let own = self.resource_size(&resource.resource);
+        let mut size = bytes_size(own) + bytes_size(self.text(resource.schema_url).len());
+        for scope in &resource.scopes {
+            size += message_size(self.scope_profiles_size(scope));
+        }
+        self.sizes[slot] = size;
+        size
+    }
+
+    fn scope_profiles_size(&mut self, scope: &ScopeProfiles) -> usize {
+        let slot = self.reserve_size();
+        let own = self.scope_size(&scope.scope);
+        let mut size = bytes_size(own) + bytes_size(self.text(scope.schema_url).len());
+        for profile in &scope.profiles {
+            size += message_size(self.profile_size(profile));
+        }
+        self.sizes[slot] = size;
+        size
+    }
+
+    fn reserve_size(&mut self) -> usize {
+        self.sizes.push(0);
+        self.sizes.len() - 1
+    }
+
+    fn next_size(&mut self) -> usize {
+        self.next += 1;
+        self.sizes[self.next - 1]
+    }
+
+    fn resource_size(&self, resource: &Resource) -> usize {
+        let attributes = resource.attributes.iter().map(|attribute| message_size(self.key_value_size(attribute)));
+        let entities = resource.entity_refs.iter().map(|entity| message_size(entity.len as usize));
+        attributes.chain(entities).sum::<usize>() + int_size(resource.dropped_attributes_count.into())
+    }
+
+    fn scope_size(&self, scope: &Scope) -> usize {
+        bytes_size(self.text(scope.name).len())
+            + bytes_size(self.text(scope.version).len())
+            + scope.attributes.iter().map(|attribute| message_size(self.key_value_size(attribute))).sum::<usize>()
+            + int_size(scope.dropped_attributes_count.into())
+    }
+
+    fn profile_size(&mut self, profile: &Profile) -> usize {
+        let samples: usize = self.profiles.samples(profile).map(|sample| message_size(self.sample_size(&sample))).sum();
+        let id = self.profile_id(profile, self.sized_profiles).map_or(0, |id| id.len());
+        self.sized_profiles += 1;
+        let size = samples
+            + bytes_size(value_type_size(profile.sample_type))
+            + fixed64_size(profile.time_unix_nano)
+            + int_size(profile.duration_nano)
+            + bytes_size(value_type_size(profile.period_type))
+            + int_size(profile.period as u64)
+            + bytes_size(id)
+            + int_size(profile.dropped_attributes_count.into())
+            + self.original_payload(profile).map_or(0, |(format, payload)| {
+                bytes_size(format.len()) + bytes_size(payload.len())
+            })
+            + bytes_size(self.sets.get(profile.attributes).len());
+        self.sizes.push(size);
+        size
+    }
+
+    fn sample_size(&self, sample: &Sample<'_>) -> usize {
+        int_size(StackId::wire(sample.stack).into())
+            + bytes_size(self.sets.get(sample.attributes).len())
+            + int_size(LinkId::wire(sample.link).into())
+            + bytes_size(sample.values_bytes().len())
+            + bytes_size(sample.timestamps_bytes().len())
+    }
+
+    /// The id of the `position`th profile: its own, or one made from its contents if that is asked for.
+    fn profile_id(&self, profile: &Profile, position: usize) -> Option<[u8; 16]> {
+        profile.profile_id.or_else(|| self.content_hashes.get(position).copied())
+    }
+
+    /// The original payload and its format, which go together or not at all.
+    fn original_payload(&self, profile: &Profile) -> Option<(&'a [u8], &'a [u8])> {
+        if !self.options.original_payload {
+            return None;
+        }
+        Some((self.text(profile.original_payload_format), self.dictionary.bytes(profile.original_payload)))
+    }
+
+    /// Writes a `ResourceProfiles` as a field.
+    pub(super) fn resource_profiles(&mut self, out: &mut Vec<u8>, resource: &ResourceProfiles) {
+        let size = self.next_size();
+        head(out, 0x0a, size);
+        let own = self.resource_size(&resource.resource);
+        if own > 0 {
+            head(out, 0x0a, own);
+            for attribute in &resource.resource.attributes {
+                self.key_value(out, 0x0a, attribute);
+            }
+            int(out, 0x10, resource.resource.dropped_attributes_count.into());
+            for &entity in &resource.resource.entity_refs {
+                head(out, 0x1a, entity.len as usize);
+                out.extend_from_slice(self.dictionary.bytes(entity));
+            }
+        }
+        for scope in &resource.scopes {
+            self.scope_profiles(out, scope);
+        }
+        bytes(out, 0x1a, self.text(resource.schema_url));
+    }
+
+    fn scope_profiles(&mut self, out: &mut Vec<u8>, scope: &ScopeProfiles) {
+        let size = self.next_size();
+        head(out, 0x12, size);
+        let own = self.scope_size(&scope.scope);
+        if own > 0 {
+            head(out, 0x0a, own);
+            bytes(out, 0x0a, self.text(scope.scope.name));
+            bytes(out, 0x12, self.text(scope.scope.version));
+            for attribute in &scope.scope.attributes {
+                self.key_value(out, 0x1a, attribute);
+            }
+            int(out, 0x20, scope.scope.dropped_attributes_count.into());
+        }
+        for profile in &scope.profiles {
+            self.profile(out, profile);
+        }
+        bytes(out, 0x1a, self.text(scope.schema_url));
+    }
+
+    fn profile(&mut self, out: &mut Vec<u8>, profile: &Profile) {
+        let size = self.next_size();
+        head(out, 0x12, size);
+        self.value_type(out, 0x0a, profile.sample_type);
+        for sample in self.profiles.samples(profile) {
+            self.sample(out, &sample);
+        }
+        fixed64(out, 0x19, profile.time_unix_nano);
+        int(out, 0x20, profile.duration_nano);
+        self.value_type(out, 0x2a, profile.period_type);
+        let id = self.profile_id(profile, self.written_profiles);
+        self.written_profiles += 1;
+        let payload = self.original_payload(profile);
+        int(out, 0x30, profile.period as u64);
+        bytes(out, 0x3a, id.as_ref().map_or(&[], |id| id.as_slice()));
+        int(out, 0x40, profile.dropped_attributes_count.into());
+        if let Some((format, payload)) = payload {
+            bytes(out, 0x4a, format);
+            bytes(out, 0x52, payload);
+        }
+        bytes(out, 0x5a, self.sets.get(profile.attributes));
+    }
+
+    fn value_type(&self, out: &mut Vec<u8>, key: u8, value_type: ValueType) {
+        let size = value_type_size(value_type);
+        if size > 0 {
+            head(out, key, size);
+            int(out, 0x08, StringId::wire(value_type.kind).into());
+            int(out, 0x10, StringId::wire(value_type.unit).into());
+        }
+    }
+
+    #[inline]
+    fn sample(&self, out: &mut Vec<u8>, sample: &Sample<'_>) {
+        let size = self.sample_size(sample);
+        head(out, 0x12, size);
+        int(out, 0x08, StackId::wire(sample.stack).into());
+        bytes(out, 0x12, self.sets.get(sample.attributes));
+        int(out, 0x18, LinkId::wire(sample.link).into());
+        bytes(out, 0x22, sample.values_bytes());
+        bytes(out, 0x2a, sample.timestamps_bytes());
+    }
+}
+
+fn value_type_size(value_type: ValueType) -> usize {
+    int_size(StringId::wire(value_type.kind).into()) + int_size(StringId::wire(value_type.unit).into())
+}
