@@ -1,1 +1,44 @@
-//! profbridge-exporter-sentry
+//! The exporter `sentry`: profiles become `profile_chunk` envelopes, envelopes are forwarded.
+//!
+//! `prepare` turns each process window into finished, compressed envelopes with `profbridge_wire::sentry::chunk`,
+//! written straight into the compressor; `send` posts one of them and does what the answer asks for. Queue, timeout,
+//! retries and concurrency are the engine's.
+//!
+//! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
+//! and whether it takes zstd. See [`destination`].
+//!
+//! A 200 of Sentry's means "queued": what is wrong with a chunk is found later, and dropped without a word
+//! (getsentry/relay `relay-server/src/processing/profile_chunks`). The converter therefore checks each chunk before it
+//! is sent, and the first 200 is logged for what it is.
+
+pub mod config;
+pub mod destination;
+mod exporter;
+mod message;
+mod pack;
+mod prepare;
+mod send;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, Settings};
+pub use exporter::SentryExporter;
+
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::delivery::{DynExporter, deliver};
+use profbridge_engine::registry::ExporterFactory;
+
+/// Makes exporters of the type `sentry`.
+pub const FACTORY: ExporterFactory = ExporterFactory {
+    kind: "sentry",
+    summary: "sends profiles to Sentry as profile_chunk envelopes, and forwards envelopes",
+    needs_chunks: |_| true,
+    create,
+};
+
+fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
+    let settings = section.extract::<Config>()?.check(section)?;
+    let delivery = settings.delivery.clone();
+    Ok(deliver(SentryExporter::new(settings), delivery))
+}

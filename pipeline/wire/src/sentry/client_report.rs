@@ -20,11 +20,18 @@ pub enum Discarded {
     NetworkError,
     /// The server refused it.
     SendError,
+    /// The sender failed.
+    InternalSdkError,
 }
 
 impl Discarded {
-    const ALL: [Discarded; 4] =
-        [Discarded::RatelimitBackoff, Discarded::QueueOverflow, Discarded::NetworkError, Discarded::SendError];
+    const ALL: [Discarded; 5] = [
+        Discarded::RatelimitBackoff,
+        Discarded::QueueOverflow,
+        Discarded::NetworkError,
+        Discarded::SendError,
+        Discarded::InternalSdkError,
+    ];
 
     /// The reason in a report.
     pub const fn as_str(self) -> &'static str {
@@ -33,6 +40,7 @@ impl Discarded {
             Discarded::QueueOverflow => "queue_overflow",
             Discarded::NetworkError => "network_error",
             Discarded::SendError => "send_error",
+            Discarded::InternalSdkError => "internal_sdk_error",
         }
     }
 }

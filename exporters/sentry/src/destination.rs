@@ -1,0 +1,119 @@
+//! One DSN, and what is remembered of its server.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use profbridge_wire::sentry::rate_limit::Answer;
+use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits};
+
+/// Whether a server takes zstd. Sentry does; what stands in front of it or claims to be it may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Zstd {
+    /// It was not asked yet.
+    Untried = 0,
+    /// It accepted it.
+    Taken = 1,
+    /// It refused it: never again.
+    Refused = 2,
+}
+
+/// One project of one server, with everything that is shared by all requests to it.
+#[derive(Debug)]
+pub struct Destination {
+    dsn: Dsn,
+    url: Uri,
+    auth: HeaderValue,
+    limits: Mutex<RateLimits>,
+    report: Mutex<ClientReport>,
+    zstd: AtomicU8,
+    accepted: AtomicBool,
+}
+
+impl Destination {
+    /// A destination of which nothing is known yet.
+    ///
+    /// # Errors
+    ///
+    /// The DSN leads to something that is no URL.
+    pub fn new(dsn: Dsn) -> Result<Self, &'static str> {
+        let url = dsn.envelope_url().parse().map_err(|_| "the DSN's host or path makes no valid URL")?;
+        let auth = Auth::new(&dsn, profbridge_net::USER_AGENT);
+        let mut auth = HeaderValue::from_str(auth.header_value()).map_err(|_| "the DSN's keys make no valid header")?;
+        auth.set_sensitive(true);
+        Ok(Self {
+            dsn,
+            url,
+            auth,
+            limits: Mutex::default(),
+            report: Mutex::default(),
+            zstd: AtomicU8::new(Zstd::Untried as u8),
+            accepted: AtomicBool::new(false),
+        })
+    }
+
+    /// The DSN.
+    pub fn dsn(&self) -> &Dsn {
+        &self.dsn
+    }
+
+    /// Where envelopes are posted.
+    pub fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// The value of `X-Sentry-Auth`, marked as sensitive.
+    pub fn auth(&self) -> &HeaderValue {
+        &self.auth
+    }
+
+    /// Takes note of the limits in an answer. Returns for how long chunks are blocked, where they were not before.
+    pub fn limit(&self, answer: Answer<'_>, now: u64) -> Option<Duration> {
+        let chunks = Category::of_chunks("native");
+        let mut limits = lock(&self.limits);
+        let before = limits.blocked(chunks, now);
+        limits.update(answer, now);
+        limits.blocked(chunks, now).filter(|_| before.is_none())
+    }
+
+    /// Whether nothing of these categories may be sent.
+    pub fn blocks(&self, categories: &[Category], now: u64) -> bool {
+        lock(&self.limits).blocked(categories, now).is_some()
+    }
+
+    /// The losses that the server was not told about yet.
+    pub fn report(&self) -> MutexGuard<'_, ClientReport> {
+        lock(&self.report)
+    }
+
+    /// Takes these losses, to tell the server. Whoever fails to do so merges them back.
+    pub fn take_report(&self) -> Option<Box<ClientReport>> {
+        let mut report = self.report();
+        (!report.is_empty()).then(|| Box::new(std::mem::take(&mut *report)))
+    }
+
+    /// Whether the server takes zstd.
+    pub fn zstd(&self) -> Zstd {
+        match self.zstd.load(Ordering::Relaxed) {
+            0 => Zstd::Untried,
+            1 => Zstd::Taken,
+            _ => Zstd::Refused,
+        }
+    }
+
+    /// Takes note of whether the server takes zstd. Returns whether that is news. A refusal stays.
+    pub fn set_zstd(&self, zstd: Zstd) -> bool {
+        self.zstd.fetch_max(zstd as u8, Ordering::Relaxed) < zstd as u8
+    }
+
+    /// Takes note of an envelope that was accepted. Returns whether it was the first.
+    pub fn first_accepted(&self) -> bool {
+        !self.accepted.swap(true, Ordering::Relaxed)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,127 @@
+//! The exporter itself.
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use profbridge_engine::clock::Clock;
+use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
+use profbridge_model::{Reason, Telemetry};
+use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
+use profbridge_wire::sentry::client_report::Discarded;
+use profbridge_wire::sentry::dsn::Scheme;
+
+use crate::Settings;
+use crate::prepare::{Meta, Workshop};
+
+/// Sends profiles and envelopes to Sentry.
+pub struct SentryExporter {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) client: OnceLock<HttpClient>,
+    proxies: Proxies,
+    workshop: Mutex<Workshop>,
+}
+
+impl SentryExporter {
+    /// An exporter with these settings, behind the proxies that the environment names.
+    pub fn new(settings: Settings) -> Self {
+        Self::with(settings, Clock::system(), Proxies::from_env())
+    }
+
+    /// An exporter with a clock and proxies of its own.
+    pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
+        let workshop = Mutex::new(Workshop::new(&settings));
+        Self { settings, clock, client: OnceLock::new(), proxies, workshop }
+    }
+
+    /// Builds the client. Reads certificates where a DSN needs them.
+    fn connect(&self) -> Result<(), StartError> {
+        let encrypted = self.settings.destinations.iter().any(|to| to.dsn().scheme() == Scheme::Https);
+        // The engine's timeout is the one that counts; this one only bounds an attempt where that is switched off.
+        let timeout = match self.settings.delivery.timeout {
+            Duration::ZERO => Duration::from_secs(3600),
+            timeout => timeout,
+        };
+        let config = HttpClientConfig {
+            tls: encrypted.then(|| self.settings.tls.clone()),
+            proxies: self.proxies.clone(),
+            connect_timeout: timeout.min(Duration::from_secs(10)),
+            timeout,
+            max_idle_connections: self.settings.delivery.queue.num_consumers(),
+            ..HttpClientConfig::default()
+        };
+        let client = HttpClient::new(&config).map_err(|error| StartError(error.to_string()))?;
+        self.client.get_or_init(|| client);
+        Ok(())
+    }
+
+    /// Counts a request's items as lost, for the next report, and takes back the report that it carried.
+    pub(crate) fn report_loss(&self, request: &Request<Meta>, discarded: Option<Discarded>) {
+        let mut report = self.settings.destinations[request.meta.destination].report();
+        if let Some(carried) = &request.meta.report {
+            report.merge(carried);
+        }
+        let Some(discarded) = discarded else { return };
+        for (category, quantity) in request.meta.items.iter().filter_map(|item| item.counted) {
+            report.record(discarded, category, quantity);
+        }
+    }
+}
+
+impl fmt::Debug for SentryExporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentryExporter").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Exporter for SentryExporter {
+    type Meta = Meta;
+
+    fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Meta> {
+        let mut workshop = self.workshop.lock().unwrap_or_else(PoisonError::into_inner);
+        match telemetry {
+            Telemetry::Profiles(profiles) => workshop.profiles(&self.settings, profiles, now),
+            Telemetry::Envelope(envelope) => workshop.envelope(&self.settings, envelope),
+        }
+    }
+
+    fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+        Box::pin(self.attempt(request))
+    }
+
+    fn disabled(&self) -> Option<String> {
+        let none = self.settings.destinations.is_empty();
+        none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`".to_owned())
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(std::future::ready(self.connect()))
+    }
+
+    fn refuses(&self, request: &Request<Meta>) -> Option<Reason> {
+        let meta = &request.meta;
+        let destination = &self.settings.destinations[meta.destination];
+        let now = self.clock.now().monotonic_nano;
+        // Of an envelope with several items Sentry drops those that are limited, so one that is free is worth sending.
+        let limited = meta.items.iter().all(|item| destination.blocks(item.limited_by, now));
+        limited.then_some(Reason::RateLimited)
+    }
+
+    fn lost(&self, request: &Request<Meta>, reason: Reason) {
+        self.report_loss(
+            request,
+            Some(match reason {
+                Reason::RateLimited => Discarded::RatelimitBackoff,
+                Reason::QueueFull | Reason::MemoryLimit => Discarded::QueueOverflow,
+                // An outage that lasted, or a shutdown in the midst of one.
+                Reason::RetriesExhausted | Reason::Shutdown => Discarded::NetworkError,
+                _ => Discarded::InternalSdkError,
+            }),
+        );
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.send_reports())
+    }
+}

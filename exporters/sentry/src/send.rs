@@ -1,0 +1,228 @@
+//! One attempt to deliver a request, and what the answer asks for.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::{Envelope, Reason};
+use profbridge_net::client::{Failure, Response};
+use profbridge_net::compression::{Coding, Compression, decompress};
+use profbridge_wire::sentry::client_report::Discarded;
+use profbridge_wire::sentry::envelope::{self, Ending};
+use profbridge_wire::sentry::rate_limit::{Answer, retry_after};
+use profbridge_wire::sentry::response::{Verdict, detail};
+use profbridge_wire::sentry::{Category, auth};
+
+use crate::config;
+use crate::destination::{Destination, Zstd};
+use crate::exporter::SentryExporter;
+use crate::message;
+use crate::prepare::{Meta, seconds};
+
+const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
+const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
+
+/// The largest body that is compressed anew for a server that does not take zstd: Sentry's own limit for an envelope
+/// (getsentry/relay `relay-config/src/config.rs`, `max_envelope_size`).
+const MAX_ENVELOPE: usize = 200 << 20;
+
+/// What a server answered, as far as it decides anything.
+struct Answered {
+    status: u16,
+    detail: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl SentryExporter {
+    /// Makes one attempt. Where the server refuses zstd, sends the same again at once, as gzip.
+    pub(crate) async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+        let result = self.try_encodings(request).await;
+        if let Err(error) = &result
+            && error.retry == Retry::Never
+        {
+            // A 429 is not reported: the server has counted it (Sentry developer documentation, "Client Reports").
+            let discarded = match error.reason {
+                Reason::RateLimited => None,
+                Reason::Internal => Some(Discarded::InternalSdkError),
+                _ => Some(Discarded::SendError),
+            };
+            self.report_loss(request, discarded);
+        }
+        result
+    }
+
+    async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+        let meta = &request.meta;
+        let destination = &self.settings.destinations[meta.destination];
+        let may_change = self.settings.compression == config::Compression::Auto
+            && matches!(meta.compression, Compression::Zstd { .. });
+        if !may_change {
+            let answered = self.post(destination, &meta.headers, meta.compression, request.body.clone()).await?;
+            return self.conclude(meta, answered);
+        }
+        if destination.zstd() != Zstd::Refused {
+            let answered = self.post(destination, &meta.headers, meta.compression, request.body.clone()).await?;
+            match refuses_zstd(answered.status, destination.zstd()) {
+                Refusal::No => {
+                    if Verdict::of(answered.status) == Verdict::Accepted {
+                        destination.set_zstd(Zstd::Taken);
+                    }
+                    return self.conclude(meta, answered);
+                }
+                Refusal::Certain => self.give_up_zstd(destination, answered.status),
+                Refusal::Possible => {
+                    let body = gzipped(request.body.clone()).await?;
+                    let second = self.post(destination, &meta.headers, Compression::GZIP, body).await?;
+                    if Verdict::of(second.status) == Verdict::Accepted {
+                        self.give_up_zstd(destination, answered.status);
+                    }
+                    return self.conclude(meta, second);
+                }
+            }
+        }
+        let body = gzipped(request.body.clone()).await?;
+        let answered = self.post(destination, &meta.headers, Compression::GZIP, body).await?;
+        self.conclude(meta, answered)
+    }
+
+    fn give_up_zstd(&self, destination: &Destination, status: u16) {
+        if destination.set_zstd(Zstd::Refused) {
+            let to = message::place(destination.dsn());
+            tracing::info!(exporter = self.settings.id, to, status, "the server does not take zstd, using gzip from here on");
+        }
+    }
+
+    /// Posts a body and takes note of the limits in the answer.
+    async fn post(
+        &self,
+        destination: &Destination,
+        headers: &HeaderMap,
+        compression: Compression,
+        body: Bytes,
+    ) -> Result<Answered, SendError> {
+        let Some(client) = self.client.get() else {
+            return Err(internal("the exporter was not started".to_owned()));
+        };
+        let mut headers = headers.clone();
+        headers.insert(AUTH, destination.auth().clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
+        if let Some(encoding) = compression.content_encoding() {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+        }
+        match client.post(destination.url(), headers, body).await {
+            Ok(response) => Ok(self.read(destination, &response)),
+            // Only the body is unreadable, and nothing depends on it.
+            Err(Failure::Response { status, .. }) => {
+                Ok(Answered { status: status.as_u16(), detail: None, retry_after: None })
+            }
+            Err(failure) => Err(unanswered(destination, &failure)),
+        }
+    }
+
+    fn read(&self, destination: &Destination, response: &Response) -> Answered {
+        let status = response.status.as_u16();
+        let now = self.clock.now();
+        let text = |name: HeaderName| response.headers.get(name).and_then(|value| value.to_str().ok());
+        let since_epoch = Duration::from_nanos(now.unix_nano);
+        let retry_after = text(RETRY_AFTER).and_then(|value| retry_after(value, since_epoch));
+        // Several lines are one list (RFC 9110, 5.3).
+        let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
+        let limits = lines.collect::<Vec<_>>().join(",");
+        let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
+        if let Some(time) = destination.limit(Answer { status, limits, retry_after }, now.monotonic_nano) {
+            let to = message::place(destination.dsn());
+            let seconds = time.as_secs_f64();
+            tracing::warn!(exporter = self.settings.id, to, seconds, "sentry limits profiles; they are dropped meanwhile");
+        }
+        let detail = (!response.status.is_success()).then(|| detail(&response.body, destination.dsn())).flatten();
+        Answered { status, detail, retry_after }
+    }
+
+    fn conclude(&self, meta: &Meta, answered: Answered) -> Result<Accepted, SendError> {
+        let destination = &self.settings.destinations[meta.destination];
+        let (retry, reason) = match Verdict::of(answered.status) {
+            Verdict::Accepted => {
+                if destination.first_accepted() {
+                    let to = message::place(destination.dsn());
+                    tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
+                }
+                return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
+            }
+            Verdict::Outage => (answered.retry_after.map_or(Retry::Later, Retry::After), Reason::RetriesExhausted),
+            Verdict::RateLimited => (Retry::Never, Reason::RateLimited),
+            Verdict::TooLarge => (Retry::Never, Reason::TooLarge),
+            Verdict::EncodingRefused | Verdict::Refused => (Retry::Never, Reason::RejectedByPeer),
+        };
+        let message = message::answered(destination.dsn(), answered.status, answered.detail.as_deref());
+        Err(SendError { retry, reason, message })
+    }
+
+    /// Tells every server about the losses that it does not know of yet.
+    pub(crate) async fn send_reports(&self) {
+        for destination in &self.settings.destinations {
+            let now = self.clock.now();
+            if destination.blocks(&[Category::Internal], now.monotonic_nano) {
+                continue;
+            }
+            let Some(report) = destination.take_report() else { continue };
+            let Some(item) = report.item(seconds(now)) else { continue };
+            let envelope = Envelope { items: vec![item], ..Envelope::default() };
+            let body = Bytes::from(envelope::write(&envelope, Ending::Newline));
+            // Small, sent once in a lifetime, and the last word: neither compressed nor retried.
+            let result = self.post(destination, &HeaderMap::new(), Compression::None, body).await;
+            let message = match result {
+                Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
+                Ok(answered) => message::answered(destination.dsn(), answered.status, answered.detail.as_deref()),
+                Err(error) => error.message,
+            };
+            tracing::debug!(exporter = self.settings.id, "the last client report was not delivered: {message}");
+        }
+    }
+}
+
+/// Whether a status says that the server does not take zstd.
+enum Refusal {
+    No,
+    Possible,
+    Certain,
+}
+
+fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
+    match Verdict::of(status) {
+        Verdict::EncodingRefused => Refusal::Certain,
+        // Servers that do not know the encoding may take the body for a broken envelope instead.
+        Verdict::Refused if status == 400 && known == Zstd::Untried => Refusal::Possible,
+        _ => Refusal::No,
+    }
+}
+
+/// The same body as gzip. Takes a tenth of a second for the largest chunks, so it runs beside the runtime.
+async fn gzipped(zstd: Bytes) -> Result<Bytes, SendError> {
+    let work = move || {
+        let plain = decompress(Coding::Zstd, zstd, MAX_ENVELOPE).map_err(|error| error.to_string())?;
+        let level = flate2::Compression::new(1);
+        let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(plain.len() / 6), level);
+        encoder.write_all(&plain).and_then(|()| encoder.finish()).map(Bytes::from).map_err(|error| error.to_string())
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) => Err(internal(format!("an envelope could not be compressed anew: {error}"))),
+        Err(error) => Err(internal(format!("an envelope could not be compressed anew: {error}"))),
+    }
+}
+
+fn internal(message: String) -> SendError {
+    SendError { retry: Retry::Never, reason: Reason::Internal, message }
+}
+
+fn unanswered(destination: &Destination, failure: &Failure) -> SendError {
+    let message = message::failed(destination.dsn(), failure);
+    match failure {
+        Failure::Redirected { .. } | Failure::Unsendable(_) => {
+            SendError { retry: Retry::Never, reason: Reason::RejectedByPeer, message }
+        }
+        _ => SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message },
+    }
+}
