@@ -98,7 +98,18 @@ impl Intake {
     ///
     /// As [`Intake::admit`]. The permit is as it was.
     pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
-        permit.grow(more).map_err(out_of_memory)
+        let all = permit.bytes().saturating_add(more);
+        permit.grow(more).map_err(|exhausted| {
+            // What the request has already counts too: one that never fits must not come back for ever.
+            let wanted = if all > exhausted.limit { all } else { more };
+            out_of_memory(Exhausted { wanted, ..exhausted })
+        })
+    }
+
+    /// Counts observations that the receiver itself refused for good, for instance profiles that break a rule.
+    pub fn refused(&self, reason: Reason, observations: u64) {
+        self.shared.edge.add_in(observations);
+        self.shared.edge.drop(reason, observations);
     }
 
     /// Hands telemetry to every pipeline of this receiver that carries its signal.

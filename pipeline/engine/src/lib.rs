@@ -15,3 +15,6 @@ pub mod run;
 pub mod service;
 pub mod telemetry;
 pub mod testing;
+
+#[cfg(test)]
+mod fakes;

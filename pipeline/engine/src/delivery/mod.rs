@@ -137,3 +137,6 @@ impl<E: Exporter> DynExporter for Delivered<E> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,6 +100,11 @@ impl TransportTelemetry {
         self.count(Outcome::Failure, samples);
     }
 
+    /// Samples that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
+    pub fn failed_partly(&self, samples: u64) {
+        self.counters.samples[Outcome::Failure as usize].fetch_add(samples, Ordering::Relaxed);
+    }
+
     fn count(&self, outcome: Outcome, samples: u64) {
         self.counters.samples[outcome as usize].fetch_add(samples, Ordering::Relaxed);
         self.counters.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::component::Rejected;
 use crate::health::Health;
 use crate::intake::{Arrival, Entrance, Intake, Signal};
-use crate::telemetry::{Edge, Kind, Metrics};
+use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
 
 /// The receiving end of [`intake`].
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl Consumer {
     /// Waits for telemetry and takes it; `None` where no intake is left. Its memory is given back.
     pub async fn take(&mut self) -> Option<Telemetry> {
         let arrival = self.arrivals.recv().await?;
+        self.edge.add_in(arrival.telemetry.observations());
         self.edge.add_out(arrival.telemetry.observations());
         drop(arrival.permit);
         // A receiver that no longer waits for the answer does not hinder that it was taken.
@@ -55,6 +56,11 @@ impl Consumer {
     /// Takes nothing more, as in a shutdown.
     pub fn close(&mut self) {
         self.arrivals.close();
+    }
+
+    /// The receiver's counters, in observations.
+    pub fn totals(&self) -> EdgeTotals {
+        self.edge.totals()
     }
 
     /// The memory that the receiver's requests take at the moment, in bytes.

@@ -1,0 +1,399 @@
+use std::time::Duration;
+
+use profbridge_model::Reason;
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::*;
+use crate::component::Retry;
+use crate::config::Section;
+use crate::fakes::{FakeExporter, Reply, batch};
+use crate::telemetry::{EdgeTotals, Metrics};
+use crate::testing::ManualClock;
+
+/// A body of 488 bytes takes 1000 in the queue.
+const ENTRY: u64 = 1000;
+
+struct Delivery {
+    fake: FakeExporter,
+    running: RunningExporter,
+    telemetry: ExporterTelemetry,
+    budget: Budget,
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Queues of `entries` requests, one consumer, pauses of exactly 1, 2, 4 and 8 s within a minute.
+fn settings(entries: u64, blocks: bool) -> DeliverySettings {
+    DeliverySettings {
+        queue: QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, 1, blocks).unwrap(),
+        retry: RetryConfig::try_new(seconds(1), seconds(8), 2.0, 0.0, seconds(60)).unwrap(),
+        timeout: seconds(5),
+    }
+}
+
+impl Delivery {
+    async fn start(fake: &FakeExporter, settings: DeliverySettings) -> Self {
+        let budget = Budget::new(1 << 20);
+        let telemetry = Metrics::new(budget.clone()).exporter("fake");
+        let context = ExporterContext { telemetry: telemetry.clone(), budget: budget.clone() };
+        let running = deliver(fake.clone(), settings).start(context).await.unwrap();
+        Self { fake: fake.clone(), running, telemetry, budget }
+    }
+
+    async fn put(&self, observations: u64) {
+        self.running.sink().accept(&batch(observations).into(), ManualClock::default().now()).await;
+    }
+
+    /// Stops within `within`, checks that nothing vanished, and says what became of everything.
+    async fn stop(self, within: Duration) -> EdgeTotals {
+        let deadline = Instant::now() + within;
+        self.running.stop(Stop { deadline, close_by: deadline + seconds(1) }).await;
+        let totals = self.telemetry.edge().totals();
+        assert_eq!(totals.held, crate::component::Held::default());
+        assert_eq!(totals.inbound + totals.synthesized, totals.outbound + totals.dropped.total(), "{totals:?}");
+        assert_eq!(self.budget.used(), 0);
+        assert_eq!(self.telemetry.queue().size, 0);
+        assert!(*self.fake.seen.closed.lock().unwrap(), "the exporter was not closed");
+        totals
+    }
+}
+
+/// Guarantees: what a destination accepts is counted as sent, once, with what will be billed.
+#[tokio::test(start_paused = true)]
+async fn sends() {
+    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, false)).await;
+    delivery.put(7).await;
+    delivery.put(5).await;
+    let telemetry = delivery.telemetry.clone();
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!((totals.inbound, totals.outbound), (12, 12));
+    assert_eq!((telemetry.sent_samples(), telemetry.sent_requests(), telemetry.sent_bytes()), (2, 2, 976));
+    assert_eq!(telemetry.billed(), seconds(4));
+}
+
+/// Guarantees: what a destination refuses inside of a request that it accepts is counted as lost and not sent again.
+#[tokio::test(start_paused = true)]
+async fn partial_success() {
+    let fake = FakeExporter::new([Reply::Reject(3)]);
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(7).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!((totals.outbound, totals.dropped.get(Reason::RejectedByPeer)), (4, 3));
+    assert_eq!(fake.made(), 1);
+}
+
+/// Guarantees: attempts follow the configured pauses, each attempt ends at its timeout, and a request that is accepted
+/// in the end is not lost.
+#[tokio::test(start_paused = true)]
+async fn retry_schedule() {
+    let later = || Reply::Fail(Retry::Later, Reason::RetriesExhausted);
+    let after = Reply::Fail(Retry::After(seconds(20)), Reason::RetriesExhausted);
+    let fake = FakeExporter::new([later(), later(), Reply::Hang, after]);
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let started = Instant::now();
+    delivery.put(1).await;
+    fake.attempts(5).await;
+    let at: Vec<u64> =
+        fake.seen.attempts.lock().unwrap().iter().map(|at| at.duration_since(started).as_secs()).collect();
+    // After 1 s; after 2 s; 5 s until the timeout and 4 s; the 20 s that the destination asks for.
+    assert_eq!(at, [0, 1, 3, 12, 32]);
+    assert_eq!(delivery.telemetry.retries(), 4);
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.outbound, 1);
+}
+
+/// Guarantees: retries end, the loss is counted under the reason that the exporter gave, and the exporter is told.
+#[tokio::test(start_paused = true)]
+async fn retries_are_used_up() {
+    let fake = FakeExporter::always(Reply::Fail(Retry::Later, Reason::RetriesExhausted));
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(6).await;
+    // 0, 1, 3, 7, 15, 23, 31, 39, 47, 55: the next would begin after 60 s.
+    fake.attempts(10).await;
+    tokio::time::sleep(seconds(100)).await;
+    assert_eq!(fake.made(), 10);
+    assert_eq!(fake.lost(), [(6, Reason::RetriesExhausted)]);
+    let telemetry = delivery.telemetry.clone();
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.dropped.get(Reason::RetriesExhausted), 6);
+    assert_eq!(telemetry.send_failed_samples(), 1);
+}
+
+/// Guarantees: a failure for good is not repeated, and the exporter, which said so, is not told.
+#[tokio::test(start_paused = true)]
+async fn failure_for_good() {
+    let fake = FakeExporter::new([Reply::Fail(Retry::Never, Reason::RejectedByPeer)]);
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(6).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.dropped.get(Reason::RejectedByPeer), 6);
+    assert_eq!((fake.made(), fake.lost()), (1, vec![]));
+}
+
+/// Guarantees: what the exporter would not send at the moment is not attempted, and the exporter is told of the loss.
+#[tokio::test(start_paused = true)]
+async fn rate_limit() {
+    let fake = FakeExporter::new([]);
+    *fake.seen.refuses.lock().unwrap() = Some(Reason::RateLimited);
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(6).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.dropped.get(Reason::RateLimited), 6);
+    assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
+}
+
+/// Guarantees: a queue takes as many bytes as configured, counting what is on its way, and drops and counts the newest
+/// beyond that, without waiting.
+#[tokio::test(start_paused = true)]
+async fn full_queue_drops_the_newest() {
+    let fake = FakeExporter::always(Reply::Hang);
+    let delivery = Delivery::start(&fake, settings(3, false)).await;
+    let before = Instant::now();
+    for observations in 1..=5 {
+        delivery.put(observations).await;
+    }
+    assert_eq!(before, Instant::now());
+    assert_eq!(delivery.telemetry.queue().size, 3 * ENTRY);
+    assert_eq!(delivery.telemetry.queue().capacity, 3 * ENTRY);
+    assert_eq!(delivery.budget.used(), 3 * ENTRY);
+    assert_eq!(delivery.telemetry.enqueue_failed_samples(), 2);
+    assert_eq!(fake.lost(), [(4, Reason::QueueFull), (5, Reason::QueueFull)]);
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!((totals.dropped.get(Reason::QueueFull), totals.dropped.get(Reason::Shutdown)), (9, 6));
+}
+
+/// Guarantees: requests and observations bound a queue as well where they are its unit.
+#[tokio::test(start_paused = true)]
+async fn other_sizers() {
+    for (sizer, size) in [(Sizer::Requests, 2), (Sizer::Items, 10)] {
+        let queue = QueueConfig::try_new(sizer, size, 1, false).unwrap();
+        let fake = FakeExporter::always(Reply::Hang);
+        let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+        for _ in 0..3 {
+            delivery.put(5).await;
+        }
+        assert_eq!(delivery.telemetry.queue().size, size, "{sizer:?}");
+        let totals = delivery.stop(seconds(1)).await;
+        assert_eq!(totals.dropped.get(Reason::QueueFull), 5, "{sizer:?}");
+    }
+}
+
+/// Guarantees: a request larger than the whole queue is sent when the queue is empty, not dropped for ever.
+#[tokio::test(start_paused = true)]
+async fn oversized_request() {
+    let mut fake = FakeExporter::new([]);
+    fake.body = 5000;
+    let delivery = Delivery::start(&fake, settings(1, true)).await;
+    delivery.put(1).await;
+    delivery.put(2).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.outbound, 3);
+}
+
+/// Guarantees: with `block_on_overflow` a full queue makes its pipeline wait and loses nothing.
+#[tokio::test(start_paused = true)]
+async fn blocks_on_overflow() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let delivery = Delivery::start(&fake, settings(1, true)).await;
+    let started = Instant::now();
+    for _ in 0..4 {
+        delivery.put(1).await;
+    }
+    assert_eq!(started.elapsed(), seconds(9));
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.outbound, 4);
+}
+
+/// Guarantees: a pipeline that waits for a full queue stops waiting at the deadline of a shutdown, and what it waited
+/// with is counted.
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_with_the_shutdown() {
+    let fake = FakeExporter::always(Reply::Hang);
+    let delivery = Delivery::start(&fake, settings(1, true)).await;
+    delivery.put(1).await;
+    let started = Instant::now();
+    delivery.running.drain_by(started + seconds(7));
+    delivery.put(2).await;
+    assert_eq!(started.elapsed(), seconds(7));
+    let totals = delivery.stop(seconds(0)).await;
+    assert_eq!(totals.dropped.get(Reason::Shutdown), 3);
+}
+
+/// Guarantees: without a queue a pipeline waits until its request was sent.
+#[tokio::test(start_paused = true)]
+async fn without_a_queue() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let settings = DeliverySettings { queue: QueueConfig::disabled(), ..settings(1, false) };
+    let delivery = Delivery::start(&fake, settings).await;
+    let started = Instant::now();
+    delivery.put(1).await;
+    assert_eq!(started.elapsed(), seconds(3));
+    assert_eq!(delivery.telemetry.sent_requests(), 1);
+    delivery.stop(seconds(10)).await;
+}
+
+/// Guarantees: so many requests are on their way at the same time as there are consumers, and not more.
+#[tokio::test(start_paused = true)]
+async fn consumers() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(1)));
+    let queue = QueueConfig::try_new(Sizer::Requests, 100, 3, false).unwrap();
+    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+    let started = Instant::now();
+    for _ in 0..7 {
+        delivery.put(1).await;
+    }
+    fake.attempts(3).await;
+    assert_eq!(delivery.telemetry.queue().in_flight, 3);
+    delivery.stop(seconds(10)).await;
+    // 3, 3 and 1, one second each.
+    assert_eq!(started.elapsed(), seconds(3));
+}
+
+/// Guarantees: a shutdown sends what is queued, and counts what is not sent by the deadline, which it does not exceed.
+#[tokio::test(start_paused = true)]
+async fn shutdown_drains_until_the_deadline() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    for _ in 0..5 {
+        delivery.put(2).await;
+    }
+    let started = Instant::now();
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(started.elapsed(), seconds(10));
+    assert_eq!((totals.outbound, totals.dropped.get(Reason::Shutdown)), (6, 4));
+    assert_eq!(fake.lost(), [(2, Reason::Shutdown), (2, Reason::Shutdown)]);
+}
+
+/// Guarantees: a request whose next attempt would come after the deadline does not hold up a shutdown until then.
+#[tokio::test(start_paused = true)]
+async fn shutdown_does_not_wait_for_a_hopeless_retry() {
+    let fake = FakeExporter::always(Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted));
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(2).await;
+    fake.attempts(1).await;
+    let started = Instant::now();
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(started.elapsed(), seconds(0));
+    assert_eq!(totals.dropped.get(Reason::Shutdown), 2);
+}
+
+/// Guarantees: a panic of an exporter costs the request that it was sending, counted, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn panic_while_sending() {
+    let fake = FakeExporter::new([Reply::Panic]);
+    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    delivery.put(2).await;
+    delivery.put(3).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!((totals.outbound, totals.dropped.get(Reason::Internal)), (3, 2));
+}
+
+/// Guarantees: what is handed over after the end is counted as lost.
+#[tokio::test(start_paused = true)]
+async fn after_the_end() {
+    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, false)).await;
+    let (sink, telemetry) = (delivery.running.sink(), delivery.telemetry.clone());
+    delivery.stop(seconds(1)).await;
+    sink.accept(&batch(4).into(), ManualClock::default().now()).await;
+    assert_eq!(telemetry.edge().totals().dropped.get(Reason::Shutdown), 4);
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        3 => Just(Reply::Accept),
+        1 => (0u64..9).prop_map(Reply::Reject),
+        1 => Just(Reply::Fail(Retry::Later, Reason::RetriesExhausted)),
+        1 => Just(Reply::Fail(Retry::Never, Reason::RejectedByPeer)),
+        1 => (0u64..20).prop_map(|pause| Reply::Fail(Retry::After(seconds(pause)), Reason::RateLimited)),
+        1 => (0u64..9).prop_map(|pause| Reply::Slow(seconds(pause))),
+        1 => Just(Reply::Hang),
+        1 => Just(Reply::Panic),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Guarantees: whatever a destination does, however full the queue is and whenever the shutdown comes, every
+    /// observation is sent or counted, the deadline holds, and no memory stays taken.
+    #[test]
+    fn nothing_vanishes(
+        script in proptest::collection::vec(reply(), 0..40),
+        batches in proptest::collection::vec((0u64..9, 0u64..4), 1..30),
+        entries in 1u64..6,
+        consumers in 1usize..4,
+        within in 0u64..30,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let queue = QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, consumers, false).unwrap();
+            let delivery = Delivery::start(&FakeExporter::new(script), DeliverySettings { queue, ..settings(1, false) }).await;
+            let expected: u64 = batches.iter().map(|(observations, _)| observations).sum();
+            for (observations, pause) in batches {
+                delivery.put(observations).await;
+                assert!(delivery.telemetry.queue().size <= entries * ENTRY);
+                tokio::time::sleep(seconds(pause)).await;
+            }
+            let started = Instant::now();
+            let totals = delivery.stop(seconds(within)).await;
+            assert_eq!(totals.inbound, expected);
+            // tokio's timers are exact to the millisecond.
+            assert!(started.elapsed() <= seconds(within) + Duration::from_millis(1));
+        });
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Written {
+    sending_queue: QueueConfig,
+    retry_on_failure: RetryConfig,
+}
+
+fn written(yaml: &str) -> Result<Written, String> {
+    let section = Section::from_yaml(yaml).unwrap();
+    section.extract().map_err(|problems| {
+        let texts = problems.as_slice().iter().map(|p| format!("{}: {}", p.key_path, p.message));
+        texts.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Guarantees: what is not written has its default, and the Collector's words are understood.
+#[test]
+fn config_is_the_collectors() {
+    let defaults = written("").unwrap();
+    assert_eq!(defaults.sending_queue, QueueConfig::default());
+    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (64 << 20, 4));
+    assert_eq!(defaults.retry_on_failure, RetryConfig::default());
+    assert_eq!(defaults.retry_on_failure.max_elapsed_time(), seconds(300));
+    let yaml = "{sending_queue: {sizer: requests, num_consumers: 10, block_on_overflow: true}, retry_on_failure: {enabled: false}}";
+    let collector = written(yaml).unwrap();
+    assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, true).unwrap());
+    assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
+    assert_eq!(written("{sending_queue: {queue_size: 8MiB}}").unwrap().sending_queue.queue_size(), 8 << 20);
+    assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.is_enabled());
+}
+
+/// Guarantees: each rule that is broken is named at its place.
+#[test]
+fn config_rules() {
+    let cases = [
+        ("{sending_queue: {num_consumers: 0}}", "sending_queue: `num_consumers` is 0, so nothing would be sent"),
+        ("{sending_queue: {queue_size: 0}}", "sending_queue: `queue_size` is 0, so nothing would be taken"),
+        ("{sending_queue: {num_consumers: 5000}}", "sending_queue: `num_consumers` is larger than 1024"),
+        ("{retry_on_failure: {initial_interval: 0s}}", "retry_on_failure: `initial_interval` is shorter than 1ms"),
+        ("{retry_on_failure: {randomization_factor: 1.5}}", "retry_on_failure: `randomization_factor` is not"),
+        ("{retry_on_failure: {multiplier: 0.5}}", "retry_on_failure: `multiplier` is not between 1 and 100"),
+        ("{retry_on_failure: {max_interval: 1s}}", "retry_on_failure: `max_interval` is shorter than"),
+        ("{retry_on_failure: {max_elapsed_time: 1s}}", "retry_on_failure: `max_elapsed_time` is shorter than"),
+        ("{sending_queue: {size: 1}}", "sending_queue.size: unknown key `size`"),
+    ];
+    for (yaml, expected) in cases {
+        let Err(found) = written(yaml) else { panic!("{yaml} was taken") };
+        assert!(found.starts_with(expected), "{yaml}: {found}");
+    }
+}

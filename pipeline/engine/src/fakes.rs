@@ -1,0 +1,258 @@
+//! Components for the engine's own tests: they do as they are told and remember what they saw.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use profbridge_model::{Builder, Profiles, Reason, Telemetry};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::component::{
+    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Receiver, ReceiverContext, Request, Retry,
+    Running, SendError, StartError,
+};
+use crate::intake::Intake;
+
+/// A batch with so many observations.
+pub(crate) fn batch(observations: u64) -> Profiles {
+    let mut builder = Builder::new();
+    builder.on_cpu(20);
+    let times: Vec<u64> = (1..=observations).collect();
+    if !times.is_empty() {
+        builder.sample(None, None, None, &times, &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// What a [`FakeExporter`] does with one attempt.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    Accept,
+    Reject(u64),
+    Fail(Retry, Reason),
+    /// Accepts after a while.
+    Slow(Duration),
+    Hang,
+    Panic,
+}
+
+/// What a [`FakeExporter`] saw.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// What comes next; `otherwise` once that is used up.
+    pub(crate) script: Mutex<VecDeque<Reply>>,
+    pub(crate) otherwise: Mutex<Reply>,
+    pub(crate) attempts: Mutex<Vec<Instant>>,
+    pub(crate) lost: Mutex<Vec<(u64, Reason)>>,
+    pub(crate) refuses: Mutex<Option<Reason>>,
+    pub(crate) prepare_panics: Mutex<bool>,
+    pub(crate) start_fails: Mutex<bool>,
+    pub(crate) closed: Mutex<bool>,
+    /// How many attempts have been made; for waiting.
+    pub(crate) count: watch::Sender<usize>,
+}
+
+/// One request for each batch, with as many bytes in its body as told.
+#[derive(Clone)]
+pub(crate) struct FakeExporter {
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) body: usize,
+}
+
+impl FakeExporter {
+    pub(crate) fn new(script: impl IntoIterator<Item = Reply>) -> Self {
+        let seen = Seen {
+            script: Mutex::new(script.into_iter().collect()),
+            otherwise: Mutex::new(Reply::Accept),
+            attempts: Mutex::default(),
+            lost: Mutex::default(),
+            refuses: Mutex::default(),
+            prepare_panics: Mutex::default(),
+            start_fails: Mutex::default(),
+            closed: Mutex::default(),
+            count: watch::Sender::new(0),
+        };
+        Self { seen: Arc::new(seen), body: 488 }
+    }
+
+    pub(crate) fn always(reply: Reply) -> Self {
+        let fake = Self::new([]);
+        *fake.seen.otherwise.lock().unwrap() = reply;
+        fake
+    }
+
+    /// Waits until so many attempts have been made.
+    pub(crate) async fn attempts(&self, count: usize) {
+        self.seen.count.subscribe().wait_for(|made| *made >= count).await.unwrap();
+    }
+
+    pub(crate) fn made(&self) -> usize {
+        self.seen.attempts.lock().unwrap().len()
+    }
+
+    pub(crate) fn lost(&self) -> Vec<(u64, Reason)> {
+        self.seen.lost.lock().unwrap().clone()
+    }
+}
+
+impl Exporter for FakeExporter {
+    type Meta = ();
+
+    fn prepare(&self, telemetry: &Telemetry, _now: Now) -> Prepared<()> {
+        assert!(!*self.seen.prepare_panics.lock().unwrap(), "told to panic");
+        let observations = telemetry.observations();
+        let body = Bytes::from(vec![0; self.body]);
+        let request = Request { body, observations, samples: 1, meta: () };
+        Prepared { requests: vec![request], ..Prepared::default() }
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        let fails = *self.seen.start_fails.lock().unwrap();
+        let result = if fails { Err(StartError("told to fail".to_owned())) } else { Ok(()) };
+        Box::pin(std::future::ready(result))
+    }
+
+    fn send<'a>(&'a self, request: &'a Request<()>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+        Box::pin(async move {
+            self.seen.attempts.lock().unwrap().push(Instant::now());
+            let script = &self.seen.script;
+            let reply = script.lock().unwrap().pop_front();
+            let reply = reply.unwrap_or_else(|| self.seen.otherwise.lock().unwrap().clone());
+            self.seen.count.send_modify(|count| *count += 1);
+            match reply {
+                Reply::Accept => Ok(Accepted { billed: Duration::from_secs(2), ..Accepted::default() }),
+                Reply::Reject(rejected) => Ok(Accepted { rejected, ..Accepted::default() }),
+                Reply::Fail(retry, reason) => Err(SendError { retry, reason, message: "told to fail".to_owned() }),
+                Reply::Slow(pause) => {
+                    tokio::time::sleep(pause).await;
+                    Ok(Accepted::default())
+                }
+                Reply::Hang => std::future::pending().await,
+                Reply::Panic => panic!("told to panic while sending {} observations", request.observations),
+            }
+        })
+    }
+
+    fn refuses(&self, _request: &Request<()>) -> Option<Reason> {
+        *self.seen.refuses.lock().unwrap()
+    }
+
+    fn lost(&self, request: &Request<()>, reason: Reason) {
+        self.seen.lost.lock().unwrap().push((request.observations, reason));
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        *self.seen.closed.lock().unwrap() = true;
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Holds everything for a time, in bytes as many as told for each observation, and drops and adds some on the way.
+pub(crate) struct Holder {
+    pub(crate) held: Vec<Telemetry>,
+    pub(crate) since: u64,
+    pub(crate) window: Duration,
+    pub(crate) bytes_each: u64,
+    pub(crate) panics_at: Option<u64>,
+    /// Breaks the law: forgets what it was given.
+    pub(crate) forgets: bool,
+}
+
+impl Holder {
+    pub(crate) fn new(window: Duration) -> Self {
+        Self { held: Vec::new(), since: 0, window, bytes_each: 1000, panics_at: None, forgets: false }
+    }
+
+    fn put_out(&mut self, out: &mut Outbox) {
+        for telemetry in self.held.drain(..) {
+            out.send(telemetry);
+        }
+    }
+}
+
+impl Processor for Holder {
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        let observations = telemetry.observations();
+        assert_ne!(self.panics_at, Some(observations), "told to panic");
+        if self.forgets {
+            return;
+        }
+        if observations % 3 == 1 {
+            out.drop(Reason::Resent, observations);
+            return;
+        }
+        if observations % 5 == 2 {
+            out.synthesized += 1;
+            out.note("lengthened", 1);
+            out.drop(Reason::OffCpu, 1);
+        }
+        if self.held.is_empty() {
+            self.since = now.monotonic_nano;
+        }
+        self.held.push(telemetry);
+        if self.window.is_zero() {
+            self.put_out(out);
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        (!self.held.is_empty()).then(|| self.since + self.window.as_nanos() as u64)
+    }
+
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        if self.due().is_some_and(|due| due <= now.monotonic_nano) {
+            self.put_out(out);
+        }
+    }
+
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
+        self.put_out(out);
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) {
+        self.put_out(out);
+    }
+
+    fn held(&self) -> Held {
+        let observations = self.held.iter().map(Telemetry::observations).sum::<u64>();
+        let bytes = (self.held.len() as u64) + observations * self.bytes_each;
+        Held { observations, bytes }
+    }
+}
+
+/// Gives its intake to the test and waits for the end.
+pub(crate) struct FakeReceiver {
+    pub(crate) intake: tokio::sync::oneshot::Sender<Intake>,
+    /// Does not end when it is told to.
+    pub(crate) hangs: bool,
+    pub(crate) fails: bool,
+}
+
+impl FakeReceiver {
+    pub(crate) fn new() -> (Self, tokio::sync::oneshot::Receiver<Intake>) {
+        let (sender, intake) = tokio::sync::oneshot::channel();
+        (Self { intake: sender, hangs: false, fails: false }, intake)
+    }
+}
+
+impl Receiver for FakeReceiver {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+        Box::pin(async move {
+            if self.fails {
+                return Err(StartError("the port is in use".to_owned()));
+            }
+            self.intake.send(context.next).ok();
+            let shutdown = context.shutdown;
+            let hangs = self.hangs;
+            let stopped = Box::pin(async move {
+                shutdown.triggered().await;
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+            });
+            Ok(Running { addresses: vec![("grpc", ([127, 0, 0, 1], 4317).into())], stopped })
+        })
+    }
+}
