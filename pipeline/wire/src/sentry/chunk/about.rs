@@ -28,8 +28,7 @@ impl About {
             Some(version) => format!("{name}@{version}"),
             None => name,
         });
-        let environment =
-            find("deployment.environment.name").or_else(|| find("deployment.environment"));
+        let environment = find("deployment.environment.name").or_else(|| find("deployment.environment"));
         Self { release, environment: environment.unwrap_or_else(|| default_environment.to_owned()) }
     }
 }

@@ -177,14 +177,7 @@ impl Frames {
         true
     }
 
-    fn frame(
-        &mut self,
-        dictionary: &Dictionary,
-        position: usize,
-        platform: &str,
-        rules: &InApp,
-        notes: &mut Notes,
-    ) {
+    fn frame(&mut self, dictionary: &Dictionary, position: usize, platform: &str, rules: &InApp, notes: &mut Notes) {
         let FrameRef { location: id, line } = self.frames[position];
         let location = dictionary.location(id);
         let slot = self.slots[id.index()];

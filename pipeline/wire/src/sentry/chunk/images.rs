@@ -135,7 +135,7 @@ fn load_address(mapping: &Mapping) -> u64 {
 /// but hexadecimal digits of whole bytes.
 fn debug_id(build_id: &str) -> Option<[u8; 16]> {
     let digits = build_id.as_bytes();
-    if digits.is_empty() || digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
     let mut id = [0; 16];
@@ -166,9 +166,8 @@ mod tests {
     /// Guarantees: the start of a file is found for position-independent and fixed executables of GNU ld and LLD.
     #[test]
     fn load_addresses() {
-        let start = |memory_start, file_offset| {
-            load_address(&Mapping { memory_start, file_offset, ..Mapping::default() })
-        };
+        let start =
+            |memory_start, file_offset| load_address(&Mapping { memory_start, file_offset, ..Mapping::default() });
         assert_eq!(start(0x26000, 0x26000), 0, "libc, GNU ld");
         assert_eq!(start(0x401000, 0x1000), 0x400000, "fixed, GNU ld");
         assert_eq!(start(0x345000, 0x344000), 0, "LLD, a page further");

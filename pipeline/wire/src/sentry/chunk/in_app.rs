@@ -49,7 +49,10 @@ fn by_runtime(runtime: Runtime, place: &Place<'_>) -> bool {
         Runtime::Python => {
             !place.path.is_empty()
                 && !place.path.starts_with('<')
-                && !contains(place.path, &["site-packages/", "dist-packages/", "/usr/local/", "/usr/lib/", "/lib/python"])
+                && !contains(
+                    place.path,
+                    &["site-packages/", "dist-packages/", "/usr/local/", "/usr/lib/", "/lib/python"],
+                )
         }
         Runtime::Node => {
             !place.path.is_empty()
@@ -66,11 +69,11 @@ fn by_runtime(runtime: Runtime, place: &Place<'_>) -> bool {
         }
         Runtime::Php => !contains(place.path, &["/vendor/"]) && !place.path.is_empty(),
         Runtime::Perl => !contains(place.path, &["/usr/share/perl", "/usr/lib/", "/usr/local/lib/", "/perl5/"]),
-        Runtime::Dotnet => {
-            !["System.", "Microsoft.", "Interop."].iter().any(|prefix| place.module.starts_with(prefix))
-        }
+        Runtime::Dotnet => !["System.", "Microsoft.", "Interop."].iter().any(|prefix| place.module.starts_with(prefix)),
         // Erlang's own modules are lower-case words, an application's are `Shop.Cart`.
-        Runtime::Beam => place.module.starts_with(|first: char| first.is_ascii_uppercase()) && !elixir_std(place.module),
+        Runtime::Beam => {
+            place.module.starts_with(|first: char| first.is_ascii_uppercase()) && !elixir_std(place.module)
+        }
         Runtime::Lua => !contains(place.path, &["/usr/share/lua", "/usr/local/share/lua", "/usr/local/openresty/"]),
     }
 }

@@ -91,7 +91,7 @@ fn needs_escape(word: u64) -> bool {
     const TOPS: u64 = 0x8080_8080_8080_8080;
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    (zero(word ^ ONES * b'"' as u64) | zero(word ^ ONES * b'\\' as u64) | control) & TOPS != 0
+    (zero(word ^ (ONES * b'"' as u64)) | zero(word ^ (ONES * b'\\' as u64)) | control) & TOPS != 0
 }
 
 #[cold]

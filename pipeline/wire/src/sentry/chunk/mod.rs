@@ -90,13 +90,7 @@ impl Converter {
         report
     }
 
-    fn convert_window(
-        &mut self,
-        batch: &Profiles,
-        process: &ProcessWindow,
-        sink: &mut dyn Sink,
-        report: &mut Report,
-    ) {
+    fn convert_window(&mut self, batch: &Profiles, process: &ProcessWindow, sink: &mut dyn Sink, report: &mut Report) {
         let chosen = select::select(batch, &self.settings, &mut report.losses);
         if chosen.is_empty() {
             return;
@@ -234,9 +228,9 @@ impl Converter {
             environment: &about.environment,
             estimated_bytes,
         };
-        let outcome = sink.begin(&head).and_then(|()| {
-            write::write(&parts, &mut self.buffer, sink, &mut notes).inspect_err(|_| sink.abandon())
-        });
+        let outcome = sink
+            .begin(&head)
+            .and_then(|()| write::write(&parts, &mut self.buffer, sink, &mut notes).inspect_err(|_| sink.abandon()));
         let (chunk_id, json_bytes) = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {

@@ -119,8 +119,7 @@ impl Window {
             let outside = self.read_timestamps(&sample, stack, lane, meaning);
             losses.add(Reason::Malformed, outside);
         }
-        self.has_pieces |=
-            self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
+        self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }
 
     /// Reads the timestamps of a row. Returns how many lie outside of the window.

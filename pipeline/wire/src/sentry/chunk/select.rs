@@ -113,13 +113,7 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
     chosen
 }
 
-fn describe<'a>(
-    batch: &'a Profiles,
-    scope: &Scope,
-    profile: &Profile,
-    rank: Rank,
-    observations: u64,
-) -> Type<'a> {
+fn describe<'a>(batch: &'a Profiles, scope: &Scope, profile: &Profile, rank: Rank, observations: u64) -> Type<'a> {
     let dictionary = batch.dictionary();
     Type {
         rank,
@@ -152,12 +146,7 @@ fn meaning(batch: &Profiles, profile: &Profile, mode: Mode) -> Option<Meaning> {
         None => period_nanos(batch, profile)?,
     };
     let off_cpu = mode == Mode::OffCpu;
-    Some(Meaning {
-        unit_nanos,
-        timed_values: value.is_some(),
-        wall: mode == Mode::Wall,
-        ends_at_timestamp: off_cpu,
-    })
+    Some(Meaning { unit_nanos, timed_values: value.is_some(), wall: mode == Mode::Wall, ends_at_timestamp: off_cpu })
 }
 
 /// The period in nanoseconds, where there is one and it is a time.

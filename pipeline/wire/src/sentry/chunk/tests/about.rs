@@ -1,0 +1,115 @@
+//! Rule 9 and the ids: what a chunk says about its process.
+
+use profbridge_model::{Builder, ProfilerId, Profiles};
+
+use super::support::{Batch, MS, START, convert, window};
+use crate::sentry::chunk::Settings;
+
+/// Guarantees: the smallest chunk reads as a person would write it (Sentry's sample format V2).
+#[test]
+fn whole_chunk() {
+    let mut batch = Batch::new().on_cpu(20);
+    let stack = [batch.builder.frame("work", "/app/shop.py", 3)];
+    let stack = batch.builder.stack(&stack);
+    let thread = batch.builder.attributes(&[("thread.id", 7.into()), ("thread.name", "main".into())]);
+    batch.builder.sample(stack, thread, None, &[START, START + 50 * MS], &[]);
+    let converted = batch.convert();
+    let json = String::from_utf8(converted.collected.chunks[0].0.clone()).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        concat!(
+            r#"{{"version":"2","platform":"python","client_sdk":{{"name":"profbridge.rust","version":"{}"}},"#,
+            r#""profiler_id":"123456789abc4ef092345678 9abcdef0","release":"shop","environment":"production","#,
+            r#""profile":{{"samples":[{{"timestamp":1760000000.000000,"stack_id":1,"thread_id":"7"}},"#,
+            r#"{{"timestamp":1760000000.050000,"stack_id":1,"thread_id":"7"}},"#,
+            r#"{{"timestamp":1760000000.100000,"stack_id":0,"thread_id":"7"}}],"stacks":[[],[0]],"#,
+            r#""frames":[{{"function":"work","abs_path":"/app/shop.py","filename":"/app/shop.py","lineno":3,"#,
+            r#""in_app":true}}],"thread_metadata":{{"7":{{"name":"main"}}}}}},"chunk_id":"{}"}}"#
+        ),
+        version,
+        converted.collected.chunks[0].1.chunk_id.simple(),
+    );
+    assert_eq!(json, expected.replace("5678 9abc", "56789abc"));
+}
+
+/// Guarantees: release and environment come from the resource, the older name of the environment included, and the
+/// configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
+#[test]
+fn release_and_environment() {
+    let about = |attributes: &[(&str, &str)]| {
+        let mut builder = Builder::new();
+        let attributes: Vec<_> = attributes.iter().map(|&(key, value)| (key, value.into())).collect();
+        builder.resource(&attributes);
+        builder.scope("test", "1");
+        let batch = Batch { builder, window: window(60_000) }.on_cpu(20).at(7, &["work"], [0, 50]);
+        let converted = batch.convert_with(Settings { environment: "lab".to_owned(), ..Settings::default() });
+        let text = |key: &str| converted.chunk()[key].as_str().map(str::to_owned);
+        (text("release"), text("environment"))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(about(&[]), (None, some("lab")));
+    assert_eq!(about(&[("service.name", "shop"), ("service.version", "1.2")]), (some("shop@1.2"), some("lab")));
+    assert_eq!(about(&[("service.version", "1.2"), ("deployment.environment", "old")]), (None, some("old")));
+    let both = [("deployment.environment", "old"), ("deployment.environment.name", "new"), ("service.name", "shop")];
+    assert_eq!(about(&both), (some("shop"), some("new")));
+}
+
+/// Guarantees: threads are listed where they have samples, with their name where they have one, without a priority
+/// (Relay rejects negative ones).
+#[test]
+fn thread_metadata() {
+    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]);
+    let stack = [batch.builder.frame("work", "", 0)];
+    let stack = batch.builder.stack(&stack);
+    let named = batch.builder.attributes(&[("thread.id", "8".into()), ("thread.name", "io \"1\"".into())]);
+    let unnamed = batch.builder.attributes(&[("thread.id", 8.into())]);
+    let unused = batch.builder.attributes(&[("thread.id", 9.into())]);
+    let empty = batch.builder.stack(&[]);
+    batch.builder.sample(stack, unnamed, None, &[START], &[]);
+    batch.builder.sample(stack, named, None, &[START + 50 * MS], &[]);
+    batch.builder.sample(empty, unused, None, &[START + 50 * MS], &[]);
+    let converted = batch.convert();
+    assert_eq!(
+        converted.chunk()["profile"]["thread_metadata"],
+        serde_json::json!({"7": {}, "8": {"name": "io \"1\""}})
+    );
+}
+
+/// Guarantees: a thread with a name and no id has an id of its own, a number, equal in every window.
+#[test]
+fn named_threads_without_id() {
+    let mut batch = Batch::new().on_cpu(20);
+    let stack = [batch.builder.frame("work", "", 0)];
+    let stack = batch.builder.stack(&stack);
+    for (at, name) in [(0, "io"), (50, "gc"), (100, "io")] {
+        let thread = batch.builder.attributes(&[("thread.name", name.into())]);
+        batch.builder.sample(stack, thread, None, &[START + at * MS, START + (at + 50) * MS], &[]);
+    }
+    let converted = batch.convert();
+    let threads = converted.chunk()["profile"]["thread_metadata"].as_object().unwrap().clone();
+    let found: Vec<_> = threads.iter().map(|(id, about)| (id.as_str(), about["name"].as_str().unwrap())).collect();
+    assert_eq!(found, [("2944076482", "gc"), ("3954902823", "io")]);
+}
+
+/// Guarantees: a chunk's id depends on profiler and content and on nothing else, so that sending it again overwrites
+/// it (getsentry/vroom stores by organisation, project, profiler and chunk).
+#[test]
+fn chunk_id() {
+    let batch = |millis| Batch::new().on_cpu(20).at(7, &["work"], [0, millis]).finish();
+    let id = |batch: &Profiles| convert(batch, Settings::default()).collected.chunks[0].1.chunk_id;
+    assert_eq!(id(&batch(50)), id(&batch(50)));
+    assert_ne!(id(&batch(50)), id(&batch(51)));
+    let mut other = batch(50);
+    other.window.as_mut().unwrap().profiler_id = ProfilerId::from_hash(1);
+    assert_ne!(id(&batch(50)), id(&other));
+    assert_eq!(id(&other).get_version_num(), 4);
+}
+
+/// Guarantees: a batch that was not cut for a process and window is counted, not guessed at.
+#[test]
+fn not_cut() {
+    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).finish();
+    batch.window = None;
+    let converted = convert(&batch, Settings::default());
+    assert_eq!(converted.report.losses.to_string(), "2 chunk_rule");
+}

@@ -1,0 +1,331 @@
+//! Rules 7 and 8: what a frame says, one test for each runtime.
+
+use profbridge_model::{Function, Line, Location, Mapping};
+use serde_json::{Value, json};
+
+use super::support::{Batch, START};
+use crate::sentry::chunk::{InApp, Settings};
+
+/// A location under construction.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    kind: &'a str,
+    /// Function, file, line and column of each line.
+    lines: &'a [(&'a str, &'a str, i64, i64)],
+    /// File, build id, start, end and offset.
+    mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
+    address: u64,
+}
+
+const LIBC: (&str, &str, u64, u64, u64) =
+    ("libc.so.6", "b03e4a7f5e884c8da04b05fa32cc4cbd69faff51", 0x26000, 0x1a0000, 0x26000);
+
+/// A chunk with one stack of these locations, leaf first.
+fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
+    let mut batch = Batch::new().on_cpu(20);
+    let builder = &mut batch.builder;
+    let mut stack = Vec::new();
+    for place in places {
+        let lines: Vec<Line> = place
+            .lines
+            .iter()
+            .map(|&(name, filename, line, column)| {
+                let (name, filename) = (builder.string(name), builder.string(filename));
+                Line { function: builder.function(Function { name, filename, ..Function::default() }), line, column }
+            })
+            .collect();
+        let mapping = place.mapping.and_then(|(file, build_id, memory_start, memory_limit, file_offset)| {
+            let filename = builder.string(file);
+            let gnu = ("process.executable.build_id.gnu", build_id.into());
+            let hash = ("process.executable.build_id.htlhash", "00112233445566778899aabbccddeeff".into());
+            let attributes = if build_id.is_empty() { vec![hash] } else { vec![gnu, hash] };
+            let attributes = builder.attributes(&attributes);
+            builder.mapping(Mapping { memory_start, memory_limit, file_offset, filename, attributes })
+        });
+        let kind = [("profile.frame.type", place.kind.into())];
+        let attributes = if place.kind.is_empty() { None } else { builder.attributes(&kind) };
+        let location = Location { mapping, address: place.address, attributes, ..Location::default() };
+        stack.push(builder.location(location, &lines));
+    }
+    let stack = builder.stack(&stack);
+    let thread = builder.attributes(&[("thread.id", 7.into())]);
+    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+    batch.convert_with(settings).chunk().clone()
+}
+
+/// The frames of such a chunk.
+fn frames(places: &[Place<'_>]) -> Value {
+    chunk(places, Settings::default())["profile"]["frames"].clone()
+}
+
+/// The platform and the only frame of a chunk with one location with one line.
+fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
+    let lines = [(function, file, 12, 0)];
+    let mut chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings::default());
+    (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
+}
+
+/// Guarantees: a CPython frame is named as it is, and own code outside of package folders and the standard library
+/// (getsentry/vroom `internal/frame/frame.go`).
+#[test]
+fn python() {
+    let (platform, frame) = one("cpython", "Cart.total", "/app/shop/cart.py");
+    assert_eq!(platform, "python");
+    let expected = json!({"function": "Cart.total", "abs_path": "/app/shop/cart.py", "filename": "/app/shop/cart.py",
+        "lineno": 12, "in_app": true});
+    assert_eq!(frame, expected);
+    for library in
+        ["/venv/lib/python3.12/site-packages/flask/app.py", "/usr/lib/python3.12/json/decoder.py", "<frozen x>"]
+    {
+        assert_eq!(one("cpython", "f", library).1["in_app"], false, "{library}");
+    }
+}
+
+/// Guarantees: a V8 frame is Node's, whose platform is `node` and not `javascript`; packages and Node's own modules are
+/// not own code.
+#[test]
+fn node() {
+    let (platform, frame) = one("v8js", "handle", "/srv/app/routes.js");
+    assert_eq!((platform.as_str(), &frame["in_app"]), ("node", &json!(true)));
+    for library in ["node:internal/timers", "/srv/app/node_modules/express/lib/router.js", ""] {
+        assert_eq!(one("v8js", "f", library).1["in_app"], false, "{library}");
+    }
+}
+
+/// Guarantees: a JVM frame's class is its module and its method its function, whichever way the profiler writes it;
+/// Sentry ignores Java frames whose module has no dot (getsentry/vroom).
+#[test]
+fn java() {
+    let name = |name| {
+        let (platform, frame) = one("jvm", name, "Cart.java");
+        assert_eq!(platform, "java");
+        (frame["module"].as_str().unwrap_or("").to_owned(), frame["function"].as_str().unwrap().to_owned())
+    };
+    let pair = |module: &str, function: &str| (module.to_owned(), function.to_owned());
+    assert_eq!(name("void com.shop.Cart.add(int, java.lang.String)"), pair("com.shop.Cart", "add"));
+    assert_eq!(name("com.shop.Cart$Line.<init>"), pair("com.shop.Cart$Line", "<init>"));
+    assert_eq!(name("StubRoutines (2)"), pair("", "StubRoutines (2)"));
+    assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1["in_app"], true);
+    assert_eq!(one("jvm", "void java.lang.Thread.run()", "Thread.java").1["in_app"], false);
+    assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1.get("abs_path"), None);
+}
+
+/// Guarantees: a Go frame's package is its module (getsentry/sentry-go `stacktrace.go`); the standard library and
+/// modules of others are not own code.
+#[test]
+fn go() {
+    let (platform, frame) = one("go", "github.com/acme/shop/cart.(*Cart).Add", "/src/shop/cart/cart.go");
+    assert_eq!(platform, "go");
+    assert_eq!((&frame["module"], &frame["function"]), (&json!("github.com/acme/shop/cart"), &json!("(*Cart).Add")));
+    assert_eq!(frame["in_app"], true);
+    let generic = one("go", "main.Map[github.com/acme/x.T]", "/src/main.go").1;
+    assert_eq!((&generic["module"], &generic["function"]), (&json!("main"), &json!("Map[github.com/acme/x.T]")));
+    assert_eq!(one("go", "runtime.mallocgc", "/usr/local/go/src/runtime/malloc.go").1["in_app"], false);
+    assert_eq!(one("go", "runtime.mallocgc", "").1["in_app"], false);
+    assert_eq!(one("go", "github.com/x/y.Z", "/root/go/pkg/mod/github.com/x/y@v1/z.go").1["in_app"], false);
+}
+
+/// Guarantees: Ruby, PHP, Perl, .NET, BEAM and Lua frames have their platform, and libraries are told from own code.
+#[test]
+fn other_interpreters() {
+    let rows = [
+        ("ruby", "Cart#total", "/app/models/cart.rb", "ruby", true),
+        ("ruby", "Base#save", "/usr/local/bundle/gems/activerecord/base.rb", "ruby", false),
+        ("php", "App\\Cart::total", "/var/www/src/Cart.php", "php", true),
+        ("php", "Kernel::handle", "/var/www/vendor/symfony/Kernel.php", "php", false),
+        ("perl", "Cart::total", "/app/lib/Cart.pm", "perl", true),
+        ("perl", "List::Util::sum", "/usr/share/perl/5.36/List/Util.pm", "perl", false),
+        ("luajit", "total", "/app/cart.lua", "other", true),
+        ("luajit", "new", "/usr/share/lua/5.1/resty/core.lua", "other", false),
+    ];
+    for (kind, function, file, expected, own) in rows {
+        let (platform, frame) = one(kind, function, file);
+        assert_eq!((platform.as_str(), &frame["in_app"]), (expected, &json!(own)), "{file}");
+        assert_eq!((&frame["function"], frame.get("module")), (&json!(function), None));
+    }
+    let (platform, frame) = one("dotnet", "Shop.Cart.Total(Int32)", "Shop.dll");
+    assert_eq!(platform, "csharp");
+    assert_eq!(
+        frame,
+        json!({"function": "Total", "module": "Shop.Cart", "package": "Shop.dll", "lineno": 12, "in_app": true})
+    );
+    let constructor = one("dotnet", "System.Threading.Thread..ctor()", "System.Private.CoreLib.dll").1;
+    assert_eq!(
+        (&constructor["module"], &constructor["function"]),
+        (&json!("System.Threading.Thread"), &json!(".ctor"))
+    );
+    assert_eq!(constructor["in_app"], false);
+    let (platform, frame) = one("beam", "Elixir.Shop.Cart:total/2", "lib/shop/cart.ex");
+    assert_eq!(platform, "elixir");
+    assert_eq!(
+        (&frame["module"], &frame["function"], &frame["in_app"]),
+        (&json!("Shop.Cart"), &json!("total/2"), &json!(true))
+    );
+    assert_eq!(one("beam", "lists:map/2", "lists.erl").1["in_app"], false);
+}
+
+/// Guarantees: a native frame points into an image of type `symbolic` (others make Relay reject the chunk) with an
+/// absolute address; one without a name is called by its file, and counted.
+#[test]
+fn native() {
+    let unnamed = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
+    let named = Place {
+        lines: &[("work", "/src/shop.c", 3, 0)],
+        mapping: Some(("shop", "aa", 0x401000, 0x500000, 0x1000)),
+        address: 0x401234,
+        ..unnamed
+    };
+    let chunk = chunk(&[unnamed, named], Settings::default());
+    assert_eq!(chunk["platform"], "native");
+    assert_eq!(
+        chunk["profile"]["frames"],
+        json!([
+            {"function": "[libc.so.6]", "package": "libc.so.6", "instruction_addr": "0x100091000", "in_app": false},
+            {"function": "work", "abs_path": "/src/shop.c", "filename": "/src/shop.c", "package": "shop", "lineno": 3,
+             "instruction_addr": "0x200001234", "in_app": true},
+        ])
+    );
+    assert_eq!(
+        chunk["debug_meta"]["images"],
+        json!([
+            {"type": "symbolic", "debug_id": "7f4a3eb0-885e-8d4c-a04b-05fa32cc4cbd", "code_file": "libc.so.6",
+             "image_addr": "0x100000000", "image_vmaddr": "0x0", "image_size": 0x1a0000},
+            {"type": "symbolic", "debug_id": "000000aa-0000-0000-0000-000000000000", "code_file": "shop",
+             "image_addr": "0x200000000", "image_vmaddr": "0x400000", "image_size": 0x100000},
+        ])
+    );
+}
+
+/// Guarantees: a file without a GNU build id is no image and its frames have no address: an htlhash is none
+/// (semantic conventions, `process.executable.build_id.htlhash`).
+#[test]
+fn no_build_id() {
+    let hashed = Place { kind: "native", mapping: Some(("shop", "", 0, 0x1000, 0)), address: 0x10, ..Place::default() };
+    let chunk = chunk(&[hashed], Settings::default());
+    assert_eq!(chunk.get("debug_meta"), None);
+    assert_eq!(chunk["profile"]["frames"], json!([{"function": "[shop]", "package": "shop", "in_app": true}]));
+}
+
+/// Guarantees: parts of one file are one image, an address outside of its file has none, and images that no frame
+/// points into are left out.
+#[test]
+fn images() {
+    let text = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
+    let more = Place { mapping: Some((LIBC.0, LIBC.1, 0x1a0000, 0x1b0000, 0x1a0000)), address: 0x1a0010, ..text };
+    let outside = Place { address: 0xffff_ffff_ffff_ffff, ..text };
+    let chunk = chunk(&[text, more, outside], Settings::default());
+    assert_eq!(chunk["debug_meta"]["images"].as_array().unwrap().len(), 1);
+    assert_eq!(chunk["debug_meta"]["images"][0]["image_size"], 0x1b0000);
+    let address = |n: usize| chunk["profile"]["frames"][n].get("instruction_addr").cloned();
+    assert_eq!((address(0), address(1), address(2)), (Some(json!("0x100091000")), Some(json!("0x1001a0010")), None));
+}
+
+/// Guarantees: a kernel frame is native and never own code, and its mapping without a range is no image.
+#[test]
+fn kernel() {
+    let mapping = Some(("vmlinux", "aabbccddeeff00112233445566778899aabbccdd", 0, 0, 0));
+    let place = Place { kind: "kernel", lines: &[("do_syscall_64", "", 0, 0)], mapping, address: 0x1234 };
+    let chunk = chunk(&[place], Settings::default());
+    assert_eq!((&chunk["platform"], chunk.get("debug_meta")), (&json!("native"), None));
+    assert_eq!(
+        chunk["profile"]["frames"],
+        json!([{"function": "do_syscall_64", "package": "vmlinux", "in_app": false}])
+    );
+}
+
+/// Guarantees: Rust is native (Sentry would send `rust` to a symboliser that cuts stacks, getsentry/sentry
+/// `src/sentry/profiles/task.py`); its standard library is not own code.
+#[test]
+fn rust() {
+    assert_eq!(one("rust", "shop::cart::total", "/src/cart.rs").0, "native");
+    assert_eq!(one("rust", "shop::cart::total", "/src/cart.rs").1["in_app"], true);
+    assert_eq!(one("rust", "core::ops::function::FnOnce::call_once", "").1["in_app"], false);
+    assert_eq!(one("rust", "f", "/root/.cargo/registry/src/x/lib.rs").1["in_app"], false);
+}
+
+/// Guarantees: where the eBPF profiler could not go on it says so, and that is nobody's code.
+#[test]
+fn error_frames() {
+    for kind in ["unknown", "abort-marker", "<invalid>"] {
+        assert_eq!(
+            frames(&[Place { kind, ..Place::default() }]),
+            json!([{"function": "[unwinding stopped]", "in_app": false}])
+        );
+    }
+    assert_eq!(one("abort-marker", "[stack overflow]", "").1["function"], "[stack overflow]");
+}
+
+/// Guarantees: an address in bytecode never becomes an instruction's, mapping or not.
+#[test]
+fn bytecode_addresses() {
+    for kind in ["cpython", "jvm", "v8js", "ruby", "php", "perl", "dotnet", "beam", "luajit", "unknown"] {
+        let place = Place { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
+        let chunk = chunk(&[place], Settings::default());
+        assert_eq!(chunk["profile"]["frames"][0].get("instruction_addr"), None, "{kind}");
+        assert_eq!(chunk.get("debug_meta"), None, "{kind}");
+    }
+}
+
+/// Guarantees: a location with several lines is several frames, the innermost first (opentelemetry-proto
+/// `profiles.proto`, `Location.lines`).
+#[test]
+fn inlined_functions() {
+    let lines = [("inner", "a.c", 1, 2), ("middle", "a.c", 3, 4), ("outer", "a.c", 5, 6)];
+    let chunk = chunk(&[Place { kind: "native", lines: &lines, ..Place::default() }], Settings::default());
+    assert_eq!(chunk["profile"]["stacks"], json!([[], [0, 1, 2]]));
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    let functions: Vec<_> = frames.iter().map(|frame| frame["function"].as_str().unwrap()).collect();
+    assert_eq!(functions, ["inner", "middle", "outer"]);
+    assert_eq!((&frames[2]["lineno"], &frames[2]["colno"]), (&json!(5), &json!(6)));
+}
+
+/// Guarantees: lines and columns that are no unsigned number of 32 bits are left out: Relay rejects the whole chunk.
+#[test]
+fn line_numbers() {
+    for (line, expected) in [(0, None), (-1, None), (1 << 32, None), (i64::MAX, None), ((1 << 32) - 1, Some(u32::MAX))]
+    {
+        let lines = [("f", "a.c", line, line)];
+        let frame = frames(&[Place { kind: "native", lines: &lines, ..Place::default() }])[0].clone();
+        assert_eq!(frame.get("lineno").cloned(), expected.map(Value::from), "{line}");
+        assert_eq!(frame.get("colno"), frame.get("lineno"));
+    }
+}
+
+/// Guarantees: a frame's platform stands only where it is not the chunk's, since Sentry then ignores `in_app`
+/// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`), and the chunk's is that of its interpreter.
+#[test]
+fn mixed_stack() {
+    let native = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
+    let kernel = Place { kind: "kernel", lines: &[("read", "", 0, 0)], ..Place::default() };
+    let python = Place { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..Place::default() };
+    let chunk = chunk(&[kernel, native, python, native], Settings::default());
+    assert_eq!(chunk["platform"], "python");
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    let platforms: Vec<_> = frames.iter().map(|frame| frame.get("platform").cloned()).collect();
+    assert_eq!(platforms, [Some(json!("native")), Some(json!("native")), None]);
+}
+
+/// Guarantees: the operator's platform and in-app prefixes win, `include` over `exclude`.
+#[test]
+fn settings_win() {
+    let places = [
+        Place { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..Place::default() },
+        Place { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..Place::default() },
+        Place { kind: "native", mapping: Some(LIBC), ..Place::default() },
+    ];
+    let in_app = InApp { include: vec!["/app/vendor/".into(), "libc".into()], exclude: vec!["/app/".into()] };
+    let settings = Settings { in_app, platform: Some("other".to_owned()), ..Settings::default() };
+    let chunk = chunk(&places, settings);
+    assert_eq!(chunk["platform"], "other");
+    let frames = chunk["profile"]["frames"].as_array().unwrap();
+    let own: Vec<_> = frames.iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect();
+    assert_eq!(own, [false, true, true]);
+}
+
+/// Guarantees: a producer that names no frame type (pprof's) is understood by its source files.
+#[test]
+fn no_frame_type() {
+    assert_eq!(one("", "main.work", "/src/main.go").0, "go");
+    assert_eq!(one("", "work", "/src/main.c").0, "native");
+    assert_eq!(frames(&[Place { address: 1, ..Place::default() }]), json!([{"function": "[unknown]", "in_app": true}]));
+}

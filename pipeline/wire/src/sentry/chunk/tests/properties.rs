@@ -1,0 +1,122 @@
+//! What holds for every batch.
+
+use proptest::prelude::*;
+
+use super::support::{Batch, Converted, MS, START, attributed};
+use crate::sentry::chunk::{LoneSamples, Settings};
+
+/// The times at which a steady timer of this period observes a thread that runs from time to time, with jitter.
+fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
+    let runs = proptest::collection::vec((1_u64..40, 0_u64..4, 0_u64..30), 8..40);
+    (prop_oneof![Just(20_u32), Just(101)], proptest::collection::vec((runs, any::<u64>()), 1..5)).prop_map(
+        |(hertz, threads)| {
+            let period = 1_000_000_000 / u64::from(hertz);
+            let times = |(runs, seed): (Vec<(u64, u64, u64)>, u64)| {
+                let mut random = seed | 1;
+                let mut at = START + seed % period;
+                let mut times = Vec::new();
+                for (length, idle, burst) in runs {
+                    for _ in 0..length + burst {
+                        // A timer is late by up to a fifth of its period, and does not drift.
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        times.push(at + random % (period / 5));
+                        at += period;
+                    }
+                    at += idle * idle * period;
+                }
+                times.retain(|&time| time < START + 59_900 * MS);
+                times
+            };
+            (hertz, threads.into_iter().map(times).collect())
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Guarantees: the time that Sentry attributes to each function equals its samples times the period within 2 %, at
+    /// 20 and at 101 Hz, for runs of any length with any gaps between them, and never exceeds what was billed.
+    #[test]
+    fn attribution((hertz, threads) in schedule()) {
+        let mut batch = Batch::new().on_cpu(hertz);
+        for (thread, times) in threads.iter().enumerate() {
+            batch = batch.nanos(Some(thread as i64 + 1), &[&format!("f{thread}"), "main"], times, &[]);
+        }
+        let converted = batch.convert();
+        let owned = attributed(&converted.chunks);
+        let period = 1e6 / f64::from(hertz);
+        for (thread, times) in threads.iter().enumerate().filter(|(_, times)| !times.is_empty()) {
+            let expected = times.len() as f64 * period;
+            let found = owned[&format!("f{thread}")] as f64;
+            // The jitter of a run's ends does not average out in a handful of samples.
+            let allowed = expected * 0.02 + period * 0.2;
+            prop_assert!((found - expected).abs() <= allowed, "{found} instead of {expected}");
+        }
+        let billed: f64 = converted.report.billed_nanos as f64 / 1e3 * threads.len() as f64;
+        prop_assert!(owned.values().sum::<i64>() as f64 <= billed + 10.0);
+    }
+
+    /// Guarantees: whatever is in a batch, every observation is in a chunk or under a reason, and every chunk keeps
+    /// Relay's rules (`Batch::convert` checks both).
+    #[test]
+    fn conservation(batch in any_batch(), drop: bool, off_cpu: bool, target in 200_usize..20_000) {
+        let lone_samples = if drop { LoneSamples::Drop } else { LoneSamples::Split };
+        let settings = Settings { lone_samples, off_cpu, target_bytes: target, ..Settings::default() };
+        let Converted { report, chunks, .. } = batch.build().convert_with(settings);
+        prop_assert!(chunks.is_empty() || report.samples > 0);
+    }
+}
+
+/// A row of a batch: thread, stack, offsets in milliseconds, values.
+type Row = (Option<i64>, usize, Vec<i64>, Vec<i64>);
+
+/// Profiles: their type, their period, and their rows.
+#[derive(Debug, Clone)]
+struct Plan(Vec<(usize, i64, Vec<Row>)>, u64);
+
+const TYPES: [(&str, &str); 6] = [
+    ("samples", "count"),
+    ("cpu", "nanoseconds"),
+    ("wall", "milliseconds"),
+    ("off_cpu", "nanoseconds"),
+    ("inuse_space", "bytes"),
+    ("wall", "count"),
+];
+
+const STACKS: [&[&str]; 5] = [&["a", "main"], &["b", "a", "main"], &["c"], &[], &["\"\n", "main"]];
+
+fn any_batch() -> impl Strategy<Value = Plan> {
+    let times = proptest::collection::vec(-1_000_i64..70_000, 0..6);
+    let values = proptest::collection::vec(prop_oneof![-5_i64..100, Just(i64::MAX), 0_i64..90_000_000_000], 1..7);
+    let row = (proptest::option::of(0_i64..4), 0..STACKS.len(), times, values);
+    let profile = (
+        0..TYPES.len(),
+        prop_oneof![Just(50_000_000), -1_i64..5, Just(i64::MAX)],
+        proptest::collection::vec(row, 0..8),
+    );
+    (proptest::collection::vec(profile, 0..5), prop_oneof![Just(60_000), 0_u64..200_000]).prop_map(|(p, w)| Plan(p, w))
+}
+
+impl Plan {
+    fn build(&self) -> Batch {
+        let mut batch = Batch::new().window(self.1);
+        for (kind, period, rows) in &self.0 {
+            let (kind, unit) = TYPES[*kind];
+            batch = batch.profile(kind, unit, 10_000).period("cpu", "nanoseconds", *period);
+            for (thread, stack, times, values) in rows {
+                let times: Vec<u64> = times.iter().map(|&at| START.saturating_add_signed(at * MS as i64)).collect();
+                // As many values as times or none; at least one without times.
+                let values: Vec<i64> = match times.len() {
+                    0 => values.clone(),
+                    n if values.len() >= n => values[..n].to_vec(),
+                    _ => Vec::new(),
+                };
+                batch = batch.nanos(*thread, STACKS[*stack], &times, &values);
+            }
+        }
+        batch
+    }
+}

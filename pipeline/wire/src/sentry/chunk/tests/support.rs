@@ -1,0 +1,218 @@
+//! Batches in a few lines, and chunks as text.
+
+use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId, Profiles};
+use serde_json::Value;
+
+use crate::sentry::chunk::{Collected, Converter, Report, Settings};
+use crate::sentry::relay_rules::validate_json;
+
+/// Where all windows of the tests start: 2025-10-09T08:53:20Z.
+pub(super) const START: u64 = 1_760_000_000_000_000_000;
+
+/// A millisecond in nanoseconds.
+pub(super) const MS: u64 = 1_000_000;
+
+/// A window of so many milliseconds.
+pub(super) fn window(millis: u64) -> ProcessWindow {
+    ProcessWindow {
+        profiler_id: ProfilerId::from_hash(0x1234_5678_9abc_def0_1234_5678_9abc_def0),
+        strength: IdentityStrength::Strong,
+        start_unix_nano: START,
+        end_unix_nano: START + millis * MS,
+    }
+}
+
+/// A batch under construction: one resource, one scope, a window of a minute.
+pub(super) struct Batch {
+    pub(super) builder: Builder,
+    pub(super) window: ProcessWindow,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        let mut builder = Builder::new();
+        builder.resource(&[("service.name", "shop".into())]);
+        builder.scope("test", "1");
+        Self { builder, window: window(60_000) }
+    }
+
+    /// An on-CPU profile as the eBPF profiler makes it: timestamps only, with a period.
+    pub(super) fn on_cpu(mut self, hertz: u32) -> Self {
+        self.builder.on_cpu(hertz);
+        self
+    }
+
+    /// A profile of this type that covers so many milliseconds of the window, without a period.
+    pub(super) fn profile(mut self, kind: &str, unit: &str, millis: u64) -> Self {
+        let sample_type = self.builder.value_type(kind, unit);
+        self.builder.profile(Profile {
+            sample_type,
+            time_unix_nano: START,
+            duration_nano: millis * MS,
+            ..Profile::default()
+        });
+        self
+    }
+
+    /// Sets the period of the profile.
+    pub(super) fn period(mut self, kind: &str, unit: &str, period: i64) -> Self {
+        let period_type = self.builder.value_type(kind, unit);
+        let open = self.builder.open_profile().unwrap();
+        (open.period_type, open.period) = (period_type, period);
+        self
+    }
+
+    /// Samples of a thread at these milliseconds, all with the same stack of native functions, leaf first.
+    pub(super) fn at<const N: usize>(self, thread: i64, stack: &[&str], millis: [u64; N]) -> Self {
+        self.nanos(Some(thread), stack, &millis.map(|at| START + at * MS), &[])
+    }
+
+    /// Samples at these moments, with these values.
+    pub(super) fn nanos(mut self, thread: Option<i64>, stack: &[&str], nanos: &[u64], values: &[i64]) -> Self {
+        let stack: Vec<_> = stack.iter().map(|name| self.builder.frame(name, "", 0)).collect();
+        let stack = self.builder.stack(&stack);
+        let attributes = thread.and_then(|thread| self.builder.attributes(&[("thread.id", thread.into())]));
+        self.builder.sample(stack, attributes, None, nanos, values);
+        self
+    }
+
+    /// A value without a timestamp.
+    pub(super) fn value(self, thread: Option<i64>, stack: &[&str], value: i64) -> Self {
+        self.nanos(thread, stack, &[], &[value])
+    }
+
+    /// A window of so many milliseconds instead of a minute.
+    pub(super) fn window(mut self, millis: u64) -> Self {
+        self.window = window(millis);
+        self
+    }
+
+    pub(super) fn finish(self) -> Profiles {
+        let mut batch = self.builder.finish().unwrap();
+        batch.window = Some(self.window);
+        batch
+    }
+
+    /// Converts with the default settings.
+    pub(super) fn convert(self) -> Converted {
+        self.convert_with(Settings::default())
+    }
+
+    pub(super) fn convert_with(self, settings: Settings) -> Converted {
+        convert(&self.finish(), settings)
+    }
+}
+
+/// Chunks, each of which passes the strict check, and the report.
+pub(super) struct Converted {
+    pub(super) report: Report,
+    pub(super) chunks: Vec<Value>,
+    pub(super) collected: Collected,
+}
+
+pub(super) fn convert(batch: &Profiles, settings: Settings) -> Converted {
+    let mut collected = Collected::default();
+    let report = Converter::new(settings).convert(batch, &mut collected);
+    assert!(report.balanced(), "{report:?}");
+    assert_eq!(report.chunks, collected.chunks.len() as u64);
+    let chunks = collected
+        .chunks
+        .iter()
+        .map(|(json, summary)| {
+            assert_eq!(validate_json(json), Ok(()), "{}", String::from_utf8_lossy(json));
+            let chunk: Value = serde_json::from_slice(json).unwrap();
+            assert_eq!(summary.json_bytes, json.len() as u64);
+            assert_eq!(chunk["chunk_id"], summary.chunk_id.simple().to_string());
+            assert_eq!(chunk["platform"], summary.platform.as_str());
+            assert_eq!(chunk["profile"]["samples"].as_array().unwrap().len() as u64, summary.samples);
+            assert_eq!(summary.observations + summary.synthesized, summary.samples + summary.coalesced);
+            chunk
+        })
+        .collect();
+    Converted { report, chunks, collected }
+}
+
+/// A sample of a chunk.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Sample {
+    pub(super) thread: String,
+    /// Microseconds since the window's start.
+    pub(super) micros: i64,
+    /// The functions, leaf first.
+    pub(super) stack: Vec<String>,
+}
+
+/// The samples of a chunk in the order in which Relay leaves them: stable by time.
+pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
+    let profile = &chunk["profile"];
+    let function = |frame: &Value| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap();
+    let mut samples: Vec<_> = profile["samples"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|sample| Sample {
+            thread: sample["thread_id"].as_str().unwrap().to_owned(),
+            micros: (sample["timestamp"].as_f64().unwrap() * 1e6).round() as i64 - (START / 1000) as i64,
+            stack: profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|frame| function(frame).to_owned())
+                .collect(),
+        })
+        .collect();
+    samples.sort_by_key(|sample| sample.micros);
+    samples
+}
+
+impl Converted {
+    /// The only chunk.
+    pub(super) fn chunk(&self) -> &Value {
+        assert_eq!(self.chunks.len(), 1, "{:?}", self.report);
+        &self.chunks[0]
+    }
+
+    /// The chunks as text: a line for each thread, `/` between chunks.
+    pub(super) fn text(&self) -> String {
+        self.chunks.iter().map(text).collect::<Vec<_>>().join("\n/\n")
+    }
+
+    /// The frames of the only chunk.
+    pub(super) fn frames(&self) -> &Vec<Value> {
+        self.chunk()["profile"]["frames"].as_array().unwrap()
+    }
+}
+
+fn text(chunk: &Value) -> String {
+    let samples = samples(chunk);
+    let mut threads: Vec<&str> = samples.iter().map(|sample| sample.thread.as_str()).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let line = |thread: &&str| {
+        let own = samples.iter().filter(|sample| sample.thread == **thread);
+        let words = own.map(|sample| {
+            let leaf = sample.stack.first().map_or("-", String::as_str);
+            let millis = sample.micros as f64 / 1e3;
+            format!(" {leaf}@{millis}")
+        });
+        format!("{thread}:{}", words.collect::<String>())
+    };
+    threads.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The time that Sentry attributes to each leaf function, in microseconds: a sample owns the time until the next
+/// sample of its thread, the last owns nothing (observed with `vroomrs` 0.1.24).
+pub(super) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
+    let mut owned = std::collections::BTreeMap::new();
+    for chunk in chunks {
+        let mut threads: std::collections::BTreeMap<String, Sample> = std::collections::BTreeMap::new();
+        for sample in samples(chunk) {
+            if let Some(before) = threads.insert(sample.thread.clone(), sample.clone())
+                && let Some(leaf) = before.stack.first()
+            {
+                *owned.entry(leaf.clone()).or_default() += sample.micros - before.micros;
+            }
+        }
+    }
+    owned
+}

@@ -1,0 +1,140 @@
+//! Rules 4 and 5: whose time is whose.
+
+use super::support::{Batch, MS, START, attributed};
+use crate::sentry::chunk::{LoneSamples, Settings};
+
+/// Guarantees: a run of samples about a period apart stays as it is, and is closed a period after its last sample.
+/// Source: `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
+#[test]
+fn run_is_closed() {
+    let converted = Batch::new().on_cpu(20).at(7, &["work", "main"], [0, 50, 100]).convert();
+    assert_eq!(converted.text(), "7: work@0 work@50 work@100 -@150");
+    assert_eq!((converted.report.samples, converted.report.synthesized), (4, 1));
+}
+
+/// Guarantees: a gap of one and a half periods stays open, a longer one is closed a period after the sample before.
+#[test]
+fn gaps() {
+    let open = Batch::new().on_cpu(20).at(7, &["work"], [0, 75]).convert();
+    assert_eq!(open.text(), "7: work@0 work@75 -@125");
+    let closed = Batch::new().on_cpu(20).at(7, &["work"], [0, 76]).convert();
+    assert_eq!(closed.text(), "7: work@0 -@50 work@76 -@126");
+}
+
+/// Guarantees: the case that was measured, samples at 0, 10 ms, 5 s and 5.01 s, owns 40 ms and not 5 s.
+#[test]
+fn gaps_do_not_inflate() {
+    let converted = Batch::new().on_cpu(100).at(7, &["work"], [0, 10, 4_900, 4_910]).convert();
+    assert_eq!(attributed(&converted.chunks)["work"], 40_000);
+}
+
+/// Guarantees: nothing is later than the window's end, and a sample at the very end is still one.
+#[test]
+fn window_end() {
+    let clipped = Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [930, 980]).convert();
+    assert_eq!(clipped.text(), "7: work@930 work@980 -@1000");
+    let at_end = Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [1_000]).convert();
+    assert_eq!(at_end.text(), "7: work@1000 work@1000 -@1000");
+}
+
+/// Guarantees: what lies outside of the window is counted, with all that a sender may have meant by it.
+#[test]
+fn outside_of_the_window() {
+    let times = [0, START - 1, START + 60_000 * MS + 1, u64::MAX, START, START + 50 * MS];
+    let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &times, &[]).convert();
+    assert_eq!(converted.text(), "7: work@0 work@50 -@100");
+    assert_eq!(converted.report.losses.to_string(), "4 malformed");
+}
+
+/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay.
+#[test]
+fn order_and_equal_times() {
+    let converted = Batch::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
+    assert_eq!(converted.text(), "7: b@0 a@50 a@50 b@100 -@150");
+    assert_eq!(attributed(&converted.chunks)["a"], 50_000);
+}
+
+/// Guarantees: a lone observation becomes two samples that share its time, since Relay drops a thread with fewer
+/// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+#[test]
+fn lone_observation() {
+    let batch = || Batch::new().on_cpu(20).at(7, &["lone"], [100]).at(8, &["pair"], [0, 50]);
+    let split = batch().convert();
+    assert_eq!(split.text(), "7: lone@100 lone@125 -@150\n8: pair@0 pair@50 -@100");
+    assert_eq!(split.report.synthesized, 3);
+    let drop = batch().convert_with(Settings { lone_samples: LoneSamples::Drop, ..Settings::default() });
+    assert_eq!(drop.text(), "8: pair@0 pair@50 -@100");
+    assert_eq!(drop.report.losses.to_string(), "1 lone_sample");
+}
+
+/// Guarantees: a batch of lone observations only, all dropped, is no chunk and no panic.
+#[test]
+fn nothing_but_lone_observations() {
+    let settings = Settings { lone_samples: LoneSamples::Drop, ..Settings::default() };
+    let converted = Batch::new().on_cpu(20).at(7, &["a"], [0]).at(8, &["b"], [0]).convert_with(settings);
+    assert_eq!((converted.chunks.len(), converted.report.losses.to_string()), (0, "2 lone_sample".to_owned()));
+}
+
+/// Guarantees: an observation whose value is its time owns that time (`off_cpu` and its like aside).
+#[test]
+fn value_is_the_weight() {
+    let times = [START, START + 500 * MS];
+    let converted =
+        Batch::new().profile("cpu", "milliseconds", 1_000).nanos(Some(7), &["work"], &times, &[20, 30]).convert();
+    assert_eq!(converted.text(), "7: work@0 -@20 work@500 -@530");
+}
+
+/// Guarantees: an observation that counts several is as long as several periods.
+#[test]
+fn counted_observation() {
+    let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START, START + 300 * MS], &[3, 1]).convert();
+    assert_eq!(converted.text(), "7: work@0 -@150 work@300 -@350");
+}
+
+/// Guarantees: a period of a nanosecond or of a century, and values that overflow, neither panic nor leave the window.
+#[test]
+fn absurd_periods() {
+    for period in [1, i64::MAX] {
+        let batch = Batch::new().window(1_000).profile("samples", "count", 1_000).period("cpu", "seconds", period);
+        let converted = batch.at(7, &["work"], [0, 100]).convert();
+        let owned = attributed(&converted.chunks)["work"];
+        assert!(owned <= 1_000_000, "{owned}");
+    }
+    let tiny = Batch::new().profile("samples", "count", 1_000).period("cpu", "nanoseconds", 1);
+    let converted = tiny.at(7, &["work"], [0, 100]).convert();
+    assert_eq!(converted.text(), "7: work@0 -@0 work@100 -@100");
+    let values = Batch::new().profile("cpu", "seconds", 1_000);
+    let converted = values.nanos(Some(7), &["work"], &[START, START + MS], &[i64::MIN, i64::MAX]).convert();
+    assert_eq!(attributed(&converted.chunks)["work"], 59_999_000);
+}
+
+/// Guarantees: observations without a thread are laid on as many threads as no overlap needs, steady ones on one.
+#[test]
+fn unknown_threads() {
+    let one = Batch::new().on_cpu(20).nanos(None, &["a"], &[0, 48, 103].map(|at| START + at * MS), &[]).convert();
+    assert_eq!(one.text(), "0: a@0 a@48 a@103 -@153");
+    let two = Batch::new()
+        .on_cpu(20)
+        .nanos(None, &["a"], &[0, 50, 100].map(|at| START + at * MS), &[])
+        .nanos(None, &["b"], &[25, 75, 125].map(|at| START + at * MS), &[])
+        .convert();
+    assert_eq!(two.text(), "0: a@0 a@50 a@100 -@150\n1: b@25 b@75 b@125 -@175");
+}
+
+/// Guarantees: synthetic threads keep clear of real ones.
+#[test]
+fn synthetic_beside_real_threads() {
+    let converted = Batch::new().on_cpu(20).nanos(None, &["a"], &[START], &[]).at(0, &["b"], [0]).convert();
+    assert_eq!(converted.text(), "0: b@0 b@25 -@50\n4294967296: a@0 a@25 -@50");
+}
+
+/// Guarantees: a stack without frames, which Sentry takes for idle time, is counted and not written.
+#[test]
+fn no_frames() {
+    let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).at(7, &[], [100, 150]);
+    let nothing = batch.builder.stack(&[None]);
+    batch.builder.sample(nothing, None, None, &[START], &[]);
+    let converted = batch.convert();
+    assert_eq!(converted.text(), "7: work@0 work@50 -@100");
+    assert_eq!(converted.report.losses.to_string(), "3 no_frames");
+}

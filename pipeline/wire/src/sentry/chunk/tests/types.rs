@@ -1,0 +1,159 @@
+//! Rule 6: one type of profile for a process and window.
+
+use super::support::{Batch, MS, START, attributed};
+use crate::sentry::chunk::{Prefer, Settings};
+
+/// Guarantees: timestamped samples beat nanoseconds, which beat counts with a period; the others are counted.
+#[test]
+fn shapes() {
+    let batch = Batch::new()
+        .profile("samples", "count", 1_000)
+        .period("cpu", "milliseconds", 10)
+        .value(None, &["counted"], 3)
+        .profile("cpu", "nanoseconds", 1_000)
+        .value(None, &["timed"], 30_000_000);
+    let pprof = batch.convert();
+    assert_eq!(pprof.text(), "0: timed@0 timed@15 -@30");
+    assert_eq!(pprof.report.losses.to_string(), "1 redundant_type");
+
+    let batch = Batch::new().profile("cpu", "nanoseconds", 1_000).value(None, &["timed"], 30_000_000).on_cpu(20).at(
+        7,
+        &["stamped"],
+        [0, 50],
+    );
+    let mixed = batch.convert();
+    assert_eq!(mixed.text(), "7: stamped@0 stamped@50 -@100");
+    assert_eq!(mixed.report.losses.to_string(), "1 redundant_type");
+
+    let counts = Batch::new().profile("samples", "count", 1_000).period("cpu", "milliseconds", 10);
+    assert_eq!(counts.value(None, &["counted"], 3).convert().text(), "0: counted@0 counted@15 -@30");
+}
+
+/// Guarantees: several profiles of one type are one stream (a profiler reports every five seconds).
+#[test]
+fn several_reports() {
+    let converted = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).on_cpu(20).at(7, &["work"], [100, 150]).convert();
+    assert_eq!(converted.text(), "7: work@0 work@50 work@100 work@150 -@200");
+}
+
+/// Guarantees: two profilers of one process are not shown on top of each other; the one that saw more stays.
+#[test]
+fn two_profilers() {
+    let mut batch = Batch::new().on_cpu(20).at(7, &["first"], [0, 50]);
+    batch.builder.scope("another profiler", "1");
+    let converted = batch.on_cpu(20).at(7, &["second"], [0, 50, 100]).convert();
+    assert_eq!(converted.text(), "7: second@0 second@50 second@100 -@150");
+    assert_eq!(converted.report.losses.to_string(), "2 redundant_type");
+}
+
+/// Guarantees: wall time beats CPU time, unless the operator prefers that.
+#[test]
+fn wall_or_cpu() {
+    let batch = || {
+        let wall = Batch::new().profile("wall", "nanoseconds", 1_000).value(Some(7), &["wall"], 40_000_000);
+        wall.profile("cpu", "nanoseconds", 1_000).value(Some(7), &["cpu"], 20_000_000)
+    };
+    assert_eq!(batch().convert().text(), "7: wall@0 wall@20 -@40");
+    let cpu = batch().convert_with(Settings { prefer: Prefer::Cpu, ..Settings::default() });
+    assert_eq!(cpu.text(), "7: cpu@0 cpu@10 -@20");
+}
+
+/// Guarantees: a profile with neither a period nor a unit of time is counted (memory, events, goroutines).
+#[test]
+fn no_time() {
+    let converted = Batch::new()
+        .profile("inuse_space", "bytes", 1_000)
+        .period("space", "bytes", 524_288)
+        .value(None, &["heap"], 4_096)
+        .profile("events", "count", 1_000)
+        .at(7, &["event"], [0, 10])
+        .profile("samples", "count", 1_000)
+        .period("cpu", "nanoseconds", 0)
+        .at(7, &["no period"], [0, 10])
+        .convert();
+    assert_eq!(converted.report.losses.to_string(), "5 no_time_unit");
+    assert!(converted.chunks.is_empty());
+}
+
+/// Guarantees: off-CPU time is counted as switched off; switched on it lies between the samples, where it was: the
+/// eBPF profiler stamps its end (`support/ebpf/off_cpu.ebpf.c`).
+#[test]
+fn off_cpu() {
+    let batch = || {
+        let on = Batch::new().on_cpu(20).at(7, &["work"], [0, 200]);
+        on.profile("off_cpu", "nanoseconds", 1_000)
+            .nanos(Some(7), &["read"], &[START + 180 * MS], &[130_000_000])
+            .profile("delay", "nanoseconds", 1_000)
+            .value(None, &["mutex"], 1_000_000)
+    };
+    let off = batch().convert();
+    assert_eq!(off.text(), "7: work@0 -@50 work@200 -@250");
+    assert_eq!(off.report.losses.to_string(), "2 off_cpu");
+    let on = batch().convert_with(Settings { off_cpu: true, ..Settings::default() });
+    assert_eq!(on.text(), "7: work@0 read@50 work@200 -@250");
+    assert_eq!(on.report.losses.to_string(), "1 off_cpu");
+}
+
+/// Guarantees: in wall mode a thread that waits is written at the start and the end of its run; the time that is
+/// attributed stays, and what is left out is counted as coalesced.
+#[test]
+fn wall_runs() {
+    let wall = || Batch::new().profile("wall", "count", 60_000).period("wall", "milliseconds", 10);
+    let converted = wall().at(7, &["wait"], [0, 10, 20, 30, 40]).at(7, &["work"], [50]).convert();
+    assert_eq!(converted.text(), "7: wait@0 wait@40 work@50 -@60");
+    assert_eq!(converted.report.coalesced, 3);
+    assert_eq!(attributed(&converted.chunks)["wait"], 50_000);
+    let two_runs = wall().at(7, &["wait"], [0, 10, 20, 100, 110, 120]).convert();
+    assert_eq!(two_runs.text(), "7: wait@0 wait@20 -@30 wait@100 wait@120 -@130");
+}
+
+/// Guarantees: values without timestamps lie end to end from the profile's start, and eight busy cores are eight
+/// threads; a value that needs more than one thread is divided, and counted once.
+#[test]
+fn values_fill_threads() {
+    let batch = Batch::new().profile("cpu", "milliseconds", 1_000);
+    let converted = batch.value(None, &["a"], 400).value(None, &["b"], 1_200).value(None, &["c"], 100).convert();
+    assert_eq!(converted.text(), "0: a@0 b@400 -@1000\n1: b@0 c@600 -@700");
+    let sum: i64 = attributed(&converted.chunks).values().sum();
+    assert_eq!(sum, 1_700_000);
+    assert_eq!(converted.report.observations, 3);
+    assert_eq!((converted.report.samples, converted.report.synthesized), (6, 3));
+}
+
+/// Guarantees: a thread's values lie on that thread, and give way where their sum is longer than the profile.
+#[test]
+fn values_of_a_thread() {
+    let fitting = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 100);
+    assert_eq!(fitting.value(Some(7), &["b"], 200).convert().text(), "7: a@0 b@100 -@300");
+    let long = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 1_000);
+    assert_eq!(long.value(Some(7), &["b"], 1_000).convert().text(), "7: a@0 b@500 -@1000");
+}
+
+/// Guarantees: profiles of successive times lie one behind the other, each from its own start.
+#[test]
+fn values_of_successive_profiles() {
+    let mut batch = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["a"], 100);
+    batch = batch.profile("cpu", "milliseconds", 1_000);
+    batch.builder.open_profile().unwrap().time_unix_nano = START + 1_000 * MS;
+    let converted = batch.value(None, &["b"], 100).convert();
+    assert_eq!(converted.text(), "0: a@0 -@100 b@1000 -@1100");
+}
+
+/// Guarantees: values of nothing and below are no time; they are counted.
+#[test]
+fn values_of_nothing() {
+    let batch = Batch::new().profile("cpu", "nanoseconds", 1_000).value(None, &["none"], 0);
+    let converted = batch.value(None, &["less"], -5).value(None, &["some"], 2_000_000).convert();
+    assert_eq!(converted.text(), "0: some@0 some@1 -@2");
+    assert_eq!(converted.report.losses.to_string(), "2 no_time_unit");
+}
+
+/// Guarantees: a value that would need more threads than a host has cores is cut, and the cut is noted.
+#[test]
+fn values_beyond_all_threads() {
+    let batch = Batch::new().window(10).profile("cpu", "seconds", 10).value(None, &["huge"], i64::MAX);
+    let converted = batch.convert();
+    assert_eq!(converted.report.observations, 1);
+    assert!(converted.report.notes.clipped_nanos > 0);
+    assert_eq!(converted.chunk()["profile"]["thread_metadata"].as_object().unwrap().len(), 1024);
+}
