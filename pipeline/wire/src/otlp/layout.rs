@@ -57,6 +57,8 @@ struct Evidence {
     values_first: u64,
     current: u64,
     undecided: Undecided,
+    /// The list of the sample at hand.
+    list: Vec<u64>,
 }
 
 /// Samples whose wire types fit both 1.9 and 1.10.
@@ -85,16 +87,23 @@ impl Seen {
     }
 }
 
-/// Calls `visit` with each field; with a reader of its contents if it has a length. Ends quietly where the message is
-/// malformed: what came before it counts.
-fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Option<Reader<'a>>)) {
+/// The value of a field, as far as it matters here.
+enum Field<'a> {
+    Number(u64),
+    Bytes(Reader<'a>),
+    Other,
+}
+
+/// Calls `visit` with each field. Ends quietly where the message is malformed: what came before it counts.
+fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
     while let Ok(Some(key)) = reader.key() {
-        let inner = match key & 7 {
-            LEN => reader.message().map(Some),
-            _ => reader.skip(key).map(|()| None),
+        let field = match key & 7 {
+            VARINT => reader.varint().map(Field::Number),
+            LEN => reader.message().map(Field::Bytes),
+            _ => reader.skip(key).map(|()| Field::Other),
         };
-        match inner {
-            Ok(inner) => visit(key, inner),
+        match field {
+            Ok(field) => visit(key, field),
             Err(_) => return,
         }
     }
@@ -104,19 +113,19 @@ impl Evidence {
     fn request(&mut self, reader: Reader<'_>) {
         // How many attributes there are has to be known before the samples are judged.
         walk(reader, |key, inner| match (key >> 3, inner) {
-            (2, Some(dictionary)) => {
+            (2, Field::Bytes(dictionary)) => {
                 self.has_dictionary = true;
                 walk(dictionary, |key, _| self.attributes += u64::from(key == 0x32));
             }
-            (field @ 3..=8, Some(_)) => self.top_level |= 1 << field,
+            (field @ 3..=8, Field::Bytes(_)) => self.top_level |= 1 << field,
             _ => {}
         });
         walk(reader, |key, inner| {
-            if let (0x0a, Some(resource)) = (key, inner) {
+            if let (0x0a, Field::Bytes(resource)) = (key, inner) {
                 walk(resource, |key, inner| {
-                    if let (0x12, Some(scope)) = (key, inner) {
+                    if let (0x12, Field::Bytes(scope)) = (key, inner) {
                         walk(scope, |key, inner| {
-                            if let (0x12, Some(profile)) = (key, inner) {
+                            if let (0x12, Field::Bytes(profile)) = (key, inner) {
                                 self.profile(profile);
                             }
                         });
@@ -131,8 +140,8 @@ impl Evidence {
         walk(reader, |key, inner| {
             seen.add(key);
             match (key >> 3, inner) {
-                (1, Some(value_type)) => walk(value_type, |key, _| self.temporality |= key == 0x18),
-                (2, Some(sample)) => self.sample(sample),
+                (1, Field::Bytes(value_type)) => walk(value_type, |key, _| self.temporality |= key == 0x18),
+                (2, Field::Bytes(sample)) => self.sample(sample),
                 _ => {}
             }
         });
@@ -145,13 +154,15 @@ impl Evidence {
 
     fn sample(&mut self, reader: Reader<'_>) {
         let mut seen = Seen::default();
-        let mut list: &[u8] = &[];
+        let mut list = std::mem::take(&mut self.list);
+        list.clear();
         let mut times = 0;
-        walk(reader, |key, inner| {
+        walk(reader, |key, field| {
             seen.add(key);
-            match (key, inner) {
-                (0x12, Some(packed)) => list = packed.rest(),
-                (0x2a, Some(packed)) => times += packed.rest().len() / 8,
+            match (key, field) {
+                (0x10, Field::Number(index)) => list.push(index),
+                (0x12, Field::Bytes(packed)) => list.extend(varint::Packed::new(packed.rest())),
+                (0x2a, Field::Bytes(packed)) => times += packed.rest().len() / 8,
                 (0x29, _) => times += 1,
                 _ => {}
             }
@@ -164,23 +175,23 @@ impl Evidence {
         } else if seen.has(3, VARINT) || (seen.has(4, LEN) && !seen.has(2, VARINT) && !seen.has(6, LEN)) {
             self.current += 1;
         } else {
-            self.undecided(list, times, seen.has(4, VARINT));
+            self.undecided(&mut list, times, seen);
         }
+        self.list = list;
     }
 
-    fn undecided(&mut self, list: &[u8], times: usize, has_values: bool) {
-        let count = varint::count(list);
+    fn undecided(&mut self, list: &mut [u64], times: usize, seen: Seen) {
+        let count = list.len();
         if count > 0 {
             self.undecided.with_list += 1;
-            let mut indices: Vec<u64> = varint::Packed::new(list).collect();
-            indices.sort_unstable();
-            let twice = indices.windows(2).any(|pair| pair[0] == pair[1]);
-            let outside = indices.last().is_some_and(|&last| last >= self.attributes.max(1));
-            let nothing_left = times == 0 && !has_values;
-            self.undecided.impossible += u64::from(twice || outside || indices.first() == Some(&0) || nothing_left);
+            list.sort_unstable();
+            let twice = list.windows(2).any(|pair| pair[0] == pair[1]);
+            let outside = list.last().is_some_and(|&last| last >= self.attributes.max(1));
+            let nothing_left = times == 0 && !seen.has(4, VARINT) && !seen.has(4, LEN);
+            self.undecided.impossible += u64::from(twice || outside || list.first() == Some(&0) || nothing_left);
         }
         let fits_1_9 = if times == 0 { count > 0 } else { count == 0 || count == times };
-        self.undecided.not_1_9 += u64::from(!fits_1_9);
+        self.undecided.not_1_9 += u64::from(!fits_1_9 || seen.has(4, LEN));
     }
 
     fn verdict(&self) -> Option<(&'static str, &'static str)> {

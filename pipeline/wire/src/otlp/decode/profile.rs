@@ -16,6 +16,8 @@ impl<'a> Decoder<'a> {
     pub(super) fn profile(&mut self, mut reader: Reader<'a>, fault: &mut Option<Invalid>) -> Result<Profile> {
         let mut profile = Profile::default();
         let mut attributes = Run::default();
+        // Pieces of the profile's own list may stand between samples, which use the common scratch.
+        let mut scratch = Vec::new();
         // There are fewer samples than bytes, of which there are fewer than 2^31.
         let first = self.samples.len() as u32;
         while let Some(key) = reader.key()? {
@@ -37,8 +39,8 @@ impl<'a> Decoder<'a> {
                 0x40 => profile.dropped_attributes_count = reader.varint()? as u32,
                 0x4a => profile.original_payload_format = self.inline_string(reader.span()?)?,
                 0x52 => profile.original_payload = reader.span()?,
-                0x5a => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes),
-                0x58 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes),
+                0x5a => attributes.add(reader.span()?, self.request, &mut scratch),
+                0x58 => attributes.add(reader.varint_bytes()?, self.request, &mut scratch),
                 _ => self.other(&mut reader, key, 11)?,
             }
         }
@@ -46,6 +48,7 @@ impl<'a> Decoder<'a> {
         if let Some(invalid) = self.take_dangling(String::new) {
             fault.get_or_insert(invalid);
         }
+        self.scratch.attributes = scratch;
         profile.attributes = match self.attribute_set(attributes)? {
             Ok(id) => id,
             Err(invalid) => {

@@ -1,0 +1,19 @@
+//! OTLP profiles, held against prost as the independent reading of the same protocol.
+
+#[path = "otlp/arbitrary.rs"]
+mod arbitrary;
+#[path = "otlp/oracle.rs"]
+mod oracle;
+#[path = "otlp/scramble.rs"]
+mod scramble;
+
+#[path = "otlp/attacks.rs"]
+mod attacks;
+#[path = "otlp/layouts.rs"]
+mod layouts;
+#[path = "otlp/mutations.rs"]
+mod mutations;
+#[path = "otlp/refusals.rs"]
+mod refusals;
+#[path = "otlp/round_trip.rs"]
+mod round_trip;

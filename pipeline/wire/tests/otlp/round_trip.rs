@@ -1,0 +1,119 @@
+//! What comes in goes out, field by field.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use profbridge_model::Profiles;
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, encoded_len};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::arbitrary::requests;
+use crate::oracle::{canonical, to_prost};
+use crate::scramble::{REQUEST, Random, scramble};
+
+const EVERYTHING: EncodeOptions = EncodeOptions { original_payload: true, references: false, fill_profile_id: false };
+
+pub(crate) fn decoded(bytes: Vec<u8>) -> Profiles {
+    let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+    assert_eq!(decoded.refused, []);
+    decoded.profiles
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Guarantees: every field of an arbitrary lawful request is read as prost reads it.
+    #[test]
+    fn decodes_as_prost_does(request in requests()) {
+        let profiles = decoded(request.encode_to_vec());
+        prop_assert_eq!(to_prost(&profiles), canonical(request));
+    }
+
+    /// Guarantees: so it is however the sender wrote it: unpacked, in any order, in parts, with unknown fields.
+    #[test]
+    fn decodes_any_lawful_encoding(request in requests(), seed: u64) {
+        let bytes = scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed));
+        prop_assert_eq!(
+            canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()),
+            canonical(request.clone()),
+            "the test itself rewrites faithfully"
+        );
+        let profiles = decoded(bytes);
+        prop_assert_eq!(to_prost(&profiles), canonical(request));
+    }
+
+    /// Guarantees: what is encoded is what was decoded, in exactly the size that was announced.
+    #[test]
+    fn encodes_what_it_decoded(request in requests(), seed: u64, references: bool) {
+        let profiles = decoded(scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed)));
+        let options = EncodeOptions { references, ..EVERYTHING };
+        let bytes = encode(&profiles, &options);
+        prop_assert_eq!(bytes.len(), encoded_len(&profiles, &options));
+        prop_assert_eq!(bytes.len(), bytes.capacity());
+        let again = ExportProfilesServiceRequest::decode(&*bytes).unwrap();
+        prop_assert_eq!(canonical(again), canonical(request));
+    }
+
+    /// Guarantees: the original payload stays out unless it is asked for, and nothing else does.
+    #[test]
+    fn leaves_the_original_payload_out(request in requests()) {
+        let profiles = decoded(request.encode_to_vec());
+        let mut expected = canonical(request);
+        for of in expected.resource_profiles.iter_mut().flat_map(|of| &mut of.scope_profiles) {
+            for profile in &mut of.profiles {
+                profile.original_payload.clear();
+                profile.original_payload_format.clear();
+            }
+        }
+        let bytes = encode(&profiles, &EncodeOptions::default());
+        prop_assert_eq!(canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()), expected);
+    }
+
+    /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
+    #[test]
+    fn fills_missing_ids(request in requests()) {
+        let profiles = decoded(request.encode_to_vec());
+        let bytes = encode(&profiles, &EncodeOptions { fill_profile_id: true, ..EVERYTHING });
+        let filled = decoded(bytes);
+        let hashes = profbridge_model::content_hash::content_hashes(&profiles);
+        for ((before, after), hash) in profiles.profiles().zip(filled.profiles()).zip(hashes) {
+            prop_assert_eq!(after.profile_id, Some(before.profile_id.unwrap_or(hash)));
+            prop_assert_eq!(profbridge_model::content_hash::content_hash(&profiles, before), hash);
+        }
+    }
+}
+
+/// Guarantees: a request without a byte is an empty batch, and so is one with an empty dictionary.
+#[test]
+fn empty_requests() {
+    for bytes in [&[][..], &[0x12, 0x00], &[0x0a, 0x00]] {
+        let profiles = decoded(bytes.to_vec());
+        assert_eq!(profiles.observations(), 0);
+        assert_eq!(profiles.profiles().count(), 0);
+    }
+}
+
+/// Guarantees: nothing of a canonically written request is copied; an unpacked list is.
+#[test]
+fn points_into_the_request() {
+    use opentelemetry_proto::tonic::profiles::v1development as proto;
+    let dictionary = proto::ProfilesDictionary {
+        stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![0, 0] }],
+        ..Default::default()
+    };
+    let sample = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![1, 2], ..Default::default() };
+    let profile = proto::Profile { samples: vec![sample], ..Default::default() };
+    let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
+    let resource = proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() };
+    let request =
+        ExportProfilesServiceRequest { resource_profiles: vec![resource], dictionary: Some(dictionary) }.encode_to_vec();
+    let profiles = decoded(request.clone());
+    assert_eq!(profiles.dictionary().tables().buffer.len(), request.len());
+    assert_eq!(profiles.received.as_deref(), Some(&*request));
+
+    // The stack's two locations, one by one, in a second piece of the dictionary.
+    let mut unpacked = request.clone();
+    unpacked.extend_from_slice(&[0x12, 0x06, 0x3a, 0x04, 0x08, 0x00, 0x08, 0x00]);
+    let profiles = decoded(unpacked.clone());
+    assert_eq!(profiles.dictionary().tables().buffer.len(), unpacked.len() + 2);
+}
