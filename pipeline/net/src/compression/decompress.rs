@@ -38,7 +38,17 @@ pub enum DecompressError {
         /// What the decoder says.
         cause: io::Error,
     },
+    /// The caller did not grant the memory for the output, see [`Decompressor::decompress_granted`].
+    #[error("there is no memory for {wanted} decompressed bytes")]
+    NotGranted {
+        /// How large the output buffer would have become, in bytes.
+        wanted: usize,
+    },
 }
+
+/// Asked before an output buffer is allocated or grown: how large it will be in all, in bytes.
+/// `false` ends the decompression.
+pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 /// Decompresses with contexts of its own; see [`Decompressor`].
 ///
@@ -69,16 +79,32 @@ impl Decompressor {
     /// # Errors
     /// The output is too large, or the input is not what `coding` says.
     pub fn decompress(&mut self, coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
+        self.decompress_granted(coding, input, limit, &mut |_| true)
+    }
+
+    /// As [`Decompressor::decompress`], for a caller whose memory is counted: `grant` is asked before
+    /// the output buffer takes memory, and never for identity, whose output is the input.
+    ///
+    /// # Errors
+    /// The output is too large, memory for it was not granted, or the input is not what `coding`
+    /// says.
+    pub fn decompress_granted(
+        &mut self,
+        coding: Coding,
+        input: Bytes,
+        limit: usize,
+        grant: Grant<'_>,
+    ) -> Result<Bytes, DecompressError> {
         match coding {
             Coding::Identity if input.len() > limit => Err(DecompressError::TooLarge { limit }),
             Coding::Identity => Ok(input),
-            Coding::Gzip => gzip(&input, limit),
-            Coding::Zstd => self.zstd(&input, limit),
-            Coding::Deflate => deflate(&input, limit),
+            Coding::Gzip => gzip(&input, limit, grant),
+            Coding::Zstd => self.zstd(&input, limit, grant),
+            Coding::Deflate => deflate(&input, limit, grant),
         }
     }
 
-    fn zstd(&mut self, input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+    fn zstd(&mut self, input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
         let corrupt = |cause| DecompressError::Corrupt { format: "zstd", cause };
         if input.is_empty() {
             return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
@@ -97,21 +123,21 @@ impl Decompressor {
         reset.map_err(|code| corrupt(io::Error::other(zstd_safe::get_error_name(code))))?;
         let mut decoder = zstd::stream::read::Decoder::with_context(input, context);
         decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(corrupt)?;
-        drain(decoder, input.len(), announced, limit)?.map_err(corrupt)
+        drain(decoder, input.len(), announced, limit, grant)?.map_err(corrupt)
     }
 }
 
-fn gzip(input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+fn gzip(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
     // The last four bytes are the size of the last member's output, modulo 2^32 (RFC 1952).
     let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
-    drain(MultiGzDecoder::new(input), input.len(), announced, limit)?
+    drain(MultiGzDecoder::new(input), input.len(), announced, limit, grant)?
         .map_err(|cause| DecompressError::Corrupt { format: "gzip", cause })
 }
 
-fn deflate(input: &[u8], limit: usize) -> Result<Bytes, DecompressError> {
+fn deflate(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
     let corrupt = |cause| DecompressError::Corrupt { format: "deflate (zlib)", cause };
     let mut decoder = ZlibDecoder::new(input);
-    let output = drain(&mut decoder, input.len(), None, limit)?.map_err(corrupt)?;
+    let output = drain(&mut decoder, input.len(), None, limit, grant)?.map_err(corrupt)?;
     let rest = decoder.get_ref().len();
     if rest > 0 {
         let text = format!("{rest} bytes follow the end of the stream");
@@ -126,11 +152,14 @@ fn drain(
     input: usize,
     announced: Option<usize>,
     limit: usize,
+    grant: Grant<'_>,
 ) -> Result<io::Result<Bytes>, DecompressError> {
     let trusted = input.saturating_mul(TRUSTED_RATIO).max(MIN_STEP);
     // One byte more than announced lets the decoder find the end without another step.
     let start = announced.map_or(input.saturating_mul(4), |size| size.saturating_add(1)).min(trusted);
     let most = limit.saturating_add(1);
+    let mut granted = |wanted: usize| if grant(wanted) { Ok(()) } else { Err(DecompressError::NotGranted { wanted }) };
+    granted(start.min(most))?;
     let mut output = Vec::with_capacity(start.min(most));
     let mut filled = 0;
     loop {
@@ -138,6 +167,7 @@ fn drain(
             let step = output.len().max(MIN_STEP).max(output.capacity() - output.len());
             let target = output.len().saturating_add(step).min(most);
             if target > output.capacity() {
+                granted(target)?;
                 output.reserve_exact(target - output.len());
             }
             output.resize(target, 0);

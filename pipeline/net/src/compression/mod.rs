@@ -7,7 +7,7 @@
 mod decompress;
 mod encoder;
 
-pub use decompress::{DecompressError, Decompressor, decompress};
+pub use decompress::{DecompressError, Decompressor, Grant, decompress};
 pub use encoder::{Compression, Encoder, EncoderContext};
 
 /// What [`Coding::parse`] understands, as the value of an `Accept-Encoding` header.

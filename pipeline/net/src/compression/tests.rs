@@ -241,3 +241,29 @@ fn contexts_stay_small() {
         assert!(held(level) < most, "level {level} holds {}", held(level));
     }
 }
+
+/// Guarantees: memory is asked for before it is taken, in growing amounts that end at least where the output does, and
+/// decompression ends where it is not granted.
+#[test]
+fn memory_is_granted_before_it_is_taken() {
+    let data = vec![7_u8; 1 << 20];
+    for (coding, packed) in [
+        (Coding::Gzip, compressed(Compression::GZIP, &data)),
+        (Coding::Zstd, compressed(Compression::ZSTD, &data)),
+        (Coding::Deflate, zlib(&data)),
+    ] {
+        let packed = Bytes::from(packed);
+        let mut asked = Vec::new();
+        let output = Decompressor::default()
+            .decompress_granted(coding, packed.clone(), data.len(), &mut |wanted| {
+                asked.push(wanted);
+                true
+            })
+            .unwrap();
+        assert_eq!(output, data);
+        assert!(asked.is_sorted() && asked.last().is_some_and(|&most| most >= data.len()), "{asked:?}");
+        let refused =
+            Decompressor::default().decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
+        assert!(matches!(refused, Err(DecompressError::NotGranted { wanted: 300_000.. })), "{refused:?}");
+    }
+}

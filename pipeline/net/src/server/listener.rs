@@ -45,22 +45,7 @@ impl Listener {
     /// # Errors
     /// The endpoint is malformed, the name is unknown, or the system refuses.
     pub async fn bind(endpoint: &str) -> Result<Listener, BindError> {
-        let malformed = |hint| BindError::Malformed { endpoint: endpoint.to_owned(), hint };
-        if endpoint.starts_with("unix:") || endpoint.starts_with('/') {
-            return Err(malformed("unix sockets are not supported, use host:port"));
-        }
-        if endpoint.contains("://") {
-            return Err(malformed("leave the scheme out, use host:port and `tls` for encryption"));
-        }
-        let Some((host, port)) = endpoint.rsplit_once(':') else {
-            return Err(malformed("the port is missing, use host:port"));
-        };
-        if port.parse::<u16>().is_err() {
-            return Err(malformed("the port is not a number from 0 to 65535"));
-        }
-        if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
-            return Err(malformed("an IPv6 address stands in brackets, as in [::1]:4317"));
-        }
+        let (host, port) = split(endpoint)?;
         let bound = if host.is_empty() {
             match TcpListener::bind(format!("[::]:{port}")).await {
                 // A host without IPv6.
@@ -79,10 +64,40 @@ impl Listener {
         Ok(Listener { socket, local_addr, endpoint: endpoint.to_owned() })
     }
 
+    /// Checks that `endpoint` has the form that [`Listener::bind`] takes, without touching the
+    /// system.
+    ///
+    /// # Errors
+    /// It is [`BindError::Malformed`].
+    pub fn check(endpoint: &str) -> Result<(), BindError> {
+        split(endpoint).map(|_| ())
+    }
+
     /// The address that is really listened on: the port that port 0 became.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
+}
+
+/// Host, in brackets where it stands in them, and port.
+fn split(endpoint: &str) -> Result<(&str, &str), BindError> {
+    let malformed = |hint| BindError::Malformed { endpoint: endpoint.to_owned(), hint };
+    if endpoint.starts_with("unix:") || endpoint.starts_with('/') {
+        return Err(malformed("unix sockets are not supported, use host:port"));
+    }
+    if endpoint.contains("://") {
+        return Err(malformed("leave the scheme out, use host:port and `tls` for encryption"));
+    }
+    let Some((host, port)) = endpoint.rsplit_once(':') else {
+        return Err(malformed("the port is missing, use host:port"));
+    };
+    if port.parse::<u16>().is_err() {
+        return Err(malformed("the port is not a number from 0 to 65535"));
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(malformed("an IPv6 address stands in brackets, as in [::1]:4317"));
+    }
+    Ok((host, port))
 }
 
 impl Accept for Listener {
