@@ -5,17 +5,21 @@
 //! Reports", "Sample Format V2") and the behaviour of getsentry/relay where the two differ.
 //!
 //! * [`envelope`]: the frame around everything, read and written without loss.
+//! * [`chunk`]: profiles become `profile_chunk` items.
 //! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
+//! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
 pub mod auth;
 pub mod category;
+pub mod chunk;
 pub mod chunk_reader;
 pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod rate_limit;
+pub mod relay_rules;
 pub mod response;
 
 pub use auth::Auth;
