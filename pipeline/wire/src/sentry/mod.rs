@@ -14,6 +14,7 @@
 pub mod auth;
 pub mod category;
 pub mod chunk;
+pub mod chunk_envelope;
 pub mod chunk_reader;
 pub mod client_report;
 pub mod dsn;
