@@ -104,7 +104,14 @@ impl Service<Uri> for Fixed {
     }
 }
 
-/// The URL of an endpoint: scheme, host and port.
+/// The URL of a gRPC endpoint: scheme, host and port. `insecure` decides where there is no scheme.
+///
+/// # Errors
+/// The endpoint cannot be used.
+pub fn grpc_destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
+    destination(endpoint, insecure)
+}
+
 fn destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
     use EndpointError::Malformed;
     let endpoint = endpoint.strip_prefix("dns:").map_or(endpoint, |rest| rest.trim_start_matches('/'));

@@ -12,7 +12,7 @@ mod proxy;
 mod stream;
 
 pub use self::error::{ConnectError, EndpointError, Failure, Reached};
-pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel};
+pub use self::grpc::{GrpcClientConfig, Keepalive, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
 pub use self::proxy::Proxies;
 
