@@ -87,6 +87,17 @@ impl Plan {
         })
     }
 
+    /// A plan of components that exist already.
+    #[cfg(test)]
+    pub(crate) fn of(
+        service: ServiceSettings,
+        receivers: Vec<PlannedReceiver>,
+        pipelines: Vec<PlannedPipeline>,
+        exporters: Vec<PlannedExporter>,
+    ) -> Self {
+        Self { service, receivers, pipelines, exporters, disabled: Vec::new(), warnings: Vec::new() }
+    }
+
     /// How the process as a whole behaves.
     pub fn service(&self) -> &ServiceSettings {
         &self.service

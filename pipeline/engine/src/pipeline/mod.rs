@@ -37,6 +37,17 @@ pub(crate) struct Surroundings {
     pub(crate) clock: Clock,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
+    pub(crate) host: Host,
+}
+
+/// Where a pipeline works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// On a thread of its own.
+    Thread,
+    /// As a task, for tests that pause the time: it would run on while a thread works.
+    #[cfg(test)]
+    Task,
 }
 
 /// A pipeline that runs.
@@ -125,3 +136,6 @@ impl Pipeline {
         (&mut self.ended).await.ok();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,10 @@
 //! One thread, because processors hold state and one of them is enough for a core; a thread of its own and not a task,
 //! because decoding and preparing take milliseconds, which would stall the sockets of everybody else.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use profbridge_model::{Reason, Telemetry};
@@ -13,7 +14,7 @@ use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Chain, Counters, Surroundings};
+use super::{Chain, Counters, Host, Surroundings};
 use crate::component::{Now, StartError};
 use crate::delivery::Sink;
 use crate::health::State;
@@ -37,25 +38,40 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the thread. The receiver completes when it ends.
-    pub(super) fn spawn(mut self) -> Result<oneshot::Receiver<()>, StartError> {
-        let runtime = Handle::current();
+    pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();
         let id = Arc::clone(&self.counters.id);
-        let name = format!("pipeline {id}");
-        let body = move || {
-            // Processors and exporters are others' code: a defect in one ends its pipeline, and is not silent.
-            let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(self.run())));
-            if let Err(panic) = result {
-                self.fail(&message(&*panic));
+        let host = self.around.host;
+        let life = self.live(ended);
+        match host {
+            Host::Thread => {
+                let runtime = Handle::current();
+                let thread = std::thread::Builder::new().name(format!("pipeline {id}"));
+                let spawned = thread.spawn(move || runtime.block_on(life));
+                spawned.map_err(|error| StartError(format!("pipelines/{id}: cannot start a thread: {error}")))?;
             }
-            // Closes the channel, so that receivers learn it, before anybody waits for the thread no longer.
-            drop(self);
-            ended.send(()).ok();
-        };
-        match std::thread::Builder::new().name(name).spawn(body) {
-            Ok(_) => Ok(end),
-            Err(error) => Err(StartError(format!("pipelines/{id}: cannot start a thread: {error}"))),
+            #[cfg(test)]
+            Host::Task => drop(tokio::spawn(life)),
         }
+        Ok(end)
+    }
+
+    async fn live(mut self, ended: oneshot::Sender<()>) {
+        // Processors and exporters are others' code: a defect in one ends its pipeline, and is not silent.
+        let result = {
+            let mut run = Box::pin(self.run());
+            poll_fn(|context| {
+                let poll = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
+                poll.map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
+            })
+            .await
+        };
+        if let Err(panic) = result {
+            self.fail(&message(&*panic));
+        }
+        // Closes the channel, so that receivers learn of it before anybody stops waiting for the thread.
+        drop(self);
+        ended.send(()).ok();
     }
 
     fn fail(&mut self, message: &str) {

@@ -110,5 +110,8 @@ pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartErro
 ///
 /// A component could not start. What had been started is stopped.
 pub async fn start(plan: Plan) -> Result<Running, StartError> {
-    start::start(plan, crate::clock::Clock::system()).await
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Thread).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::component::{ReceiverContext, StartError};
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
 use crate::health::{Health, State};
 use crate::intake::{Entrance, Intake};
-use crate::pipeline::{Parts, Pipeline, Surroundings};
+use crate::pipeline::{Host, Parts, Pipeline, Surroundings};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
@@ -29,9 +29,9 @@ struct Started {
     receivers: Shutdown,
 }
 
-pub(super) async fn start(plan: Plan, clock: Clock) -> Result<Running, StartError> {
+pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Running, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
-    let mut started = Started::new(&service, clock, disabled);
+    let mut started = Started::new(&service, clock, host, disabled);
     // A supervisor that asks meanwhile hears that nothing runs yet.
     for planned in &receivers {
         started.around.health.set("receivers", &planned.id, State::Starting);
@@ -53,7 +53,7 @@ pub(super) async fn start(plan: Plan, clock: Clock) -> Result<Running, StartErro
 }
 
 impl Started {
-    fn new(service: &ServiceSettings, clock: Clock, disabled: Vec<(String, String)>) -> Self {
+    fn new(service: &ServiceSettings, clock: Clock, host: Host, disabled: Vec<(String, String)>) -> Self {
         let budget = Budget::new(service.memory);
         let metrics = Metrics::new(budget.clone());
         let health = Health::default();
@@ -79,7 +79,7 @@ impl Started {
             reporter: tokio::spawn(std::future::ready(())),
             started: tokio::time::Instant::now(),
         };
-        Self { running, around: Surroundings { budget, clock, health, metrics }, last, receivers }
+        Self { running, around: Surroundings { budget, clock, health, metrics, host }, last, receivers }
     }
 
     async fn all(

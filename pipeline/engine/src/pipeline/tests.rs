@@ -1,0 +1,324 @@
+use std::time::Duration;
+
+use profbridge_model::{Reason, Telemetry};
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::*;
+use crate::component::{Held, Retry};
+use crate::delivery::{DeliverySettings, ExporterContext, QueueConfig, RetryConfig, RunningExporter, Sizer, deliver};
+use crate::fakes::{FakeExporter, Holder, Reply, batch};
+use crate::health::State;
+use crate::intake::Intake;
+use crate::telemetry::ExporterTelemetry;
+use crate::testing::{self, ManualClock};
+
+const MEMORY: u64 = 1 << 20;
+
+fn around() -> Surroundings {
+    let budget = Budget::new(MEMORY);
+    let metrics = Metrics::new(budget.clone());
+    Surroundings { budget, clock: Clock::system(), health: Health::default(), metrics, host: Host::Thread }
+}
+
+/// For tests that pause the time.
+fn paused() -> Surroundings {
+    Surroundings { host: Host::Task, ..around() }
+}
+
+fn holder(seconds: u64) -> (String, Box<dyn Processor>) {
+    ("holder".to_owned(), Box::new(Holder::new(Duration::from_secs(seconds))))
+}
+
+async fn sink(
+    fake: &FakeExporter,
+    around: &Surroundings,
+    entries: u64,
+    blocks: bool,
+) -> (RunningExporter, ExporterTelemetry) {
+    let settings = DeliverySettings {
+        queue: QueueConfig::try_new(Sizer::Requests, entries, 1, blocks).unwrap(),
+        retry: RetryConfig::default(),
+        timeout: Duration::ZERO,
+    };
+    let telemetry = around.metrics.exporter("fake");
+    let context = ExporterContext { telemetry: telemetry.clone(), budget: around.budget.clone() };
+    (deliver(fake.clone(), settings).start(context).await.unwrap(), telemetry)
+}
+
+fn pipeline(
+    id: &str,
+    around: &Surroundings,
+    processors: Vec<(String, Box<dyn Processor>)>,
+    sinks: &[&RunningExporter],
+) -> Pipeline {
+    let sinks = sinks.iter().map(|exporter| exporter.sink()).collect();
+    let parts = Parts { id: id.to_owned(), signal: Signal::All, processors, sinks };
+    Pipeline::start(parts, around).unwrap()
+}
+
+fn intake(around: &Surroundings, pipelines: &[&Pipeline]) -> (Intake, Edge) {
+    let edge = around.metrics.edge(Kind::Receiver, "test", "");
+    let entrances = pipelines.iter().map(|pipeline| pipeline.entrance()).collect();
+    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone()), edge)
+}
+
+async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::component::Rejected> {
+    let permit = intake.admit(100).unwrap();
+    intake.consume(batch(observations), permit).await
+}
+
+proptest! {
+    /// Guarantees: over random streams, times and processors in a row, what goes into a chain comes out, is counted as
+    /// lost or is held; memory is charged for exactly what is held; after a flush nothing is held and nothing is due.
+    #[test]
+    fn chain_conserves(
+        windows in proptest::collection::vec(0u64..30, 0..4),
+        steps in proptest::collection::vec((0u8..10, 0u64..20), 0..60),
+    ) {
+        let around = around();
+        let clock = ManualClock::default();
+        let mut edges = Vec::new();
+        let processors = windows.iter().map(|&seconds| {
+            let edge = around.metrics.edge(Kind::Processor, "holder", "test");
+            edges.push(edge.clone());
+            let processor: Box<dyn Processor> = Box::new(Holder::new(Duration::from_secs(seconds)));
+            (processor, edge)
+        }).collect();
+        let mut chain = Chain::new(processors, &around.budget);
+        let (mut inbound, mut outbound) = (0, 0);
+        for (action, amount) in steps {
+            let now = clock.now();
+            let out = match action {
+                0 => chain.relieve(now),
+                1..=3 => { clock.advance(Duration::from_secs(amount)); chain.advance(clock.now()) }
+                _ => { inbound += amount; chain.process(batch(amount).into(), now) }
+            };
+            outbound += out.iter().map(Telemetry::observations).sum::<u64>();
+            let totals = Chain::totals(&edges);
+            prop_assert_eq!(inbound + totals.synthesized, outbound + totals.dropped.total() + totals.held.observations);
+            prop_assert_eq!(totals.held, chain.held());
+            prop_assert_eq!(around.budget.used(), totals.held.bytes);
+        }
+        chain.flush(clock.now());
+        prop_assert_eq!((chain.held(), chain.due(), around.budget.used()), (Held::default(), None, 0));
+    }
+
+    /// Guarantees: the checker for processors is content with one that keeps its contract.
+    #[test]
+    fn checker_accepts(seed: u64) {
+        testing::check_processor(&mut Holder::new(Duration::from_secs(20)), seed, |random, now| {
+            testing::telemetry(random, 9, now)
+        });
+    }
+}
+
+/// Guarantees: the checker for processors finds one that loses observations without a word.
+#[test]
+#[should_panic(expected = "held after 0")]
+fn checker_finds_a_loss() {
+    let mut broken = Holder { forgets: true, ..Holder::new(Duration::from_secs(20)) };
+    for seed in 0..5 {
+        testing::check_processor(&mut broken, seed, |random, now| testing::profiles(random, 9, now).into());
+    }
+}
+
+/// Guarantees: debug builds stop at the call that loses observations without a word.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "in 5 + synthesized 0")]
+fn unaccounted_loss_is_asserted() {
+    let around = around();
+    let edge = around.metrics.edge(Kind::Processor, "forgets", "test");
+    let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
+    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget);
+    chain.process(batch(5).into(), ManualClock::default().now());
+}
+
+/// Guarantees: `Ok` is said once the processors have it. The request's memory is then given back, and what is held is
+/// charged instead. When the window is over it is handed on without anybody asking.
+#[tokio::test(start_paused = true)]
+async fn acknowledged_on_admission() {
+    let around = paused();
+    let fake = FakeExporter::new([]);
+    let (exporter, sent) = sink(&fake, &around, 10, false).await;
+    let pipeline = pipeline("profiles", &around, vec![holder(30)], &[&exporter]);
+    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let began = Instant::now();
+    consume(&intake, 5).await.unwrap();
+    assert_eq!(receiver.totals().outbound, 5);
+    assert_eq!(pipeline.counters().stages[0].totals().held, Held { observations: 5, bytes: 5001 });
+    assert_eq!(fake.made(), 0);
+    fake.attempts(1).await;
+    assert!(began.elapsed() >= Duration::from_secs(30));
+    let stop = crate::delivery::Stop { deadline: Instant::now(), close_by: Instant::now() };
+    exporter.stop(stop).await;
+    assert_eq!((sent.edge().totals().outbound, pipeline.counters().unsettled()), (5, 0));
+    assert_eq!(around.budget.used(), 0);
+}
+
+/// Guarantees: at the end of a pipeline all that it holds is handed on, and what had been taken before is not refused.
+#[tokio::test]
+async fn stop_flushes() {
+    let around = around();
+    let fake = FakeExporter::new([]);
+    let (exporter, sent) = sink(&fake, &around, 100, false).await;
+    let mut pipeline = pipeline("profiles", &around, vec![holder(3600), holder(7200)], &[&exporter]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..20 {
+        consume(&intake, 5).await.unwrap();
+    }
+    pipeline.stop();
+    pipeline.ended().await;
+    assert_eq!((sent.edge().totals().inbound, pipeline.counters().unsettled()), (100, 0));
+    let rejected = consume(&intake, 5).await.unwrap_err();
+    assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
+    assert_eq!(around.health.states()[0].2, State::Stopped);
+}
+
+/// Guarantees: a processor that panics ends its pipeline: its sender is told to come back, what was held is counted,
+/// health says so. It does not touch another pipeline of the same receiver, which goes on, while the loss is counted.
+#[tokio::test]
+async fn panic_ends_one_pipeline() {
+    let around = around();
+    let fake = FakeExporter::new([]);
+    let (exporter, sent) = sink(&fake, &around, 100, false).await;
+    let breaks = Holder { panics_at: Some(8), ..Holder::new(Duration::from_secs(3600)) };
+    let mut broken = pipeline("broken", &around, vec![("breaks".to_owned(), Box::new(breaks))], &[&exporter]);
+    let (alone, _) = intake(&around, &[&broken]);
+    consume(&alone, 5).await.unwrap();
+    let rejected = consume(&alone, 8).await.unwrap_err();
+    assert_eq!((rejected.reason, rejected.retry), (Reason::Internal, Retry::Later));
+    broken.ended().await;
+    assert_eq!(broken.counters().edge.totals().dropped.get(Reason::Internal), 5);
+    assert_eq!((broken.counters().unsettled(), around.budget.used()), (0, 0));
+    assert_eq!(
+        around.health.states()[0].2,
+        State::Failed(
+            "panicked: assertion `left != right` failed: told to panic\n  left: Some(8)\n right: Some(8)".to_owned()
+        )
+    );
+    assert!(!around.health.is_ready());
+
+    let works = pipeline("works", &around, vec![holder(0)], &[&exporter]);
+    let (both, receiver) = intake(&around, &[&broken, &works]);
+    consume(&both, 6).await.unwrap();
+    fake.attempts(1).await;
+    assert_eq!((sent.edge().totals().inbound, receiver.totals().outbound), (6, 6));
+    assert_eq!(broken.counters().edge.totals().dropped.get(Reason::Internal), 11);
+    assert_eq!(consume(&alone, 5).await.unwrap_err().reason, Reason::Internal);
+}
+
+/// Guarantees: an exporter that panics while it prepares ends the pipeline, and what it was handed is counted.
+#[tokio::test]
+async fn panic_while_preparing() {
+    let around = around();
+    let fake = FakeExporter::new([]);
+    *fake.seen.prepare_panics.lock().unwrap() = true;
+    let (exporter, _) = sink(&fake, &around, 100, false).await;
+    let mut pipeline = pipeline("broken", &around, vec![], &[&exporter]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 9).await.unwrap();
+    pipeline.ended().await;
+    assert_eq!(pipeline.counters().edge.totals().dropped.get(Reason::Internal), 9);
+}
+
+/// Guarantees: an exporter whose destination hangs costs its own queue and nothing else: the others get everything, and
+/// senders do not wait.
+#[tokio::test]
+async fn slow_exporter_stalls_nobody() {
+    let around = around();
+    let (hangs, works) = (FakeExporter::always(Reply::Hang), FakeExporter::new([]));
+    let (first, lost) = sink(&hangs, &around, 2, false).await;
+    let (second, _) = sink(&works, &around, 100, false).await;
+    let pipeline = pipeline("profiles", &around, vec![], &[&first, &second]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..30 {
+        consume(&intake, 1).await.unwrap();
+    }
+    works.attempts(30).await;
+    assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull), 28);
+}
+
+/// Guarantees: with `block_on_overflow` senders wait for a destination that is slow, and nothing is lost.
+#[tokio::test(start_paused = true)]
+async fn blocking_exporter_is_backpressure() {
+    let around = paused();
+    let slow = FakeExporter::always(Reply::Slow(Duration::from_secs(1)));
+    let (exporter, sent) = sink(&slow, &around, 1, true).await;
+    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    let began = Instant::now();
+    for _ in 0..40 {
+        consume(&intake, 1).await.unwrap();
+    }
+    // 40 taken; one may be on its way, one waits for room, and as many as the channel has room for wait before that.
+    assert!(began.elapsed() >= Duration::from_secs(40 - 3 - WAITING as u64), "{:?}", began.elapsed());
+    slow.attempts(40).await;
+    assert_eq!(sent.edge().totals().dropped.total(), 0);
+}
+
+/// Guarantees: when memory becomes short, or a request was refused for want of memory, processors put out what they
+/// hold, without waiting for the next request.
+#[tokio::test]
+async fn short_memory_relieves() {
+    let around = around();
+    let fake = FakeExporter::new([]);
+    let (exporter, _) = sink(&fake, &around, 100, false).await;
+    let greedy = Holder { bytes_each: MEMORY / 10, ..Holder::new(Duration::from_secs(3600)) };
+    let pipeline = pipeline("profiles", &around, vec![("greedy".to_owned(), Box::new(greedy))], &[&exporter]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 5).await.unwrap();
+    assert_eq!(fake.made(), 0);
+    // A request of another size takes the rest.
+    let big = intake.admit(MEMORY / 10 * 4).unwrap();
+    fake.attempts(1).await;
+    drop(big);
+    let rejected = intake.admit(MEMORY + 1).unwrap_err();
+    assert_eq!((rejected.reason, rejected.retry), (Reason::LimitExceeded, Retry::Never));
+    let _all = intake.admit(MEMORY - around.budget.used()).unwrap();
+    let rejected = intake.admit(1).unwrap_err();
+    assert_eq!(rejected.reason, Reason::MemoryLimit);
+    assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
+}
+
+/// Guarantees: telemetry that no pipeline of the receiver carries is refused for good.
+#[tokio::test]
+async fn signals() {
+    let around = around();
+    let (exporter, _) = sink(&FakeExporter::new([]), &around, 100, false).await;
+    let parts =
+        Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors: vec![], sinks: vec![exporter.sink()] };
+    let pipeline = Pipeline::start(parts, &around).unwrap();
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 1).await.unwrap();
+    let permit = intake.admit(1).unwrap();
+    let rejected = intake.consume(profbridge_model::Envelope::default(), permit).await.unwrap_err();
+    assert_eq!((rejected.reason, rejected.retry), (Reason::Unroutable, Retry::Never));
+}
+
+/// Guarantees: a sender that goes away while it waits changes nothing in what is counted.
+#[tokio::test]
+async fn cancelled_sender() {
+    let around = around();
+    let fake = FakeExporter::always(Reply::Hang);
+    let (exporter, _) = sink(&fake, &around, 1, true).await;
+    let mut pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
+    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..(WAITING + 10) {
+        let intake = intake.clone();
+        senders.spawn(async move { consume(&intake, 1).await });
+    }
+    // One is on its way and one waits for room in the queue: the thread is stuck, and with it the others.
+    fake.attempts(1).await;
+    for _ in 0..2 {
+        senders.join_next().await.unwrap().unwrap().unwrap();
+    }
+    senders.shutdown().await;
+    exporter.drain_by(Instant::now());
+    pipeline.stop();
+    pipeline.ended().await;
+    assert_eq!(pipeline.counters().unsettled(), 0);
+    assert_eq!(receiver.totals().outbound, pipeline.counters().edge.totals().inbound);
+}

@@ -1,0 +1,333 @@
+use std::time::Duration;
+
+use profbridge_model::Reason;
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::*;
+use crate::component::{Rejected, Retry};
+use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, Sizer, deliver};
+use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, batch};
+use crate::health::State;
+use crate::intake::{Intake, Signal};
+use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
+use crate::service::ServiceSettings;
+
+fn service() -> ServiceSettings {
+    ServiceSettings {
+        metrics: None,
+        health: None,
+        shutdown_timeout: Duration::from_secs(10),
+        ..ServiceSettings::default()
+    }
+}
+
+fn exporter(id: &str, fake: &FakeExporter, entries: u64) -> PlannedExporter {
+    let settings = DeliverySettings {
+        queue: QueueConfig::try_new(Sizer::Requests, entries, 2, false).unwrap(),
+        retry: RetryConfig::default(),
+        timeout: Duration::from_secs(5),
+    };
+    PlannedExporter { id: id.to_owned(), exporter: deliver(fake.clone(), settings) }
+}
+
+fn pipeline(id: &str, window: Duration, exporters: &[&str]) -> PlannedPipeline {
+    PlannedPipeline {
+        id: id.to_owned(),
+        signal: Signal::All,
+        receivers: vec!["otlp".to_owned()],
+        processors: vec![("holder".to_owned(), Box::new(Holder::new(window)))],
+        exporters: exporters.iter().map(|&id| id.to_owned()).collect(),
+    }
+}
+
+fn plan(
+    service: ServiceSettings,
+    receiver: FakeReceiver,
+    pipelines: Vec<PlannedPipeline>,
+    exporters: Vec<PlannedExporter>,
+) -> Plan {
+    let receivers = vec![PlannedReceiver { id: "otlp".to_owned(), receiver: Box::new(receiver) }];
+    Plan::of(service, receivers, pipelines, exporters)
+}
+
+async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
+    let permit = intake.admit(100)?;
+    intake.consume(batch(observations), permit).await
+}
+
+/// Starts a plan so that the time can be paused.
+async fn start_paused(plan: Plan) -> Result<Running, StartError> {
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Task).await
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Guarantees: at the end everything that was taken has been handed on and sent, and the report says so.
+#[tokio::test(start_paused = true)]
+async fn orderly_end() {
+    let fake = FakeExporter::new([]);
+    let (receiver, intake) = FakeReceiver::new();
+    let running = start_paused(plan(
+        service(),
+        receiver,
+        vec![pipeline("profiles", HOUR, &["sentry"])],
+        vec![exporter("sentry", &fake, 10)],
+    ));
+    let running = running.await.unwrap();
+    assert_eq!(running.address("otlp", "grpc"), Some(([127, 0, 0, 1], 4317).into()));
+    assert!(running.health().is_ready());
+    let intake = intake.await.unwrap();
+    for observations in [5, 7, 9] {
+        consume(&intake, observations).await.unwrap();
+    }
+    let report = running.stop().await;
+    assert!(report.is_clean());
+    assert_eq!(report.unaccounted(), 0);
+    assert_eq!(report.receivers[0].observations, 21);
+    let text = report.to_string();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    // 7 is dropped by the fake processor, which drops every third.
+    assert_eq!(
+        lines,
+        [
+            "receiver otlp: 21 observations in 0 requests",
+            "pipeline profiles: 21 in, 14 out, dropped 7 resent",
+            "  holder: 21 in, 14 out, dropped 7 resent",
+            "exporter sentry: 14 in, 14 sent in 2 requests (976 bytes), 4 seconds will be billed",
+        ]
+    );
+}
+
+/// Guarantees: `run` ends when it is told to, with the report.
+#[tokio::test]
+async fn run_ends_with_its_shutdown() {
+    let (receiver, _intake) = FakeReceiver::new();
+    let (trigger, shutdown) = Shutdown::pair();
+    let plan = plan(
+        service(),
+        receiver,
+        vec![pipeline("profiles", HOUR, &["file"])],
+        vec![exporter("file", &FakeExporter::new([]), 9)],
+    );
+    let run = tokio::spawn(run(plan, shutdown));
+    trigger.trigger();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.pipelines.len(), report.unaccounted()), (1, 0));
+}
+
+/// Guarantees: a shutdown keeps its deadline even where a receiver does not end, a destination hangs and the queue is
+/// full; what is left is counted.
+#[tokio::test(start_paused = true)]
+async fn deadline_holds() {
+    let fake = FakeExporter::always(Reply::Hang);
+    let (mut receiver, intake) = FakeReceiver::new();
+    receiver.hangs = true;
+    let running = start_paused(plan(
+        service(),
+        receiver,
+        vec![pipeline("profiles", HOUR, &["sentry"])],
+        vec![exporter("sentry", &fake, 2)],
+    ));
+    let running = running.await.unwrap();
+    let intake = intake.await.unwrap();
+    for _ in 0..5 {
+        consume(&intake, 6).await.unwrap();
+    }
+    let began = Instant::now();
+    let report = running.stop().await;
+    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(report.unaccounted(), 0);
+    let dropped = &report.exporters[0].totals.dropped;
+    assert_eq!((dropped.get(Reason::QueueFull), dropped.get(Reason::Shutdown)), (18, 12));
+}
+
+/// Guarantees: an exporter that cannot start ends the start, which names it; nothing listens then.
+#[tokio::test(start_paused = true)]
+async fn failed_start() {
+    let (works, fails) = (FakeExporter::new([]), FakeExporter::new([]));
+    *fails.seen.start_fails.lock().unwrap() = true;
+    let (receiver, intake) = FakeReceiver::new();
+    let exporters = vec![exporter("works", &works, 9), exporter("fails", &fails, 9)];
+    let planned = plan(service(), receiver, vec![pipeline("profiles", HOUR, &["works", "fails"])], exporters);
+    let error = start_paused(planned).await.err().unwrap();
+    assert_eq!(error.to_string(), "exporters/fails: told to fail");
+    intake.await.unwrap_err();
+    assert!(*works.seen.closed.lock().unwrap(), "what had been started was not stopped");
+
+    let (mut receiver, _) = FakeReceiver::new();
+    receiver.fails = true;
+    let planned =
+        plan(service(), receiver, vec![pipeline("profiles", HOUR, &["works"])], vec![exporter("works", &works, 9)]);
+    let error = start_paused(planned).await.err().unwrap();
+    assert_eq!(error.to_string(), "receivers/otlp: the port is in use");
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// Guarantees: health is 200 while everything runs and 503 once a pipeline has failed, with the reason; metrics carry
+/// the Collector's names and ours.
+#[tokio::test]
+async fn endpoints() {
+    let loopback = || Some("127.0.0.1:0".to_owned());
+    let service = ServiceSettings { metrics: loopback(), health: loopback(), ..service() };
+    let (receiver, intake) = FakeReceiver::new();
+    let fake = FakeExporter::new([]);
+    let broken = PlannedPipeline {
+        processors: vec![("breaks".to_owned(), Box::new(Holder { panics_at: Some(8), ..Holder::new(HOUR) }))],
+        ..pipeline("profiles", HOUR, &["sentry"])
+    };
+    let running = start(plan(service, receiver, vec![broken], vec![exporter("sentry", &fake, 9)])).await.unwrap();
+    let health = running.address("health", "telemetry").unwrap();
+    let metrics = running.address("metrics", "telemetry").unwrap();
+    assert!(get(health, "/").await.starts_with("HTTP/1.1 200 OK"));
+    assert!(get(health, "/other").await.starts_with("HTTP/1.1 404"));
+
+    let intake = intake.await.unwrap();
+    consume(&intake, 5).await.unwrap();
+    let text = get(metrics, "/metrics").await;
+    assert!(text.contains("content-type: application/openmetrics-text"), "{text}");
+    for line in [
+        "profbridge_observations_in_total{component=\"breaks\",kind=\"processor\",pipeline=\"profiles\"} 5",
+        "profbridge_held_observations{component=\"breaks\",kind=\"processor\",pipeline=\"profiles\"} 5",
+        "profbridge_observations_out_total{component=\"otlp\",kind=\"receiver\"} 5",
+        "otelcol_exporter_sent_profile_samples_total{exporter=\"sentry\"} 0",
+        "otelcol_exporter_queue_capacity{exporter=\"sentry\"} 9",
+        "profbridge_memory_limit_bytes 268435456",
+        "# TYPE otelcol_process_uptime counter",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+
+    consume(&intake, 8).await.unwrap_err();
+    // The thread has set its state by the time the next request is refused.
+    while consume(&intake, 1).await.unwrap_err().reason != Reason::Internal {
+        tokio::task::yield_now().await;
+    }
+    let answer = get(health, "/").await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("\"pipelines/profiles\":{\"detail\":\"panicked"), "{answer}");
+    let report = running.stop().await;
+    assert_eq!(report.failures.len(), 1);
+    assert_eq!((report.unaccounted(), report.pipelines[0].dropped.get(Reason::Internal)), (0, 5));
+}
+
+/// Guarantees: an address in use ends the start and names the key.
+#[tokio::test]
+async fn telemetry_address_in_use() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let service = ServiceSettings { metrics: Some(taken.local_addr().unwrap().to_string()), ..service() };
+    let (receiver, _intake) = FakeReceiver::new();
+    let planned = plan(service, receiver, vec![], vec![]);
+    let error = start(planned).await.err().unwrap().to_string();
+    assert!(error.starts_with("service.telemetry.metrics.address: cannot listen on 127.0.0.1:"), "{error}");
+}
+
+/// Guarantees: a receiver that ends unasked is not taken for one that works.
+#[tokio::test]
+async fn receiver_that_ends_unasked() {
+    struct Ends;
+    impl crate::component::Receiver for Ends {
+        fn start<'a>(
+            self: Box<Self>,
+            _context: crate::component::ReceiverContext,
+        ) -> crate::component::BoxFuture<'a, Result<crate::component::Running, StartError>> {
+            let running = crate::component::Running { addresses: vec![], stopped: Box::pin(async {}) };
+            Box::pin(std::future::ready(Ok(running)))
+        }
+    }
+    let receivers = vec![PlannedReceiver { id: "otlp".to_owned(), receiver: Box::new(Ends) }];
+    let exporters = vec![exporter("file", &FakeExporter::new([]), 9)];
+    let planned = Plan::of(service(), receivers, vec![pipeline("profiles", HOUR, &["file"])], exporters);
+    let running = start(planned).await.unwrap();
+    while running.health().is_ready() {
+        tokio::task::yield_now().await;
+    }
+    let state = running.health().states().into_iter().find(|(section, ..)| *section == "receivers").unwrap().2;
+    assert_eq!(state, State::Failed("it ended unasked".to_owned()));
+    assert!(!running.stop().await.is_clean());
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        4 => Just(Reply::Accept),
+        1 => Just(Reply::Reject(1)),
+        1 => Just(Reply::Fail(Retry::Later, Reason::RetriesExhausted)),
+        1 => Just(Reply::Fail(Retry::Never, Reason::RejectedByPeer)),
+        1 => Just(Reply::Slow(Duration::from_secs(2))),
+        1 => Just(Reply::Hang),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Guarantees: a shutdown at any moment, while senders send, windows are open and destinations do what they like,
+    /// loses nothing uncounted: what senders were told was taken is what the pipelines took, and each observation in
+    /// each pipeline and exporter is sent or counted.
+    #[test]
+    fn shutdown_at_any_moment(
+        script in proptest::collection::vec(reply(), 0..20),
+        windows in proptest::collection::vec(0u64..60, 1..3),
+        senders in proptest::collection::vec(proptest::collection::vec((0u64..20, 0u64..5), 0..12), 1..5),
+        after in 0u64..40,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (first, second) = (FakeExporter::new(script), FakeExporter::new([]));
+            let (receiver, intake) = FakeReceiver::new();
+            let pipelines: Vec<PlannedPipeline> = windows
+                .iter()
+                .enumerate()
+                .map(|(position, &window)| {
+                    pipeline(&format!("p{position}"), Duration::from_secs(window), &["first", "second"])
+                })
+                .collect();
+            let count = pipelines.len() as u64;
+            let exporters = vec![exporter("first", &first, 4), exporter("second", &second, 4)];
+            let running = start_paused(plan(service(), receiver, pipelines, exporters)).await.unwrap();
+            let intake = intake.await.unwrap();
+            let mut sending = tokio::task::JoinSet::new();
+            for batches in senders {
+                let intake = intake.clone();
+                sending.spawn(async move {
+                    let mut taken = 0;
+                    for (observations, pause) in batches {
+                        if consume(&intake, observations).await.is_ok() {
+                            taken += observations;
+                        }
+                        tokio::time::sleep(Duration::from_secs(pause)).await;
+                    }
+                    taken
+                });
+            }
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            let report = running.stop().await;
+            let mut taken = 0;
+            while let Some(sender) = sending.join_next().await {
+                taken += sender.unwrap();
+            }
+            assert_eq!(report.unaccounted(), 0, "{report}");
+            assert_eq!(report.receivers[0].observations, taken, "{report}");
+            assert!(report.is_clean(), "{report}");
+            for pipeline in &report.pipelines {
+                assert_eq!((pipeline.inbound, pipeline.held.observations), (taken, 0), "{report}");
+            }
+            let handed_on: u64 = report.pipelines.iter().map(|pipeline| pipeline.outbound).sum();
+            for exporter in &report.exporters {
+                assert_eq!((exporter.totals.inbound, exporter.totals.held.observations), (handed_on, 0), "{report}");
+            }
+            assert_eq!(report.pipelines.len() as u64, count);
+        });
+    }
+}
