@@ -1,1 +1,31 @@
-//! profbridge-receiver-otlp
+//! The receiver `otlp`: OTLP profiles over gRPC and HTTP/protobuf.
+//!
+//! ```text
+//! socket --net--> request --body--> bytes --call--> unpacked, decoded --Intake--> pipelines
+//!                 grpc, http: what the two protocols call the same outcome
+//! ```
+//!
+//! Laws that hold here:
+//!
+//! * A request's memory is taken from the budget before it is allocated: what arrived, what it unpacks to, what it is
+//!   decoded to. A claimed length is compared with the limits and otherwise believed only as far as bytes arrive.
+//! * A request is one buffer from the socket to the pipelines: the decoder points into it.
+//! * Bad input is never an error of ours: the answers are those of opentelemetry-proto `docs/specification.md`, and say
+//!   which place breaks which rule.
+//! * The threads that serve sockets do no work that grows with a request.
+
+mod body;
+mod call;
+mod config;
+mod fault;
+mod grpc;
+mod http;
+mod message;
+mod receiver;
+mod tally;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, GrpcSettings, HttpSettings, Settings};
+pub use receiver::{FACTORY, Otlp};

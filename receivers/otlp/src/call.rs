@@ -1,0 +1,178 @@
+//! One export call, after it was read and before it is answered: unpacked, decoded, handed to the pipelines.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profbridge_engine::budget::Permit;
+use profbridge_engine::component::Rejected;
+use profbridge_engine::intake::Intake;
+use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_model::Reason;
+use profbridge_net::compression::{Coding, DecompressError, Decompressor};
+use profbridge_net::server::Peer;
+use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
+use tokio::sync::Semaphore;
+
+use crate::body::Received;
+use crate::fault::{Fault, Kind, shortened};
+
+/// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
+/// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
+const SMALL: usize = 32 * 1024;
+
+/// How many bytes of memory a byte of a request may turn into, in the attempts to decode it. Real requests take 0.7 and
+/// small ones up to 3; the decoder notices that it is too little before it takes it, mostly after it has counted.
+const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
+
+/// What the calls of one transport share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) intake: Intake,
+    pub(crate) telemetry: TransportTelemetry,
+    /// The largest request in bytes, as it is decoded.
+    pub(crate) max_bytes: usize,
+    /// How many requests are unpacked and decoded at the same time: as many as there are cores. The others wait, with
+    /// nothing but what they sent, so that none is slow because all are.
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+/// What became of a request that the pipelines took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Samples (`Sample` messages) that they took.
+    pub(crate) samples: u64,
+    /// Samples that were refused, as far as they could be read.
+    pub(crate) refused_samples: u64,
+    /// Profiles that were refused.
+    pub(crate) refused_profiles: u64,
+    /// Why; `None` where everything was taken.
+    pub(crate) complaint: Option<String>,
+}
+
+impl Caller {
+    /// Unpacks, decodes and hands over a request.
+    pub(crate) async fn call(&self, received: Received, coding: Coding, peer: Peer) -> Result<Taken, Fault> {
+        let (decoded, permit) = self.decode(received, coding).await?;
+        let Decoded { mut profiles, refused } = decoded;
+        let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
+        let mut taken = Taken {
+            samples,
+            refused_samples: (profiles.columns().len() as u64).saturating_sub(samples),
+            refused_profiles: refused.iter().map(|refusal| refusal.profiles).sum(),
+            complaint: None,
+        };
+        if let Some(first) = refused.first() {
+            self.intake.refused(Reason::Malformed, refused.iter().map(|refusal| refusal.observations).sum());
+            if profiles.profiles().next().is_none() {
+                let fault = Fault::invalid(&*first.invalid.place, &*first.invalid.rule);
+                return Err(Fault { samples: taken.refused_samples, ..fault });
+            }
+            let more = match refused.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let first = shortened(format!("{}: {}", first.invalid.place, first.invalid.rule));
+            taken.complaint = Some(first + &more);
+        }
+        if profiles.profiles().next().is_none() {
+            // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
+            return Ok(taken);
+        }
+        profiles.peer = Some(sender(peer));
+        match self.intake.consume(profiles, permit).await {
+            Ok(()) => Ok(taken),
+            Err(rejected) => Err(Fault { samples, ..rejected.into() }),
+        }
+    }
+
+    async fn decode(&self, received: Received, coding: Coding) -> Result<(Decoded, Permit), Fault> {
+        let Received { bytes, permit } = received;
+        let work = Work { intake: self.intake.clone(), max_bytes: self.max_bytes, permit };
+        if coding == Coding::Identity && bytes.len() <= SMALL {
+            return work.run(bytes, coding);
+        }
+        let defect = |_| Fault::new(Kind::Internal, "the request could not be decoded, see the log of profbridge");
+        // Never closed.
+        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| defect(()))?;
+        let task = tokio::task::spawn_blocking(move || {
+            let result = work.run(bytes, coding);
+            drop(slot);
+            result
+        });
+        task.await.map_err(|error| {
+            tracing::error!(%error, "decoding a request failed");
+            defect(())
+        })?
+    }
+}
+
+/// Who sent it: the peer's address without its port, which changes with every connection of the same sender. Behind a
+/// proxy that is the proxy.
+fn sender(peer: Peer) -> Arc<str> {
+    peer.addr.ip().to_canonical().to_string().into()
+}
+
+/// The part of a call that is computing.
+struct Work {
+    intake: Intake,
+    max_bytes: usize,
+    permit: Permit,
+}
+
+impl Work {
+    fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
+        let request = self.unpack(bytes, coding)?;
+        let decoded = self.decode(request)?;
+        Ok((decoded, self.permit))
+    }
+
+    fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<Bytes, Fault> {
+        if coding == Coding::Identity {
+            return Ok(bytes);
+        }
+        let Self { intake, permit, .. } = self;
+        let mut granted = 0;
+        let mut rejected: Option<Rejected> = None;
+        let mut grant = |wanted: usize| match intake.grow(permit, wanted.saturating_sub(granted) as u64) {
+            Ok(()) => {
+                granted = granted.max(wanted);
+                true
+            }
+            Err(why) => {
+                rejected = Some(why);
+                false
+            }
+        };
+        let unpacked = Decompressor::default().decompress_granted(coding, bytes, self.max_bytes, &mut grant);
+        match (unpacked, rejected) {
+            (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(rejected.into()),
+            (Err(error), _) => Err(error.into()),
+            (Ok(request), _) => {
+                // What came over the wire is gone.
+                self.permit.set(granted as u64);
+                Ok(request)
+            }
+        }
+    }
+
+    fn decode(&mut self, request: Bytes) -> Result<Decoded, Fault> {
+        let held = self.permit.bytes();
+        let mut limits = Limits { max_request: self.max_bytes, ..Limits::default() };
+        let mut factors = MEMORY_FACTORS.into_iter().peekable();
+        loop {
+            limits.memory_factor = factors.next().unwrap_or(limits.memory_factor);
+            let memory = request.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
+            let more = (held + memory).saturating_sub(self.permit.bytes());
+            self.intake.grow(&mut self.permit, more)?;
+            match decode(request.clone(), &limits) {
+                Ok(decoded) => {
+                    self.permit.set(held + decoded.memory() as u64);
+                    return Ok(decoded);
+                }
+                // The limit that was met is the memory of this attempt.
+                Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

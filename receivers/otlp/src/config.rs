@@ -1,0 +1,231 @@
+//! What is written under `receivers: {otlp: ...}` and what it means.
+//!
+//! The keys are the Collector's (opentelemetry-collector `config/configgrpc/README.md`, `config/confighttp/README.md`).
+//! Keys of the Collector that have no meaning here are refused by name like any unknown key.
+
+use std::time::Duration;
+
+use profbridge_engine::config::{ByteSize, Duration as Written, Optional, Problem, Problems, Section};
+use profbridge_net::body::BodyLimits;
+use profbridge_net::server::{Listener, ServerLimits};
+use profbridge_net::tls::{HttpVersions, TlsServerConfig};
+use serde::Deserialize;
+
+/// The largest request that can be configured, in MiB: a protobuf message is smaller than 2 GiB.
+const LARGEST_MIB: u32 = 2047;
+
+/// What is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    protocols: Protocols,
+}
+
+/// Which protocols are served: those that are written, or both where none is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Protocols {
+    grpc: Optional<Grpc>,
+    http: Optional<Http>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Grpc {
+    endpoint: String,
+    max_recv_msg_size_mib: u32,
+    max_concurrent_streams: u32,
+    keepalive: Keepalive,
+    tls: Option<TlsServerConfig>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Keepalive {
+    server_parameters: ServerParameters,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ServerParameters {
+    max_connection_idle: Written,
+    time: Written,
+    timeout: Written,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Http {
+    endpoint: String,
+    max_request_body_size: ByteSize,
+    idle_timeout: Written,
+    tls: Option<TlsServerConfig>,
+}
+
+impl Default for Grpc {
+    fn default() -> Self {
+        Self {
+            endpoint: "127.0.0.1:4317".to_owned(),
+            // opentelemetry-proto docs/specification.md recommends 64 MiB.
+            max_recv_msg_size_mib: 64,
+            max_concurrent_streams: ServerLimits::default().max_concurrent_streams,
+            keepalive: Keepalive::default(),
+            tls: None,
+        }
+    }
+}
+
+impl Default for ServerParameters {
+    fn default() -> Self {
+        let limits = ServerLimits::default();
+        Self {
+            max_connection_idle: limits.idle_timeout.into(),
+            time: limits.keepalive_interval.unwrap_or_default().into(),
+            timeout: limits.keepalive_timeout.into(),
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            endpoint: "127.0.0.1:4318".to_owned(),
+            max_request_body_size: ByteSize::from_mib(64),
+            idle_timeout: ServerLimits::default().idle_timeout.into(),
+            tls: None,
+        }
+    }
+}
+
+/// What it means, checked. At least one of the two is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// OTLP over gRPC.
+    pub grpc: Option<GrpcSettings>,
+    /// OTLP over HTTP.
+    pub http: Option<HttpSettings>,
+}
+
+/// How OTLP over gRPC is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcSettings {
+    /// `host:port`.
+    pub endpoint: String,
+    /// How large a message may be and how long it may take to come. The size holds before and after decompression.
+    pub body: BodyLimits,
+    /// What connections may cost.
+    pub server: ServerLimits,
+    /// Encryption, and with it the authority of client certificates.
+    pub tls: Option<TlsServerConfig>,
+}
+
+/// How OTLP over HTTP is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// `host:port`.
+    pub endpoint: String,
+    /// How large a body may be and how long it may take to come. The size holds before and after decompression.
+    pub body: BodyLimits,
+    /// How long the rest of a body that is refused unread may take, see [`crate::http`].
+    pub linger: Duration,
+    /// What connections may cost.
+    pub server: ServerLimits,
+    /// Encryption, and with it the authority of client certificates.
+    pub tls: Option<TlsServerConfig>,
+}
+
+impl Settings {
+    /// Reads and checks a section.
+    ///
+    /// # Errors
+    ///
+    /// All rules that are broken, each with its place.
+    pub fn read(section: &Section) -> Result<Self, Problems> {
+        section.extract::<Config>()?.check(section)
+    }
+}
+
+impl Config {
+    fn check(self, section: &Section) -> Result<Settings, Problems> {
+        let Protocols { grpc, http } = self.protocols;
+        let (grpc, http) = match (grpc.into_option(), http.into_option()) {
+            (None, None) => (Some(Grpc::default()), Some(Http::default())),
+            written => written,
+        };
+        let mut problems = Vec::new();
+        if let (Some(grpc), Some(http)) = (&grpc, &http)
+            && grpc.endpoint == http.endpoint
+            && !grpc.endpoint.ends_with(":0")
+        {
+            let message = format!("gRPC and HTTP cannot both listen on {}", grpc.endpoint);
+            problems.push(section.problem("protocols.http.endpoint", message, "OTLP's ports are 4317 and 4318"));
+        }
+        let grpc = grpc.map(|grpc| grpc.check(section, &mut problems));
+        let http = http.map(|http| http.check(section, &mut problems));
+        Problems::check(problems)?;
+        Ok(Settings { grpc, http })
+    }
+}
+
+impl Grpc {
+    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> GrpcSettings {
+        endpoint(section, "protocols.grpc.endpoint", &self.endpoint, problems);
+        if !(1..=LARGEST_MIB).contains(&self.max_recv_msg_size_mib) {
+            let message = format!("the largest message is from 1 to {LARGEST_MIB} MiB");
+            problems.push(section.problem("protocols.grpc.max_recv_msg_size_mib", message, "the default is 64"));
+        }
+        if self.max_concurrent_streams == 0 {
+            let message = "a connection needs at least one stream";
+            problems.push(section.problem("protocols.grpc.max_concurrent_streams", message, "the default is 64"));
+        }
+        let ServerParameters { max_connection_idle, time, timeout } = self.keepalive.server_parameters;
+        let parameters = [("max_connection_idle", max_connection_idle), ("time", time), ("timeout", timeout)];
+        for (name, value) in parameters {
+            let path = format!("protocols.grpc.keepalive.server_parameters.{name}");
+            positive(section, &path, value, problems);
+        }
+        GrpcSettings {
+            endpoint: self.endpoint,
+            body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
+            server: ServerLimits {
+                versions: HttpVersions::Http2,
+                max_concurrent_streams: self.max_concurrent_streams,
+                idle_timeout: max_connection_idle.get(),
+                keepalive_interval: Some(time.get()),
+                keepalive_timeout: timeout.get(),
+                ..ServerLimits::default()
+            },
+            tls: self.tls,
+        }
+    }
+}
+
+impl Http {
+    fn check(self, section: &Section, problems: &mut Vec<Problem>) -> HttpSettings {
+        endpoint(section, "protocols.http.endpoint", &self.endpoint, problems);
+        if !(1..=ByteSize::from_mib(LARGEST_MIB).get()).contains(&self.max_request_body_size.get()) {
+            let message = format!("the largest body is from 1 byte to {LARGEST_MIB}MiB");
+            problems.push(section.problem("protocols.http.max_request_body_size", message, "the default is 64MiB"));
+        }
+        positive(section, "protocols.http.idle_timeout", self.idle_timeout, problems);
+        HttpSettings {
+            endpoint: self.endpoint,
+            body: BodyLimits::new(self.max_request_body_size.as_usize()),
+            linger: Duration::from_secs(5),
+            server: ServerLimits { idle_timeout: self.idle_timeout.get(), ..ServerLimits::default() },
+            tls: self.tls,
+        }
+    }
+}
+
+fn endpoint(section: &Section, path: &str, endpoint: &str, problems: &mut Vec<Problem>) {
+    if let Err(error) = Listener::check(endpoint) {
+        problems.push(section.problem(path, error.to_string(), "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces"));
+    }
+}
+
+fn positive(section: &Section, path: &str, value: Written, problems: &mut Vec<Problem>) {
+    if value.is_zero() {
+        problems.push(section.problem(path, "the time must be longer than zero", ""));
+    }
+}

@@ -1,0 +1,180 @@
+//! Why a call failed, in words that gRPC and HTTP share. The statuses of both are in one place, here.
+
+use std::time::Duration;
+
+use ::http::StatusCode;
+use profbridge_engine::component::{Rejected, Retry};
+use profbridge_model::Reason;
+use profbridge_model::dictionary::Invalid;
+use profbridge_net::body::BodyError;
+use profbridge_net::compression::{CodingError, DecompressError};
+use profbridge_wire::otlp::DecodeError;
+use tonic::Code;
+
+/// The delay for a sender that may come back when it likes. A delay is always given, since one that is missing means
+/// something else for some codes.
+const LATER: Duration = Duration::from_secs(1);
+
+/// The longest text in an answer, in bytes. gRPC sends it in headers, of which clients accept 8 KiB at the least
+/// (gRPC `PROTOCOL-HTTP2.md`), and sends it twice.
+const LONGEST_TEXT: usize = 1024;
+
+/// What kind of failure it is. Whether the sender may send the same again follows from it
+/// (opentelemetry-proto `docs/specification.md`, "Failures" and "Failures 1").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The request breaks a rule.
+    Invalid,
+    /// The request is larger than a limit, compressed or not.
+    TooLarge,
+    /// The request came too slowly. The same may pass on another day.
+    TooSlow,
+    /// The sender ended the request before its end.
+    Aborted,
+    /// The request is compressed in a way that is not supported.
+    Coding,
+    /// The request is not in a format that is supported.
+    Format,
+    /// There is no such path, service or method.
+    Unknown,
+    /// The HTTP method is not POST.
+    Method,
+    /// There is no room at the moment, or profbridge is shutting down.
+    Busy,
+    /// profbridge is configured so that it cannot take the request, or has a defect.
+    Internal,
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// What happened, for a person.
+    pub(crate) message: String,
+    /// Which part of the request breaks which rule.
+    pub(crate) violation: Option<Invalid>,
+    /// When the sender may come back; set exactly for [`Kind::Busy`].
+    pub(crate) retry_after: Option<Duration>,
+    /// Something behind the receiver refused it: the memory budget, a pipeline.
+    pub(crate) refused: bool,
+    /// How many samples (`Sample` messages) were lost with it, if they could be counted.
+    pub(crate) samples: u64,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        let message = shortened(message.into());
+        Self { kind, message, violation: None, retry_after: None, refused: false, samples: 0 }
+    }
+
+    /// The request breaks a rule at a place.
+    pub(crate) fn invalid(place: impl Into<String>, rule: impl Into<String>) -> Self {
+        let (place, rule) = (shortened(place.into()), shortened(rule.into()));
+        let message = shortened(format!("{place}: {rule}"));
+        Self { violation: Some(Invalid { place, rule }), ..Self::new(Kind::Invalid, message) }
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
+    }
+
+    /// The status in gRPC.
+    pub(crate) fn code(&self) -> Code {
+        match self.kind {
+            Kind::Invalid | Kind::Format => Code::InvalidArgument,
+            Kind::TooLarge => Code::ResourceExhausted,
+            Kind::TooSlow => Code::DeadlineExceeded,
+            Kind::Aborted => Code::Cancelled,
+            Kind::Coding | Kind::Unknown | Kind::Method => Code::Unimplemented,
+            Kind::Busy => Code::Unavailable,
+            Kind::Internal => Code::Internal,
+        }
+    }
+
+    /// The status in HTTP.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self.kind {
+            Kind::Invalid | Kind::Aborted => StatusCode::BAD_REQUEST,
+            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            // A 408 would be lost data: OTLP clients repeat nothing but 429, 502, 503 and 504. 504 is what google.rpc's
+            // code.proto maps DEADLINE_EXCEEDED to.
+            Kind::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+            Kind::Coding | Kind::Format => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Kind::Unknown => StatusCode::NOT_FOUND,
+            Kind::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Rejected> for Fault {
+    fn from(rejected: Rejected) -> Self {
+        let kind = match (rejected.retry, rejected.reason) {
+            (Retry::Later | Retry::After(_), _) => Kind::Busy,
+            (Retry::Never, Reason::Malformed) => Kind::Invalid,
+            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Kind::TooLarge,
+            (Retry::Never, _) => Kind::Internal,
+        };
+        let retry_after = match rejected.retry {
+            Retry::Never => None,
+            Retry::Later => Some(LATER),
+            Retry::After(delay) => Some(delay),
+        };
+        Self { retry_after, refused: true, ..Self::new(kind, rejected.to_string()) }
+    }
+}
+
+impl From<BodyError> for Fault {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { limit } => Self::too_large(limit),
+            BodyError::TimedOut { .. } => Self::new(Kind::TooSlow, error.to_string()),
+            BodyError::Broken { .. } => Self::new(Kind::Aborted, error.to_string()),
+        }
+    }
+}
+
+impl From<CodingError> for Fault {
+    fn from(error: CodingError) -> Self {
+        Self::new(Kind::Coding, error.to_string())
+    }
+}
+
+impl From<DecompressError> for Fault {
+    fn from(error: DecompressError) -> Self {
+        let message = error.to_string();
+        match error {
+            DecompressError::TooLarge { .. } => Self::new(Kind::TooLarge, message),
+            DecompressError::Corrupt { .. } => Self::invalid("request", message),
+            DecompressError::NotGranted { .. } => {
+                Self { retry_after: Some(LATER), refused: true, ..Self::new(Kind::Busy, message) }
+            }
+        }
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        let message = error.to_string();
+        match error {
+            DecodeError::Malformed { place, offset, rule } => {
+                let rule = offset.map_or(rule.clone(), |offset| format!("{rule} (at byte {offset})"));
+                Self { message: shortened(message), ..Self::invalid(place, rule) }
+            }
+            DecodeError::LimitExceeded { .. } => Self::new(Kind::TooLarge, message),
+            DecodeError::OlderLayout { .. } => {
+                Self { message: shortened(message.clone()), ..Self::invalid("request", message) }
+            }
+        }
+    }
+}
+
+/// The text, cut where it is longer than an answer's text may be.
+pub(crate) fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_TEXT {
+        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+        text.push('…');
+    }
+    text
+}

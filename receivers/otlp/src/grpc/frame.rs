@@ -1,0 +1,97 @@
+//! The one message of a unary call: a flag, a length of four bytes, and so many bytes.
+
+use bytes::{Buf as _, Bytes};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use profbridge_engine::intake::Intake;
+use profbridge_net::BoxError;
+use profbridge_net::body::{BodyError, BodyLimits, Guarded};
+
+use crate::body::{Buffer, Received};
+use crate::fault::Fault;
+
+/// What a broken frame is called in answers.
+pub(super) const PLACE: &str = "gRPC message";
+
+/// The flag and the length.
+const PREFIX: usize = 5;
+
+/// Reads the message; also says whether it is compressed. `limits` is about the message without its prefix.
+pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), Fault>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    let max_bytes = limits.max_bytes;
+    let mut body = Guarded::new(body, BodyLimits { max_bytes: max_bytes.saturating_add(PREFIX), ..limits });
+    let mut prefix = Prefix::default();
+    let mut message: Option<Message<'_>> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error {
+            BodyError::TooLarge { .. } => Fault::too_large(max_bytes),
+            other => other.into(),
+        })?;
+        let Ok(mut data) = frame.into_data() else { continue };
+        if message.is_none() {
+            let Some((packed, length)) = prefix.read(&mut data)? else { continue };
+            if length > max_bytes {
+                return Err(Fault::too_large(max_bytes));
+            }
+            message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length))? });
+        }
+        if let Some(message) = &mut message {
+            message.take(data)?;
+        }
+    }
+    match message {
+        Some(message) => message.finish(),
+        None => Err(Fault::invalid(PLACE, format!("the call ended after {} bytes, before the message", prefix.seen))),
+    }
+}
+
+#[derive(Default)]
+struct Prefix {
+    bytes: [u8; PREFIX],
+    seen: usize,
+}
+
+impl Prefix {
+    /// The flag and the length, once all of them came.
+    fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, Fault> {
+        let more = data.len().min(PREFIX - self.seen);
+        data.copy_to_slice(&mut self.bytes[self.seen..self.seen + more]);
+        self.seen += more;
+        if self.seen < PREFIX {
+            return Ok(None);
+        }
+        let [flag, length @ ..] = self.bytes;
+        if flag > 1 {
+            return Err(Fault::invalid(PLACE, format!("its flag is {flag}, which is neither 0 nor 1")));
+        }
+        Ok(Some((flag == 1, u32::from_be_bytes(length) as usize)))
+    }
+}
+
+struct Message<'a> {
+    packed: bool,
+    length: usize,
+    buffer: Buffer<'a>,
+}
+
+impl Message<'_> {
+    fn take(&mut self, mut data: Bytes) -> Result<(), Fault> {
+        self.buffer.take(&mut data, self.length - self.buffer.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        Err(Fault::invalid(PLACE, "something follows it, but the call takes one message"))
+    }
+
+    fn finish(self) -> Result<(Received, bool), Fault> {
+        let (came, announced) = (self.buffer.len(), self.length);
+        if came < announced {
+            return Err(Fault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));
+        }
+        Ok((self.buffer.finish(), self.packed))
+    }
+}

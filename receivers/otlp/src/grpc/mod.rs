@@ -1,0 +1,126 @@
+//! OTLP over gRPC: one unary method.
+//!
+//! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for the
+//! length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too large
+//! with OUT_OF_RANGE and a damaged one with INTERNAL. OTLP clients repeat the first for minutes, and both are against
+//! opentelemetry-proto `docs/specification.md`. What is left of a server for one unary method is the frame of a message
+//! (see [`frame`]) and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
+
+mod frame;
+mod reply;
+
+use std::convert::Infallible;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use profbridge_net::body::BodyLimits;
+use profbridge_net::compression::Coding;
+use profbridge_net::server::Peer;
+
+use self::reply::Reply;
+use crate::call::{Caller, Taken};
+use crate::fault::{Fault, Kind};
+use crate::tally::Tally;
+
+/// The method, as a path.
+pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+
+/// The encodings that a message may have, as the value of `grpc-accept-encoding`.
+const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
+
+/// The service of one listener.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) caller: Caller,
+    pub(crate) body: BodyLimits,
+}
+
+impl Service {
+    /// Answers a request. Never fails.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Response<Reply>, Infallible> {
+        if !speaks_grpc(request.headers()) {
+            return Ok(not_grpc());
+        }
+        if request.method() != Method::POST {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC uses POST\n");
+            response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"));
+            return Ok(response);
+        }
+        if request.uri().path() != PATH {
+            return Ok(reply::failure(&unknown(request.uri().path())));
+        }
+        let tally = Tally::new(&self.caller.telemetry);
+        let outcome = self.export(request).await;
+        tally.finish(&outcome);
+        Ok(match outcome {
+            Ok(taken) => reply::success(&taken),
+            Err(fault) => reply::failure(&fault),
+        })
+    }
+
+    async fn export(&self, request: Request<Incoming>) -> Result<Taken, Fault> {
+        let peer = *request
+            .extensions()
+            .get::<Peer>()
+            .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
+        let coding = Coding::parse(encoding(request.headers())?)?;
+        let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
+        let coding = match (packed, coding) {
+            (false, _) => Coding::Identity,
+            (true, Coding::Identity) => {
+                let rule = "it is marked as compressed, but grpc-encoding names no compression";
+                return Err(Fault::invalid(frame::PLACE, rule));
+            }
+            (true, coding) => coding,
+        };
+        self.caller.call(received, coding, peer).await
+    }
+}
+
+/// Whether the content type is that of gRPC with protobuf.
+fn speaks_grpc(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    ["application/grpc", "application/grpc+proto"].iter().any(|known| essence.eq_ignore_ascii_case(known))
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
+    let mut values = headers.get_all("grpc-encoding").iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if values.next().is_none() => Ok(Some(text)),
+        _ => Err(Fault::new(Kind::Coding, "grpc-encoding is not one name")),
+    }
+}
+
+/// "If Content-Type does not begin with application/grpc, gRPC servers SHOULD respond with HTTP status of 415."
+fn not_grpc() -> Response<Reply> {
+    let text = "this is OTLP over gRPC with the content type application/grpc; OTLP over HTTP has a port of its own, 4318 by default\n";
+    plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
+    let mut response = Response::new(Reply::text(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Says what is served instead of a path that is not.
+fn unknown(path: &str) -> Fault {
+    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    let (known, _) = PATH.trim_start_matches('/').split_once('/').unwrap_or((PATH, ""));
+    let text = if service == known {
+        format!("unknown method {method} of service {service}, its only method is Export")
+    } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
+        format!(
+            "unknown service {service}: this receiver takes the profiles of {known} as of opentelemetry-proto 1.10, upgrade the sender"
+        )
+    } else if service.starts_with("opentelemetry.proto.collector.") {
+        format!("unknown service {service}: this receiver takes profiles and no other signal, with {known}")
+    } else {
+        format!("unknown service {service}: this receiver serves {known}")
+    };
+    Fault::new(Kind::Unknown, text)
+}

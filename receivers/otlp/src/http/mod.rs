@@ -1,0 +1,139 @@
+//! OTLP over HTTP with protobuf: one path.
+//!
+//! An HTTP/1 client that is refused before it has sent all of a large body sees a reset instead of the answer, because the
+//! kernel discards what was answered when the socket is closed with bytes unread; and OTLP clients repeat a request
+//! whose connection broke. So the rest of such a body is read and forgotten first, for a few seconds and without
+//! memory. HTTP/2 has a way of its own to say that an answer came early.
+
+mod media;
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use profbridge_net::body::BodyLimits;
+use profbridge_net::compression::{self, Coding};
+use profbridge_net::server::Peer;
+
+use self::media::Media;
+use crate::body;
+use crate::call::{Caller, Taken};
+use crate::fault::{Fault, Kind};
+use crate::message;
+use crate::tally::Tally;
+
+/// Where profiles go (opentelemetry-proto `profiles_service_http.yaml`).
+pub(crate) const PATH: &str = "/v1development/profiles";
+
+/// The service of one listener.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) caller: Caller,
+    pub(crate) body: BodyLimits,
+    /// How the rest of a refused body is read.
+    pub(crate) rest: BodyLimits,
+}
+
+impl Service {
+    /// Answers a request. Never fails.
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let media = Media::of(request.headers());
+        if let Some(fault) = misdirected(&request) {
+            self.forget(request).await;
+            return Ok(failure(&fault, media));
+        }
+        let tally = Tally::new(&self.caller.telemetry);
+        let outcome = self.export(&mut request, media).await;
+        tally.finish(&outcome);
+        Ok(match outcome {
+            Ok(taken) => success(&taken),
+            Err(fault) => {
+                self.forget(request).await;
+                failure(&fault, media)
+            }
+        })
+    }
+
+    async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<Taken, Fault> {
+        let peer = *request
+            .extensions()
+            .get::<Peer>()
+            .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
+        media.check()?;
+        let coding = Coding::parse(encoding(request.headers())?)?;
+        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
+        self.caller.call(received, coding, peer).await
+    }
+
+    /// Reads what is left of a request, where its sender would not see the answer otherwise.
+    async fn forget(&self, request: Request<Incoming>) {
+        // A sender that expects to be told whether to send has not begun.
+        let waits = request.headers().contains_key(EXPECT);
+        if request.version() < Version::HTTP_2 && !waits && !request.body().is_end_stream() {
+            body::discard(request.into_body(), self.rest).await;
+        }
+    }
+}
+
+/// Why a request is not for this service.
+fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
+    let path = request.uri().path();
+    if path == PATH {
+        let method = request.method();
+        let text = || format!("{method} is not allowed on {PATH}, profiles are sent with POST");
+        return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
+    }
+    let text = match path {
+        "/v1experimental/profiles" | "/v1/profiles" => {
+            format!("nothing is served on {path}: this receiver takes profiles as of opentelemetry-proto 1.10 on {PATH}, upgrade the sender or its endpoint")
+        }
+        "/v1/traces" | "/v1/metrics" | "/v1/logs" => {
+            format!("nothing is served on {path}: this receiver takes profiles and no other signal, on {PATH}")
+        }
+        _ => format!("nothing is served on {path}, profiles are sent to {PATH}"),
+    };
+    Some(Fault::new(Kind::Unknown, text))
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
+    let mut values = headers.get_all(CONTENT_ENCODING).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if values.next().is_none() => Ok(Some(text)),
+        _ => Err(Fault::new(Kind::Coding, "content-encoding is not one name")),
+    }
+}
+
+fn success(taken: &Taken) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(message::response(taken)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media::PROTOBUF));
+    response
+}
+
+fn failure(fault: &Fault, media: Media) -> Response<Full<Bytes>> {
+    let (content_type, body) = media.status(fault);
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = fault.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    match fault.kind {
+        Kind::Method => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        Kind::Coding => {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
+        }
+        _ => {}
+    }
+    if let Some(delay) = fault.retry_after {
+        // Whole seconds, and not before the delay has passed.
+        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+    debug_assert_ne!(response.status(), StatusCode::OK);
+    response
+}

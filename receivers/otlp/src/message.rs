@@ -1,0 +1,63 @@
+//! The two messages that the receiver writes.
+//!
+//! `ExportProfilesServiceResponse` is opentelemetry-proto
+//! `opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`; `google.rpc.Status` and its details
+//! come from tonic-types.
+
+use bytes::Bytes;
+use prost::Message as _;
+use tonic_types::{ErrorDetails, Status, StatusExt as _};
+
+use crate::call::Taken;
+use crate::fault::Fault;
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct ExportProfilesServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<ExportProfilesPartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct ExportProfilesPartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_profiles: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// The answer to a call that succeeded, perhaps in part. `partial_success` stays unset in full success, as
+/// opentelemetry-proto `docs/specification.md` demands ("Full Success").
+pub(crate) fn response(taken: &Taken) -> Bytes {
+    let partial_success = taken.complaint.as_ref().map(|complaint| ExportProfilesPartialSuccess {
+        rejected_profiles: i64::try_from(taken.refused_profiles).unwrap_or(i64::MAX),
+        error_message: complaint.clone(),
+    });
+    ExportProfilesServiceResponse { partial_success }.encode_to_vec().into()
+}
+
+/// A fault as gRPC tells it.
+pub(crate) fn grpc_status(fault: &Fault) -> tonic::Status {
+    let mut details = ErrorDetails::new();
+    if let Some(violation) = &fault.violation {
+        details.add_bad_request_violation(violation.place.clone(), violation.rule.clone());
+    }
+    if let Some(delay) = fault.retry_after {
+        details.set_retry_info(Some(delay));
+    }
+    if fault.violation.is_none() && fault.retry_after.is_none() {
+        return tonic::Status::new(fault.code(), fault.message.clone());
+    }
+    tonic::Status::with_error_details(fault.code(), fault.message.clone(), details)
+}
+
+/// A fault as the `google.rpc.Status` that HTTP answers carry (opentelemetry-proto `docs/specification.md`,
+/// "Failures 1").
+pub(crate) fn http_status(fault: &Fault) -> Bytes {
+    let status = grpc_status(fault);
+    if !status.details().is_empty() {
+        // The details of a gRPC status are the whole `google.rpc.Status`.
+        return Bytes::copy_from_slice(status.details());
+    }
+    let status = Status { code: fault.code() as i32, message: fault.message.clone(), details: Vec::new() };
+    status.encode_to_vec().into()
+}

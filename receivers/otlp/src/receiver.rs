@@ -1,0 +1,137 @@
+//! The receiver as the engine sees it.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::ReceiverFactory;
+use profbridge_net::body::BodyLimits;
+use profbridge_net::server::{Drained, Listener, ServerLimits, ServerStats, serve};
+use profbridge_net::tls::TlsServerConfig;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::call::Caller;
+use crate::config::{GrpcSettings, HttpSettings, Settings};
+use crate::{grpc, http};
+
+/// Makes receivers of type `otlp`.
+pub const FACTORY: ReceiverFactory =
+    ReceiverFactory { kind: "otlp", summary: "takes OTLP profiles over gRPC and HTTP/protobuf", create };
+
+fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
+    Ok(Box::new(Otlp::new(Settings::read(section)?)))
+}
+
+/// The receiver `otlp`.
+#[derive(Debug, Clone)]
+pub struct Otlp {
+    settings: Settings,
+}
+
+impl Otlp {
+    /// A receiver that has not started.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Receiver for Otlp {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+        Box::pin(start(self.settings, context))
+    }
+}
+
+async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, StartError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let slots = Arc::new(Semaphore::new(cores));
+    let caller = |protocol: &'static str, body: &BodyLimits| Caller {
+        intake: context.next.clone(),
+        telemetry: context.telemetry.transport(protocol),
+        max_bytes: body.max_bytes,
+        slots: Arc::clone(&slots),
+    };
+    let mut addresses = Vec::new();
+    let mut servers = Vec::new();
+    if let Some(GrpcSettings { endpoint, body, server, tls }) = settings.grpc {
+        let service = grpc::Service { caller: caller("grpc", &body), body };
+        let service = service_fn(move |request| service.clone().answer(request));
+        let at = Endpoint { protocol: "grpc", endpoint, tls, limits: server };
+        let (address, running) = at.listen(service, &context).await?;
+        addresses.push(("grpc", address));
+        servers.push(running);
+    }
+    if let Some(HttpSettings { endpoint, body, linger, server, tls }) = settings.http {
+        let rest =
+            BodyLimits { max_bytes: usize::MAX, timeout: linger, progress_interval: linger / 5, min_progress: 1 };
+        let service = http::Service { caller: caller("http", &body), body, rest };
+        let service = service_fn(move |request| service.clone().answer(request));
+        let at = Endpoint { protocol: "http", endpoint, tls, limits: server };
+        let (address, running) = at.listen(service, &context).await?;
+        addresses.push(("http", address));
+        servers.push(running);
+    }
+    let stopped = Box::pin(async {
+        let mut servers: JoinSet<()> = servers.into_iter().collect();
+        while let Some(ended) = servers.join_next().await {
+            // Only a panic of the accept loop itself, which the engine then sees as ours.
+            if let Err(error) = ended
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    Ok(Running { addresses, stopped })
+}
+
+/// Where and how one protocol is served.
+struct Endpoint {
+    protocol: &'static str,
+    endpoint: String,
+    tls: Option<TlsServerConfig>,
+    limits: ServerLimits,
+}
+
+impl Endpoint {
+    /// Takes the address. The returned future serves it until the shutdown.
+    async fn listen<S, B>(
+        self,
+        service: S,
+        context: &ReceiverContext,
+    ) -> Result<(SocketAddr, BoxFuture<'static, ()>), StartError>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let Self { protocol, endpoint, tls, limits } = self;
+        let failed = |key: &str, error: &dyn Display| StartError(format!("protocols.{protocol}.{key}: {error}"));
+        let tls = tls.map(|tls| tls.load(limits.versions)).transpose().map_err(|error| failed("tls", &error))?;
+        let listener = Listener::bind(&endpoint).await.map_err(|error| failed("endpoint", &error))?;
+        let address = listener.local_addr();
+        let id = context.id.clone();
+        if tls.is_none() && !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                "{id}/{protocol} takes profiles from the network without encryption on {address}: set protocols.{protocol}.tls, or listen on 127.0.0.1"
+            );
+        }
+        let shutdown = context.shutdown.clone();
+        let running = async move {
+            let stats = Arc::new(ServerStats::default());
+            let Drained { cut } = serve(listener, tls, service, limits, stats, shutdown).await;
+            if cut > 0 {
+                tracing::warn!("{id}/{protocol}: {cut} connections were cut, their requests did not end in time");
+            }
+        };
+        Ok((address, Box::pin(running)))
+    }
+}
