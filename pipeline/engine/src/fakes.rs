@@ -59,6 +59,7 @@ pub(crate) struct Seen {
 pub(crate) struct FakeExporter {
     pub(crate) seen: Arc<Seen>,
     pub(crate) body: usize,
+    pub(crate) disabled: Option<String>,
 }
 
 impl FakeExporter {
@@ -74,7 +75,7 @@ impl FakeExporter {
             closed: Mutex::default(),
             count: watch::Sender::new(0),
         };
-        Self { seen: Arc::new(seen), body: 488 }
+        Self { seen: Arc::new(seen), body: 488, disabled: None }
     }
 
     pub(crate) fn always(reply: Reply) -> Self {
@@ -106,6 +107,10 @@ impl Exporter for FakeExporter {
         let body = Bytes::from(vec![0; self.body]);
         let request = Request { body, observations, samples: 1, meta: () };
         Prepared { requests: vec![request], ..Prepared::default() }
+    }
+
+    fn disabled(&self) -> Option<String> {
+        self.disabled.clone()
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {

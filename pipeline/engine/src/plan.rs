@@ -281,3 +281,6 @@ impl Maker<'_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,6 +158,33 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+    use crate::component::Held;
+    use crate::telemetry::{Kind, Metrics};
+
+    /// Guarantees: a line says what changed since the last one, by reason, and nothing is said where nothing did.
+    #[test]
+    fn line_per_pipeline() {
+        let metrics = Metrics::new(Budget::new(1));
+        let stage = metrics.edge(Kind::Processor, "chunk", "profiles");
+        let edge = metrics.edge(Kind::Pipeline, "profiles", "");
+        let exporter = metrics.exporter("sentry");
+        let counters = Counters { id: "profiles".into(), edge: edge.clone(), stages: vec![stage.clone()] };
+        let watched = Watched { counters, exporters: vec![exporter.clone()] };
+        edge.add_in(100);
+        stage.drop(Reason::Resent, 7);
+        let before = watched.figures();
+        assert_eq!(watched.line(&before, &before), None);
+        edge.add_in(50);
+        edge.add_out(40);
+        stage.drop(Reason::Resent, 3);
+        stage.set_held(Held { observations: 9, bytes: 1 });
+        exporter.edge().add_out(30);
+        exporter.edge().drop(Reason::QueueFull, 2);
+        let line = watched.line(&before, &watched.figures());
+        let expected = "50 in, 40 out, 9 held, dropped 3 resent; sentry: 30 sent, dropped 2 queue_full";
+        assert_eq!(line.as_deref(), Some(expected));
+    }
 
     /// Guarantees: silence is told after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
     #[test]

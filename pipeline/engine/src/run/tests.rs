@@ -331,3 +331,43 @@ proptest! {
         });
     }
 }
+
+/// Guarantees: the same on real threads: senders on all of them, pipelines on their own, and a shutdown in between.
+#[test]
+fn shutdown_on_real_threads() {
+    for round in 0..30_usize {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (first, second) = (FakeExporter::new([]), FakeExporter::always(Reply::Hang));
+            let (receiver, intake) = FakeReceiver::new();
+            let pipelines =
+                vec![pipeline("held", HOUR, &["first", "second"]), pipeline("direct", Duration::ZERO, &["first"])];
+            let exporters = vec![exporter("first", &first, 4), exporter("second", &second, 4)];
+            let service = ServiceSettings { shutdown_timeout: Duration::from_secs(1), ..service() };
+            let running = start(plan(service, receiver, pipelines, exporters)).await.unwrap();
+            let intake = intake.await.unwrap();
+            let mut sending = tokio::task::JoinSet::new();
+            for sender in 0..4_u64 {
+                let intake = intake.clone();
+                sending.spawn(async move {
+                    let mut taken = 0;
+                    while consume(&intake, sender + 2).await.is_ok() {
+                        taken += sender + 2;
+                    }
+                    taken
+                });
+            }
+            first.attempts(round).await;
+            // Ends the one that hangs, so that the shutdown need not wait for its deadline.
+            *second.seen.otherwise.lock().unwrap() = Reply::Accept;
+            let report = running.stop().await;
+            let mut taken = 0;
+            while let Some(sender) = sending.join_next().await {
+                taken += sender.unwrap();
+            }
+            assert_eq!(report.unaccounted(), 0, "{report}");
+            assert_eq!(report.receivers[0].observations, taken, "{report}");
+            assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound == taken), "{report}");
+        });
+    }
+}
