@@ -1,1 +1,118 @@
-//! profbridge-processor-chunk
+//! The processor `chunk`: cuts profiles by process, then by time and size.
+//!
+//! What leaves it says of one process what happened in at most a minute: what Sentry takes as the chunks of one
+//! profiler. Profiles come for all processes of a machine, every few seconds; `chunk` takes them apart, holds them in
+//! windows of event time, and puts them together again by process. See `README.md` for its options and guarantees,
+//! [`identity`] for who a process is, and `cell.rs` for which window an observation belongs to.
+//!
+//! Nothing is lost here and nothing added. A bound that is reached closes a window early, which costs Sentry's user
+//! nothing but a chunk more.
+
+mod attributes;
+mod cell;
+mod config;
+mod hold;
+pub mod identity;
+mod instant;
+mod skew;
+mod targets;
+mod windows;
+
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::{ProcessorFactory, Rank};
+use profbridge_model::Telemetry;
+
+pub use self::config::{Config, MAX_WINDOW, Settings};
+use self::hold::Hold;
+use self::instant::Instant;
+
+/// Note: observations of processes that could not be identified, see [`identity`].
+pub const WEAK_IDENTITY: &str = "weak_identity";
+/// Note: observations more than ten minutes away from the time of their arrival.
+pub const TIME_SKEW: &str = "time_skew";
+/// Note: windows that were closed before their time, because a bound was reached or memory was short.
+pub const CLOSED_EARLY: &str = "closed_early";
+/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
+pub const PAYLOAD_REMOVED: &str = "payload_removed";
+
+/// The processor's entry in the registry.
+pub const FACTORY: ProcessorFactory =
+    ProcessorFactory { kind: "chunk", summary: "cuts profiles by process, time and size", rank: Rank::Chunk, create };
+
+fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
+    let settings = section.extract::<Config>()?.check(section)?;
+    Ok(Box::new(Chunk::new(settings)))
+}
+
+/// The processor.
+pub struct Chunk(Mode);
+
+enum Mode {
+    Hold(Box<Hold>),
+    Instant(Box<Instant>),
+}
+
+impl Chunk {
+    /// A processor that holds nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self(if settings.holds {
+            Mode::Hold(Box::new(Hold::new(settings)))
+        } else {
+            Mode::Instant(Box::new(Instant::new(settings)))
+        })
+    }
+
+    /// The memory that the distinct elements of all held dictionaries take, without hash tables and spare room, in
+    /// bytes: what is held besides is what the observations cost.
+    pub fn distinct_bytes(&self) -> u64 {
+        match &self.0 {
+            Mode::Hold(hold) => hold.windows.distinct_bytes(),
+            Mode::Instant(_) => 0,
+        }
+    }
+}
+
+impl Processor for Chunk {
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        match (telemetry, &mut self.0) {
+            (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(&profiles, now, out),
+            (Telemetry::Profiles(profiles), Mode::Instant(instant)) => instant.cut(profiles, now, out),
+            // An envelope is one unit of delivery, and its profiles are chunks already.
+            (envelope, _) => out.send(envelope),
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        match &self.0 {
+            Mode::Hold(hold) => hold.windows.due(),
+            Mode::Instant(_) => None,
+        }
+    }
+
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        if let Mode::Hold(hold) = &mut self.0 {
+            hold.windows.close_due(now, out);
+        }
+    }
+
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
+        if let Mode::Hold(hold) = &mut self.0 {
+            let half = hold.windows.bytes() / 2;
+            hold.windows.shrink(half, out);
+        }
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) {
+        if let Mode::Hold(hold) = &mut self.0 {
+            hold.windows.close_all(out);
+        }
+    }
+
+    fn held(&self) -> Held {
+        match &self.0 {
+            Mode::Hold(hold) => Held { observations: hold.windows.observations(), bytes: hold.windows.bytes() },
+            Mode::Instant(instant) => Held { observations: 0, bytes: instant.bytes() },
+        }
+    }
+}

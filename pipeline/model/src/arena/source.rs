@@ -65,7 +65,7 @@ impl<'a> Source<'a> {
 
     /// The bytes at a place; none where it is outside.
     #[inline]
-    pub(crate) fn bytes(&self, span: Span) -> &'a [u8] {
+    pub fn bytes(&self, span: Span) -> &'a [u8] {
         match self.data {
             Data::Buffer(buffer) => buffer.get(span),
             Data::Bytes(bytes) => bytes.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)),

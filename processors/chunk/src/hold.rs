@@ -1,0 +1,346 @@
+//! Puts requests into windows: `window` above `0s`.
+
+use std::collections::HashMap;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::arena::{Arena, Full, Source, Transfer};
+use profbridge_model::compact::split_values;
+use profbridge_model::held::{HeldResource, HeldScope, Series, Shape};
+use profbridge_model::{
+    Attribute, AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles, ValueType,
+};
+
+use crate::cell::{Cell, leading, timestamp};
+use crate::config::Settings;
+use crate::skew::Skew;
+use crate::targets::Targets;
+use crate::windows::Windows;
+
+/// Holds requests until their windows close.
+pub(crate) struct Hold {
+    settings: Settings,
+    pub(crate) windows: Windows,
+}
+
+/// Where the profile at hand goes: it is found once for many samples.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    target: u32,
+    cell: Cell,
+    shape: Shape,
+    slot: u32,
+    /// The position of the window's arena in [`Request::carried`].
+    carried: usize,
+    series: u32,
+    /// Whether something is moved out of the samples' attributes.
+    moves: bool,
+}
+
+/// Those timestamps and values of a sample that lie in one cell.
+#[derive(Debug, Clone, Copy)]
+struct Piece<'b> {
+    target: u32,
+    cell: Cell,
+    shape: Shape,
+    timestamps: &'b [u8],
+    values: &'b [u8],
+}
+
+/// A profile with what it stands in.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    at: u32,
+    scope_at: u32,
+    resource: &'a ResourceProfiles,
+    scope: &'a ScopeProfiles,
+    profile: &'a Profile,
+}
+
+/// What was carried into one arena.
+struct Carried {
+    epoch: u32,
+    transfer: Transfer,
+    /// Attribute sets without what was moved out of them.
+    kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
+}
+
+/// One request on its way into the windows.
+struct Request<'a> {
+    settings: &'a Settings,
+    windows: &'a mut Windows,
+    profiles: &'a Profiles,
+    source: Source<'a>,
+    targets: Targets<'a>,
+    now: Now,
+    carried: Vec<Carried>,
+    cursor: Option<Cursor>,
+    /// The resources of targets, and the scopes of resources, in the windows that they got to, by the windows' order.
+    resources: HashMap<(u32, u64), u32>,
+    scopes: HashMap<(u32, u32, u64), u32>,
+    /// Processes that got something.
+    touched: Vec<u128>,
+    weak: u64,
+}
+
+impl Hold {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { windows: Windows::new(settings.clone()), settings }
+    }
+
+    /// Puts a request into the windows of its processes and times.
+    pub(crate) fn take(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
+        let mut request = Request {
+            settings: &self.settings,
+            windows: &mut self.windows,
+            profiles,
+            source: Source::from(&**profiles.dictionary()),
+            targets: Targets::new(profiles, &self.settings.identity),
+            now,
+            carried: Vec::new(),
+            cursor: None,
+            resources: HashMap::new(),
+            scopes: HashMap::new(),
+            touched: Vec::new(),
+            weak: 0,
+        };
+        request.run(out);
+        let (carried, mut touched, weak) = (request.carried, request.touched, request.weak);
+        if weak > 0 {
+            out.note(crate::WEAK_IDENTITY, weak);
+        }
+        let mut skew = Skew::default();
+        skew.look_at(profiles, now);
+        skew.note(out);
+        touched.sort_unstable();
+        touched.dedup();
+        for process in touched {
+            self.windows.close_passed(process, now, out);
+        }
+        for carried in carried {
+            self.windows.settle_epoch(carried.epoch);
+        }
+        self.windows.sweep();
+        if self.windows.bytes() > self.settings.max_bytes {
+            self.windows.shrink(self.settings.max_bytes / 4 * 3, out);
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    fn run(&mut self, out: &mut Outbox) {
+        let profiles = self.profiles;
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            for (scope_at, scope) in resource.scopes.iter().enumerate() {
+                for profile in &scope.profiles {
+                    self.cursor = None;
+                    if !profile.original_payload.is_empty() {
+                        out.note(crate::PAYLOAD_REMOVED, 1);
+                    }
+                    let place = Place { at: at as u32, scope_at: scope_at as u32, resource, scope, profile };
+                    for sample in profiles.samples(profile) {
+                        self.sample(place, &sample, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a sample into the windows of its timestamps.
+    fn sample(&mut self, place: Place<'_>, sample: &Sample<'a>, out: &mut Outbox) {
+        let target = self.targets.of(place.at, sample.attributes);
+        let identity = self.targets.get(target).identity;
+        if identity.strength == profbridge_model::IdentityStrength::Weak {
+            self.weak += sample.observations();
+        }
+        let (timestamps, values) = (sample.timestamps_bytes(), sample.values_bytes());
+        let shape = Shape::of(place.profile, timestamps, values);
+        let (times, _) = timestamps.as_chunks::<8>();
+        let known = self.cursor.filter(|cursor| cursor.target == target && cursor.shape == shape);
+        if times.is_empty() {
+            let cell = Cell::of_range(
+                place.profile,
+                self.settings.window,
+                identity.phase(self.settings.window),
+                self.now.unix_nano,
+            );
+            self.piece(place, sample, Piece { target, cell, shape, timestamps, values }, out);
+            return;
+        }
+        let (mut from, mut values) = (0, values);
+        while let Some(&first) = times.get(from) {
+            let first = timestamp(first);
+            let cell = match known {
+                Some(cursor) if cursor.cell.contains(first) => cursor.cell,
+                _ => Cell::of(first, self.settings.window, identity.phase(self.settings.window)),
+            };
+            // A piece that is larger than a window may get is not put in at once.
+            let most = usize::try_from(self.settings.max_observations).unwrap_or(usize::MAX);
+            let len = leading(&times[from..], cell).min(most);
+            let (mine, rest) = if values.is_empty() { (values, values) } else { split_values(values, len) };
+            let timestamps = &timestamps[from * 8..(from + len) * 8];
+            self.piece(place, sample, Piece { target, cell, shape, timestamps, values: mine }, out);
+            (from, values) = (from + len, rest);
+        }
+    }
+
+    /// Puts a sample, or a part of it that lies in one cell, into its window.
+    fn piece(&mut self, place: Place<'_>, sample: &Sample<'_>, piece: Piece<'_>, out: &mut Outbox) {
+        let observations = (piece.timestamps.len() as u64 / 8).max(1);
+        // A full arena closes the window, and another one is tried. Nothing is larger than an empty arena: it was in a
+        // batch, which is addressed with the same 32 bits.
+        for _ in 0..2 {
+            match self.put(place, sample, piece, out) {
+                Ok(slot) => {
+                    if !self.windows.settle(slot, observations, out) {
+                        self.cursor = None;
+                    }
+                    return;
+                }
+                Err(Full { .. }) => {
+                    let identity = self.targets.get(piece.target).identity;
+                    let slot = self.windows.find(identity, piece.cell, &self.profiles.peer, self.now, out);
+                    self.windows.end_epoch(&self.profiles.peer);
+                    out.note(crate::CLOSED_EARLY, 1);
+                    self.windows.close(slot, out);
+                    self.cursor = None;
+                }
+            }
+        }
+        out.drop(Reason::LimitExceeded, observations);
+    }
+
+    /// Puts a piece into its window and returns the window's slot.
+    fn put(&mut self, place: Place<'_>, sample: &Sample<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<u32, Full> {
+        let cursor = match self.cursor {
+            Some(at) if (at.target, at.cell, at.shape) == (piece.target, piece.cell, piece.shape) => at,
+            _ => self.enter(place, piece, out)?,
+        };
+        let Some((window, arena)) = self.windows.get_mut(cursor.slot) else { return Ok(cursor.slot) };
+        let Carried { transfer, kept, .. } = &mut self.carried[cursor.carried];
+        let stack = transfer.stack(&self.source, arena, sample.stack)?;
+        let link = transfer.link(&self.source, arena, sample.link)?;
+        let attributes = match sample.attributes.filter(|_| cursor.moves) {
+            None => transfer.attribute_set(&self.source, arena, sample.attributes)?,
+            Some(set) => match kept.get(&set) {
+                Some(&known) => known,
+                None => {
+                    let stays = self.targets.stays(Some(set));
+                    let there = transfer.some_attributes(&self.source, arena, stays)?;
+                    kept.insert(set, there);
+                    there
+                }
+            },
+        };
+        window.held.push(cursor.series, stack, attributes, link, piece.timestamps, piece.values);
+        if let Some(&last) = piece.timestamps.as_chunks::<8>().0.last() {
+            window.latest = window.latest.max(timestamp(last));
+        }
+        Ok(cursor.slot)
+    }
+
+    /// Finds the window of a piece, and what its profile is called there.
+    fn enter(&mut self, place: Place<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<Cursor, Full> {
+        let target = self.targets.get(piece.target);
+        let slot = self.windows.find(target.identity, piece.cell, &self.profiles.peer, self.now, out);
+        self.touched.push(target.identity.hash);
+        let Some((window, arena)) = self.windows.get_mut(slot) else {
+            return Err(Full { what: "windows", limit: self.settings.max_processes as u64 });
+        };
+        let carried = self.carried.iter().rposition(|carried| carried.epoch == window.epoch).unwrap_or_else(|| {
+            self.carried.push(Carried { epoch: window.epoch, transfer: Transfer::default(), kept: HashMap::new() });
+            self.carried.len() - 1
+        });
+        let transfer = &mut self.carried[carried].transfer;
+        let source = &self.source;
+        let resource = match self.resources.get(&(piece.target, window.order)) {
+            Some(&known) => known,
+            None => {
+                let attributes = self.targets.merged(target);
+                let held = carry_resource(source, transfer, arena, place.resource, attributes)?;
+                *self.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
+            }
+        };
+        let scope = match self.scopes.get(&(place.at, place.scope_at, window.order)) {
+            Some(&known) => known,
+            None => {
+                let held = carry_scope(source, transfer, arena, place.scope)?;
+                *self.scopes.entry((place.at, place.scope_at, window.order)).or_insert(window.held.scope(held))
+            }
+        };
+        let profile = place.profile;
+        let series = Series {
+            resource,
+            scope,
+            sample_type: carry_type(source, transfer, arena, profile.sample_type)?,
+            period_type: carry_type(source, transfer, arena, profile.period_type)?,
+            period: profile.period,
+            attributes: transfer.attribute_set(source, arena, profile.attributes)?,
+            dropped_attributes_count: profile.dropped_attributes_count,
+            shape: piece.shape,
+        };
+        let series = window.held.series(series, piece.cell.clip(profile), profile.profile_id);
+        let moves = target.moved > 0;
+        let cursor =
+            Cursor { target: piece.target, cell: piece.cell, shape: piece.shape, slot, carried, series, moves };
+        self.cursor = Some(cursor);
+        Ok(cursor)
+    }
+}
+
+fn carry_attributes<'b>(
+    from: &Source<'_>,
+    transfer: &mut Transfer,
+    to: &mut Arena,
+    attributes: impl Iterator<Item = &'b Attribute>,
+) -> Result<Option<AttributeSetId>, Full> {
+    let mut items = Vec::new();
+    for attribute in attributes {
+        let attribute = transfer.key_value(from, to, attribute)?;
+        items.push(to.attribute(attribute)?);
+    }
+    to.attribute_set(&items)
+}
+
+fn carry_resource(
+    from: &Source<'_>,
+    transfer: &mut Transfer,
+    to: &mut Arena,
+    resource: &ResourceProfiles,
+    attributes: Vec<&Attribute>,
+) -> Result<HeldResource, Full> {
+    let entities = resource.resource.entity_refs.iter().map(|&entity| to.blob(from.bytes(entity)));
+    let entity_refs = entities.collect::<Result<_, _>>()?;
+    Ok(HeldResource {
+        attributes: carry_attributes(from, transfer, to, attributes.into_iter())?,
+        dropped_attributes_count: resource.resource.dropped_attributes_count,
+        schema_url: transfer.string(from, to, resource.schema_url)?,
+        entity_refs,
+    })
+}
+
+fn carry_scope(
+    from: &Source<'_>,
+    transfer: &mut Transfer,
+    to: &mut Arena,
+    scope: &ScopeProfiles,
+) -> Result<HeldScope, Full> {
+    Ok(HeldScope {
+        name: transfer.string(from, to, scope.scope.name)?,
+        version: transfer.string(from, to, scope.scope.version)?,
+        attributes: carry_attributes(from, transfer, to, scope.scope.attributes.iter())?,
+        dropped_attributes_count: scope.scope.dropped_attributes_count,
+        schema_url: transfer.string(from, to, scope.schema_url)?,
+    })
+}
+
+fn carry_type(
+    from: &Source<'_>,
+    transfer: &mut Transfer,
+    to: &mut Arena,
+    value_type: ValueType,
+) -> Result<ValueType, Full> {
+    Ok(ValueType {
+        kind: transfer.string(from, to, value_type.kind)?,
+        unit: transfer.string(from, to, value_type.unit)?,
+    })
+}

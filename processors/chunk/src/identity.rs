@@ -1,0 +1,178 @@
+//! Whose process it is: the identity of a process, and the ids that are made of it.
+//!
+//! # Identity
+//!
+//! The first complete tuple of
+//!
+//! 1. `container.id` and `process.pid`,
+//! 2. `host.id`, or else `host.name`, and `process.pid`,
+//! 3. `service.instance.id`,
+//!
+//! plus `process.creation.time` where it is known. Names of services and executables never enter it: two replicas of a
+//! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
+//! that sent it, so that it is never merged with anything that differs in either.
+//!
+//! # Canonical encoding, version 1
+//!
+//! The text `profbridge identity 1`, a zero byte, and for each part that there is, in the order of the tags: the tag (one
+//! byte), the length (32 bits, little-endian), the content. Strings are as they came, without a change of case; a pid is
+//! its signed 64-bit integer, little-endian, also where it came as decimal text.
+//!
+//! | tag | part |
+//! | --- | --- |
+//! | 1 | `container.id` |
+//! | 2 | `host.id` |
+//! | 3 | `host.name` |
+//! | 4 | `process.pid` |
+//! | 5 | `service.instance.id` |
+//! | 6 | `process.creation.time` |
+//! | 7 | the peer (weak only) |
+//! | 8 | a key (weak only), keys in ascending order, each followed by its |
+//! | 9 | value: see the code of `put_value` |
+//!
+//! The identity's hash is XXH3-128 of that (seed 0). The `profiler_id` is XXH3-128 of the text `profbridge profiler 1`, a
+//! zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant bits
+//! of a random UUID. Replicas agree on it, and nothing is stored. A change of the encoding raises its version.
+
+use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Value};
+use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_128;
+
+const IDENTITY: &[u8] = b"profbridge identity 1\0";
+const PROFILER: &[u8] = b"profbridge profiler 1\0";
+
+/// A tuple of attributes that identifies a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// `container.id` and `process.pid`.
+    Container,
+    /// `host.id` or `host.name`, and `process.pid`.
+    Host,
+    /// `service.instance.id`.
+    Instance,
+}
+
+/// The identity of a process, without a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) hash: u128,
+    pub(crate) strength: IdentityStrength,
+}
+
+impl Identity {
+    /// The id under which Sentry files the process in a session.
+    pub(crate) fn profiler_id(&self, session: u64) -> ProfilerId {
+        let mut bytes = PROFILER.to_vec();
+        bytes.extend_from_slice(&self.hash.to_be_bytes());
+        bytes.extend_from_slice(&session.to_le_bytes());
+        ProfilerId::from_hash(xxh3_128(&bytes))
+    }
+
+    /// Where the windows of this process start, so that a thousand processes do not send in the same second.
+    pub(crate) fn phase(&self, window: u64) -> u64 {
+        (self.hash as u64) % window.max(1)
+    }
+}
+
+/// Identifies the process that `attributes` describe, where earlier ones come before later ones with the same key.
+pub(crate) fn identify<'a>(
+    dictionary: &Dictionary,
+    attributes: impl Iterator<Item = &'a Attribute> + Clone,
+    peer: Option<&str>,
+    kinds: &[Kind],
+) -> Identity {
+    let find = |key: &str| {
+        attributes.clone().find(|attribute| dictionary.string(attribute.key) == key).map(|found| &found.value)
+    };
+    let text = |key: &str| find(key).and_then(|value| text(dictionary, value));
+    let pid = find("process.pid").and_then(|value| pid(dictionary, value));
+    let mut encoding = Encoding(IDENTITY.to_vec());
+    let complete = kinds.iter().any(|kind| match kind {
+        Kind::Container => encoding.put_pair(&[(1, text("container.id"))], pid),
+        Kind::Host => encoding.put_pair(&[(2, text("host.id")), (3, text("host.name"))], pid),
+        Kind::Instance => text("service.instance.id").map(|id| encoding.put(5, &id)).is_some(),
+    });
+    if complete {
+        if let Some(start) = text("process.creation.time") {
+            encoding.put(6, &start);
+        }
+        return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong };
+    }
+    if let Some(peer) = peer {
+        encoding.put(7, peer.as_bytes());
+    }
+    let mut all: Vec<&Attribute> = attributes.collect();
+    all.sort_by_key(|attribute| dictionary.string_bytes(attribute.key));
+    all.dedup_by_key(|attribute| dictionary.string_bytes(attribute.key));
+    for attribute in all {
+        encoding.put(8, dictionary.string_bytes(attribute.key));
+        let mut value = Encoding(Vec::new());
+        value.put_value(dictionary, &attribute.value);
+        encoding.put(9, &value.0);
+    }
+    Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Weak }
+}
+
+/// What identifies has to be there: an empty text is missing, and a number is taken as its decimal text.
+fn text(dictionary: &Dictionary, value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(id) => Some(dictionary.string_bytes(*id).to_vec()).filter(|text| !text.is_empty()),
+        Value::Int(number) => Some(number.to_string().into_bytes()),
+        _ => None,
+    }
+}
+
+fn pid(dictionary: &Dictionary, value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(pid) => Some(*pid),
+        Value::String(id) => dictionary.string(*id).parse().ok(),
+        _ => None,
+    }
+}
+
+struct Encoding(Vec<u8>);
+
+impl Encoding {
+    fn put(&mut self, tag: u8, content: &[u8]) {
+        self.0.push(tag);
+        // A string of a batch is shorter than 4 GiB; what a value encodes to is bounded by the batch as well.
+        self.0.extend_from_slice(&(content.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(content);
+    }
+
+    /// Puts the first part that there is, and the pid; nothing and `false` where either is missing.
+    fn put_pair(&mut self, parts: &[(u8, Option<Vec<u8>>)], pid: Option<i64>) -> bool {
+        let part = parts.iter().find_map(|(tag, part)| Some((*tag, part.as_ref()?)));
+        let (Some((tag, part)), Some(pid)) = (part, pid) else { return false };
+        self.put(tag, part);
+        self.put(4, &pid.to_le_bytes());
+        true
+    }
+
+    /// A value: one byte for its type, then its content; text, bytes and nested ones with their length.
+    fn put_value(&mut self, dictionary: &Dictionary, value: &Value) {
+        match value {
+            Value::Empty => self.put(b'0', &[]),
+            Value::String(id) => self.put(b's', dictionary.string_bytes(*id)),
+            Value::Bool(value) => self.put(b'b', &[u8::from(*value)]),
+            Value::Int(value) => self.put(b'i', &value.to_le_bytes()),
+            Value::Double(value) => self.put(b'd', &value.to_bits().to_le_bytes()),
+            Value::Bytes(span) => self.put(b'y', dictionary.bytes(*span)),
+            Value::Array(values) => {
+                self.put(b'a', &(values.len() as u64).to_le_bytes());
+                values.iter().for_each(|value| self.put_value(dictionary, value));
+            }
+            Value::KeyValueList(list) => {
+                self.put(b'k', &(list.len() as u64).to_le_bytes());
+                for item in list {
+                    self.put(b's', dictionary.string_bytes(item.key));
+                    self.put_value(dictionary, &item.value);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use profbridge_model::Builder;
+use profbridge_model::builder::Any;
+
+use super::*;
+
+const ALL: [Kind; 3] = [Kind::Container, Kind::Host, Kind::Instance];
+
+fn of(attributes: &[(&str, Any<'_>)], peer: Option<&str>, kinds: &[Kind]) -> Identity {
+    let mut builder = Builder::new();
+    builder.resource(attributes);
+    let batch = builder.finish().unwrap();
+    identify(batch.dictionary(), batch.resources()[0].resource.attributes.iter(), peer, kinds)
+}
+
+fn strong(attributes: &[(&str, Any<'_>)]) -> u128 {
+    let identity = of(attributes, Some("peer"), &ALL);
+    assert_eq!(identity.strength, IdentityStrength::Strong, "{attributes:?}");
+    identity.hash
+}
+
+/// Guarantees: the first complete tuple wins, whatever else is known and whoever sent it.
+#[test]
+fn the_first_complete_tuple() {
+    let container = strong(&[("container.id", "c".into()), ("process.pid", 7.into())]);
+    let more = [
+        ("process.pid", 7.into()),
+        ("host.id", "h".into()),
+        ("service.instance.id", "i".into()),
+        ("container.id", "c".into()),
+    ];
+    assert_eq!(strong(&more), container);
+    let host = strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("host.name", "n".into())]);
+    assert_eq!(strong(&[("host.id", "h".into()), ("process.pid", 7.into())]), host);
+    let name = strong(&[("host.name", "h".into()), ("process.pid", 7.into())]);
+    assert_ne!(name, host);
+    // A container without a pid is incomplete.
+    let instance = strong(&[("service.instance.id", "i".into())]);
+    assert_eq!(strong(&[("container.id", "c".into()), ("service.instance.id", "i".into())]), instance);
+    assert_ne!(strong(&[("container.id", "c".into()), ("process.pid", 8.into())]), container);
+    assert_eq!(strong(&[("container.id", "c".into()), ("process.pid", "7".into())]), container);
+}
+
+/// Guarantees: names of services and executables do not enter a strong identity, the start time does.
+#[test]
+fn names_do_not_identify() {
+    let plain = strong(&[("host.id", "h".into()), ("process.pid", 7.into())]);
+    let named = [
+        ("host.id", "h".into()),
+        ("process.pid", 7.into()),
+        ("service.name", "checkout".into()),
+        ("process.executable.name", "python".into()),
+    ];
+    assert_eq!(strong(&named), plain);
+    let start = |time: &str| {
+        strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("process.creation.time", time.into())])
+    };
+    assert_ne!(start("2026-01-01T00:00:00Z"), plain);
+    assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
+}
+
+/// Guarantees: anything less is weak, scoped to its peer, and differs where any attribute differs.
+#[test]
+fn weak_ones_are_never_merged() {
+    let weak = |attributes: &[(&str, Any<'_>)], peer| {
+        let identity = of(attributes, peer, &ALL);
+        assert_eq!(identity.strength, IdentityStrength::Weak);
+        identity.hash
+    };
+    let a = weak(&[("service.name", "a".into()), ("process.pid", 7.into())], Some("10.0.0.1"));
+    assert_eq!(weak(&[("process.pid", 7.into()), ("service.name", "a".into())], Some("10.0.0.1")), a);
+    assert_ne!(weak(&[("service.name", "a".into()), ("process.pid", 7.into())], Some("10.0.0.2")), a);
+    assert_ne!(weak(&[("service.name", "b".into()), ("process.pid", 7.into())], Some("10.0.0.1")), a);
+    assert_ne!(weak(&[("service.name", "a".into()), ("process.pid", 8.into())], Some("10.0.0.1")), a);
+    assert_ne!(weak(&[], None), weak(&[], Some("")));
+    assert_eq!(
+        weak(&[("container.id", "".into()), ("process.pid", 7.into())], None),
+        weak(&[("container.id", "".into()), ("process.pid", 7.into())], None)
+    );
+}
+
+/// Guarantees: only the tuples that are switched on count, in the order in which they are written.
+#[test]
+fn tuples_can_be_chosen() {
+    let attributes = [("container.id", "c".into()), ("host.id", "h".into()), ("process.pid", 7.into())];
+    let host = strong(&[("host.id", "h".into()), ("process.pid", 7.into())]);
+    assert_eq!(of(&attributes, None, &[Kind::Host, Kind::Container]).hash, host);
+    assert_eq!(of(&attributes, None, &[Kind::Instance]).strength, IdentityStrength::Weak);
+}
+
+/// Guarantees: the encoding does not change: these ids are in Sentry, and another version of profbridge beside this one
+/// has to make the same. Whoever changes it raises its version.
+#[test]
+fn ids_are_pinned() {
+    let identity = of(&[("container.id", "c0ffee".into()), ("process.pid", 4711.into())], None, &ALL);
+    let mut expected = b"profbridge identity 1\0\x01\x06\0\0\0c0ffee\x04\x08\0\0\0".to_vec();
+    expected.extend_from_slice(&4711i64.to_le_bytes());
+    assert_eq!(identity.hash, xxh3_128(&expected));
+    assert_eq!(identity.profiler_id(0).to_string(), "a24a051756694fb0854230f9d3d3e95a");
+    assert_eq!(identity.profiler_id(1).to_string(), "1ebfce2aa20e43b0b6ef15c2485b5ca2");
+}

@@ -1,0 +1,361 @@
+//! Cuts a request at once: `window: 0s`.
+//!
+//! The usual request holds one process and less than a minute. It goes on as it came, with its own dictionary, and costs
+//! a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as well.
+//! Everything else is copied into batches with dictionaries of their own, which costs what each of them refers to.
+
+use std::collections::HashMap;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::arena::Transfer;
+use profbridge_model::compact::{Compact, split_values};
+use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, ScopeProfiles};
+
+use crate::cell::{Cell, leading, timestamp};
+use crate::config::Settings;
+use crate::identity::Identity;
+use crate::skew::Skew;
+use crate::targets::Targets;
+
+/// So many processes may share a dictionary. Whoever turns a batch into something else may look at all of its
+/// dictionary, so more would make the work grow with the square of the processes.
+const SHARED: usize = 32;
+
+/// A process of the request, and where in time it lies.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    identity: Identity,
+    first: u64,
+    last: u64,
+    observations: u64,
+}
+
+/// Some timestamps of a sample, or, with a length of 0, a sample that has none.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    target: u32,
+    scope: u32,
+    profile: u32,
+    row: u32,
+    from: u32,
+    len: u32,
+}
+
+impl Piece {
+    fn is_timed(&self) -> bool {
+        self.len > 0
+    }
+
+    /// The profile that it becomes part of: samples with timestamps and without are told apart, because the range of
+    /// the profile says something else about either.
+    fn of_profile(&self) -> (u32, bool) {
+        (self.profile, self.is_timed())
+    }
+}
+
+/// One batch in the making.
+struct Bucket {
+    group: usize,
+    cell: Cell,
+    observations: u64,
+    pieces: Vec<Piece>,
+}
+
+/// Cuts requests at once.
+pub(crate) struct Instant {
+    settings: Settings,
+    transfer: Transfer,
+}
+
+impl Instant {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, transfer: Transfer::default() }
+    }
+
+    /// What is kept from one request to the next, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.transfer.bytes() as u64
+    }
+
+    /// Cuts a request.
+    pub(crate) fn cut(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+        let settings = self.settings.clone();
+        let mut targets = Targets::new(&profiles, &settings.identity);
+        let mut groups = Groups::default();
+        // The process of each resource, as long as no resource has samples of two.
+        let mut of_resource = vec![None; profiles.resources().len()];
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+                groups.look_at(&profiles, &mut targets, at as u32, profile, now, &mut of_resource[at]);
+            }
+        }
+        groups.note(now, &profiles, out);
+        let fits = |group: &Group| {
+            group.last - group.first < settings.window && group.observations <= settings.max_observations
+        };
+        if !targets.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
+            self.share(&profiles, &groups, &of_resource, out);
+        } else {
+            self.copy(&profiles, &mut targets, &groups, now, out);
+        }
+        if self.transfer.bytes() > 1 << 20 {
+            self.transfer = Transfer::default();
+        }
+    }
+
+    fn window(&self, identity: Identity, cell: Cell) -> ProcessWindow {
+        ProcessWindow {
+            profiler_id: identity.profiler_id(self.settings.session_of(cell.start)),
+            strength: identity.strength,
+            start_unix_nano: cell.start,
+            end_unix_nano: cell.end,
+        }
+    }
+
+    fn cell(&self, group: &Group) -> Cell {
+        Cell { start: group.first, end: group.first.saturating_add(self.settings.window) }
+    }
+
+    /// Sends a batch for each process; all share the dictionary and the samples.
+    fn share(&self, profiles: &Profiles, groups: &Groups, of_resource: &[Option<u32>], out: &mut Outbox) {
+        for (at, group) in groups.all.iter().enumerate() {
+            let window = Some(self.window(group.identity, self.cell(group)));
+            if groups.all.len() == 1 {
+                let mut batch = profiles.clone();
+                batch.window = window;
+                out.send(batch);
+                return;
+            }
+            let mine = |(resource, group): (_, &Option<u32>)| (*group == Some(at as u32)).then_some(resource);
+            let resources = profiles.resources().iter().zip(of_resource).filter_map(mine).cloned().collect();
+            match profiles.with_resources(resources) {
+                Ok(mut batch) => {
+                    batch.window = window;
+                    out.send(batch);
+                }
+                // These are resources of the batch itself: it does not happen.
+                Err(_) => out.drop(Reason::Malformed, group.observations),
+            }
+        }
+    }
+
+    /// Sends a batch with its own dictionary for each process, stretch of time and size.
+    fn copy(&mut self, profiles: &Profiles, targets: &mut Targets<'_>, groups: &Groups, now: Now, out: &mut Outbox) {
+        let mut buckets = Buckets { groups, settings: &self.settings, open: HashMap::new(), all: Vec::new() };
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            for (scope_at, scope) in resource.scopes.iter().enumerate() {
+                for (profile_at, profile) in scope.profiles.iter().enumerate() {
+                    for row in profile.samples.clone() {
+                        let target = targets.of(at as u32, profiles.sample(row).attributes);
+                        let (scope, profile_at) = (scope_at as u32, profile_at as u32);
+                        let piece = Piece { target, scope, profile: profile_at, row, from: 0, len: 0 };
+                        let identity = targets.get(target).identity;
+                        buckets.put(profiles, profile, identity, piece, now);
+                    }
+                }
+            }
+        }
+        for bucket in buckets.all {
+            let batch = copy_of(profiles, targets, &bucket, &mut self.transfer);
+            match batch {
+                Ok(mut batch) => {
+                    batch.window = Some(self.window(groups.all[bucket.group].identity, bucket.cell));
+                    out.send(batch);
+                }
+                Err(_) => out.drop(Reason::LimitExceeded, bucket.observations),
+            }
+        }
+    }
+}
+
+/// The processes of a request in order of first appearance.
+#[derive(Default)]
+struct Groups {
+    all: Vec<Group>,
+    index: HashMap<u128, u32>,
+    skew: Skew,
+}
+
+impl Groups {
+    fn of(&mut self, identity: Identity) -> u32 {
+        let all = &mut self.all;
+        *self.index.entry(identity.hash).or_insert_with(|| {
+            all.push(Group { identity, first: u64::MAX, last: 0, observations: 0 });
+            all.len() as u32 - 1
+        })
+    }
+
+    fn look_at(
+        &mut self,
+        profiles: &Profiles,
+        targets: &mut Targets<'_>,
+        resource: u32,
+        profile: &Profile,
+        now: Now,
+        of_resource: &mut Option<u32>,
+    ) {
+        if profile.samples.is_empty() {
+            return;
+        }
+        let cell = Cell::of_range(profile, 1, 0, now.unix_nano);
+        if !targets.any_moves() {
+            let target = targets.of(resource, None);
+            let at = self.of(targets.get(target).identity);
+            *of_resource = Some(at);
+            let group = &mut self.all[at as usize];
+            for sample in profiles.samples(profile) {
+                group.see(sample.timestamps_bytes(), cell.start, profile);
+            }
+            return;
+        }
+        for sample in profiles.samples(profile) {
+            let target = targets.of(resource, sample.attributes);
+            let at = self.of(targets.get(target).identity);
+            self.all[at as usize].see(sample.timestamps_bytes(), cell.start, profile);
+        }
+    }
+
+    fn note(&mut self, now: Now, profiles: &Profiles, out: &mut Outbox) {
+        for group in &self.all {
+            if group.identity.strength == profbridge_model::IdentityStrength::Weak {
+                out.note(crate::WEAK_IDENTITY, group.observations);
+            }
+        }
+        let far = self.all.iter().any(|group| Skew::is_far(group.first, now) || Skew::is_far(group.last, now));
+        if far {
+            self.skew.look_at(profiles, now);
+            self.skew.note(out);
+        }
+    }
+}
+
+impl Group {
+    #[inline]
+    fn see(&mut self, timestamps: &[u8], start: u64, profile: &Profile) {
+        let (times, _) = timestamps.as_chunks::<8>();
+        if times.is_empty() {
+            self.first = self.first.min(start);
+            self.last = self.last.max(start.saturating_add(profile.duration_nano.saturating_sub(1)));
+            self.observations += 1;
+            return;
+        }
+        for &time in times {
+            let time = timestamp(time);
+            self.first = self.first.min(time);
+            self.last = self.last.max(time);
+        }
+        self.observations += times.len() as u64;
+    }
+}
+
+/// The batches that a request is copied into.
+struct Buckets<'a> {
+    groups: &'a Groups,
+    settings: &'a Settings,
+    open: HashMap<(u32, Cell), usize>,
+    all: Vec<Bucket>,
+}
+
+impl Buckets<'_> {
+    /// Puts a sample into the batches of its timestamps.
+    fn put(&mut self, profiles: &Profiles, profile: &Profile, identity: Identity, piece: Piece, now: Now) {
+        let Some(&group) = self.groups.index.get(&identity.hash) else { return };
+        let phase = self.groups.all[group as usize].first % self.settings.window;
+        let sample = profiles.sample(piece.row);
+        let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
+        if times.is_empty() {
+            let cell = Cell::of_range(profile, self.settings.window, phase, now.unix_nano);
+            self.put_piece(group, cell, piece, 1);
+            return;
+        }
+        let mut from = 0;
+        while let Some(&time) = times.get(from) {
+            let cell = Cell::of(timestamp(time), self.settings.window, phase);
+            let mut left = leading(&times[from..], cell);
+            while left > 0 {
+                let room = self.room(group, cell).min(left as u64) as usize;
+                self.put_piece(group, cell, Piece { from: from as u32, len: room as u32, ..piece }, room as u64);
+                (from, left) = (from + room, left - room);
+            }
+        }
+    }
+
+    /// How many observations the open batch of a cell still takes: one at least.
+    fn room(&self, group: u32, cell: Cell) -> u64 {
+        let used = self.open.get(&(group, cell)).map_or(0, |&at| self.all[at].observations);
+        if used >= self.settings.max_observations {
+            self.settings.max_observations
+        } else {
+            self.settings.max_observations - used
+        }
+    }
+
+    fn put_piece(&mut self, group: u32, cell: Cell, piece: Piece, observations: u64) {
+        let at = self.open.get(&(group, cell)).copied();
+        let at = at.filter(|&at| self.all[at].observations < self.settings.max_observations).unwrap_or_else(|| {
+            self.all.push(Bucket { group: group as usize, cell, observations: 0, pieces: Vec::new() });
+            self.open.insert((group, cell), self.all.len() - 1);
+            self.all.len() - 1
+        });
+        let bucket = &mut self.all[at];
+        bucket.observations += observations;
+        bucket.pieces.push(piece);
+    }
+}
+
+fn copy_of(
+    profiles: &Profiles,
+    targets: &Targets<'_>,
+    bucket: &Bucket,
+    transfer: &mut Transfer,
+) -> Result<Profiles, profbridge_model::dictionary::Invalid> {
+    let mut compact = Compact::new(profiles, transfer);
+    let mut kept: HashMap<Option<AttributeSetId>, Option<AttributeSetId>> = HashMap::new();
+    // Samples of one resource may belong to several targets in turn; each gets its resource once.
+    let mut pieces: Vec<&Piece> = bucket.pieces.iter().collect();
+    pieces.sort_by_key(|piece| (piece.target, piece.scope, piece.of_profile()));
+    let mut before: Option<&Piece> = None;
+    for piece in pieces {
+        let target = targets.get(piece.target);
+        let resource = &profiles.resources()[target.resource as usize];
+        let scope: &ScopeProfiles = &resource.scopes[piece.scope as usize];
+        let same_target = before.is_some_and(|before| before.target == piece.target);
+        let same_scope = same_target && before.is_some_and(|before| before.scope == piece.scope);
+        if !same_target {
+            compact.resource_with(resource, targets.merged(target).into_iter());
+        }
+        if !same_scope {
+            compact.scope(scope);
+        }
+        if !same_scope || before.is_some_and(|before| before.of_profile() != piece.of_profile()) {
+            let profile = &scope.profiles[piece.profile as usize];
+            compact.profile(&in_cell(profile, piece.is_timed(), bucket.cell));
+        }
+        before = Some(piece);
+        let sample = profiles.sample(piece.row);
+        let (mut timestamps, mut values) = (sample.timestamps_bytes(), sample.values_bytes());
+        if !timestamps.is_empty() && piece.len as usize * 8 < timestamps.len() {
+            timestamps = &timestamps[piece.from as usize * 8..][..piece.len as usize * 8];
+            values = split_values(split_values(values, piece.from as usize).1, piece.len as usize).0;
+        }
+        if target.moved == 0 {
+            compact.some_of(&sample, timestamps, values);
+            continue;
+        }
+        let attributes =
+            *kept.entry(sample.attributes).or_insert_with(|| compact.attribute_set(targets.stays(sample.attributes)));
+        compact.some_of_with(&sample, attributes, timestamps, values);
+    }
+    compact.finish()
+}
+
+/// The profile with the part of its range that lies in a cell, where its samples have timestamps.
+fn in_cell(profile: &Profile, timed: bool, cell: Cell) -> Profile {
+    let mut profile = profile.clone();
+    let range = cell.clip(&profile);
+    if timed && !range.is_empty() {
+        profile.time_unix_nano = range.start;
+        profile.duration_nano = range.end - range.start;
+    }
+    profile
+}

@@ -1,0 +1,354 @@
+//! The open windows, and the dictionaries that they share.
+//!
+//! All windows of a sender that are opened within some minutes share an arena, so what its processes have in common is
+//! there once. Such an *epoch* ends by age or size: windows that are opened later get another arena, and the old one
+//! goes with its last window. Windows are in order of opening, which is also the order in which they are due.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::arena::{Arena, Limits, Transfer};
+use profbridge_model::{Held, IdentityStrength, ProcessWindow, Profiles, Reason};
+
+use crate::cell::Cell;
+use crate::config::Settings;
+use crate::identity::Identity;
+
+/// A window: one process in one cell of time.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) identity: Identity,
+    pub(crate) cell: Cell,
+    pub(crate) epoch: u32,
+    pub(crate) held: Held,
+    /// The latest time that was observed, in nanoseconds since the Unix epoch.
+    pub(crate) latest: u64,
+    /// When it was opened, among all windows there ever were.
+    pub(crate) order: u64,
+    due: u64,
+    peer: Option<Arc<str>>,
+    /// What it was last counted with, in bytes.
+    counted: u64,
+}
+
+/// An arena and who uses it.
+#[derive(Debug)]
+struct Epoch {
+    arena: Arena,
+    opened: u64,
+    windows: u32,
+    source: Option<Arc<str>>,
+    counted: u64,
+}
+
+/// The open windows.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    settings: Settings,
+    slots: Vec<Option<Box<Window>>>,
+    free: Vec<u32>,
+    order: BTreeMap<u64, u32>,
+    opened: u64,
+    processes: HashMap<u128, Vec<(Cell, u32)>>,
+    epochs: Vec<Option<Box<Epoch>>>,
+    free_epochs: Vec<u32>,
+    sources: HashMap<Option<Arc<str>>, u32>,
+    /// Epochs whose last window may have been closed.
+    idle: Vec<u32>,
+    /// Observations in all windows.
+    observations: u64,
+    /// Memory of all windows and arenas, in bytes.
+    bytes: u64,
+    scratch: Transfer,
+}
+
+/// Rough size of an entry of the maps beside its key and value, in bytes: their control bytes and spare room.
+const ENTRY: usize = 16;
+
+/// More scratch memory than this is given back, in bytes.
+const SCRATCH: usize = 1 << 20;
+
+impl Windows {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: BTreeMap::new(),
+            opened: 0,
+            processes: HashMap::new(),
+            epochs: Vec::new(),
+            free_epochs: Vec::new(),
+            sources: HashMap::new(),
+            idle: Vec::new(),
+            observations: 0,
+            bytes: 0,
+            scratch: Transfer::default(),
+        }
+    }
+
+    pub(crate) fn observations(&self) -> u64 {
+        self.observations
+    }
+
+    /// The memory of everything that is held, as allocated, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let process = size_of::<(u128, Vec<(Cell, u32)>)>() + size_of::<(Cell, u32)>() + ENTRY;
+        let tables = self.slots.capacity() * size_of::<Option<Box<Window>>>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.order.len() * (size_of::<(u64, u32)>() + ENTRY)
+            + self.processes.len() * process
+            + self.epochs.capacity() * size_of::<Option<Box<Epoch>>>()
+            + self.sources.len() * (size_of::<(Option<Arc<str>>, u32)>() + ENTRY)
+            + self.scratch.bytes();
+        self.bytes + tables as u64
+    }
+
+    /// The memory that the distinct elements of the dictionaries take, without hash tables and spare room, in bytes.
+    pub(crate) fn distinct_bytes(&self) -> u64 {
+        self.epochs.iter().flatten().map(|epoch| epoch.arena.distinct_bytes()).sum()
+    }
+
+    /// When the next window is due.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let (_, &slot) = self.order.first_key_value()?;
+        self.slots[slot as usize].as_ref().map(|window| window.due)
+    }
+
+    /// The open window of a process and cell, which is opened where there is none: its slot.
+    pub(crate) fn find(
+        &mut self,
+        identity: Identity,
+        cell: Cell,
+        peer: &Option<Arc<str>>,
+        now: Now,
+        out: &mut Outbox,
+    ) -> u32 {
+        if let Some(open) = self.processes.get(&identity.hash)
+            && let Some(&(_, slot)) = open.iter().find(|(other, _)| *other == cell)
+        {
+            return slot;
+        }
+        self.make_room(identity, out);
+        let epoch = self.epoch(peer, now);
+        let due = now.monotonic_nano.saturating_add(self.settings.window).saturating_add(self.settings.lateness);
+        let (order, peer) = (self.opened, peer.clone());
+        self.opened += 1;
+        let held = Held::new();
+        let counted = size_of::<Window>() as u64 + held.bytes();
+        self.bytes += counted;
+        let window = Box::new(Window { identity, cell, epoch, held, latest: 0, order, due, peer, counted });
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.slots[slot as usize] = Some(window);
+        self.order.insert(order, slot);
+        self.processes.entry(identity.hash).or_default().push((cell, slot));
+        if let Some(epoch) = self.epochs[epoch as usize].as_mut() {
+            epoch.windows += 1;
+        }
+        slot
+    }
+
+    /// Closes the oldest windows until there is room for another one.
+    fn make_room(&mut self, identity: Identity, out: &mut Outbox) {
+        let most = self.settings.max_processes;
+        loop {
+            let another = !self.processes.contains_key(&identity.hash);
+            if self.order.len() < 2 * most && (!another || self.processes.len() < most) {
+                return;
+            }
+            let Some((_, &slot)) = self.order.first_key_value() else { return };
+            out.note(crate::CLOSED_EARLY, 1);
+            self.close(slot, out);
+        }
+    }
+
+    /// The arena for a window that is opened now.
+    fn epoch(&mut self, source: &Option<Arc<str>>, now: Now) -> u32 {
+        if let Some(&at) = self.sources.get(source)
+            && let Some(epoch) = self.epochs[at as usize].as_ref()
+            && now.monotonic_nano.saturating_sub(epoch.opened) < self.settings.max_dictionary_age
+            && epoch.arena.bytes() < self.settings.max_dictionary_bytes
+        {
+            return at;
+        }
+        let arena = Arena::new(Limits::ADDRESSABLE);
+        let counted = size_of::<Epoch>() as u64 + arena.bytes();
+        self.bytes += counted;
+        let epoch = Epoch { arena, opened: now.monotonic_nano, windows: 0, source: source.clone(), counted };
+        let at = self.free_epochs.pop().unwrap_or_else(|| {
+            self.epochs.push(None);
+            self.epochs.len() as u32 - 1
+        });
+        self.epochs[at as usize] = Some(Box::new(epoch));
+        if let Some(before) = self.sources.insert(source.clone(), at) {
+            self.idle.push(before);
+        }
+        at
+    }
+
+    /// Lets windows that are opened from now on have another arena.
+    pub(crate) fn end_epoch(&mut self, source: &Option<Arc<str>>) {
+        if let Some(at) = self.sources.remove(source) {
+            self.idle.push(at);
+        }
+    }
+
+    /// A window and its arena.
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window, &mut Arena)> {
+        let window = self.slots[slot as usize].as_mut()?;
+        let epoch = self.epochs[window.epoch as usize].as_mut()?;
+        Some((window, &mut epoch.arena))
+    }
+
+    /// Counts what a window has come to, and closes it if that is too much. Returns whether it is still open.
+    pub(crate) fn settle(&mut self, slot: u32, added: u64, out: &mut Outbox) -> bool {
+        self.observations += added;
+        let Some(window) = self.slots[slot as usize].as_mut() else { return false };
+        let bytes = size_of::<Window>() as u64 + window.held.bytes();
+        self.bytes = self.bytes - window.counted + bytes;
+        window.counted = bytes;
+        if window.held.observations() < self.settings.max_observations && bytes < self.settings.max_window_bytes {
+            return true;
+        }
+        out.note(crate::CLOSED_EARLY, 1);
+        self.close(slot, out);
+        false
+    }
+
+    /// Counts what an arena has come to.
+    pub(crate) fn settle_epoch(&mut self, at: u32) {
+        if let Some(epoch) = self.epochs[at as usize].as_mut() {
+            let bytes = size_of::<Epoch>() as u64 + epoch.arena.bytes();
+            self.bytes = self.bytes - epoch.counted + bytes;
+            epoch.counted = bytes;
+        }
+    }
+
+    /// Closes a window and sends what it holds.
+    pub(crate) fn close(&mut self, slot: u32, out: &mut Outbox) {
+        let Some(window) = self.slots[slot as usize].take() else { return };
+        self.free.push(slot);
+        self.order.remove(&window.order);
+        if let Some(open) = self.processes.get_mut(&window.identity.hash) {
+            open.retain(|&(_, other)| other != slot);
+            if open.is_empty() {
+                self.processes.remove(&window.identity.hash);
+            }
+        }
+        self.bytes -= window.counted;
+        let observations = window.held.observations();
+        self.observations -= observations;
+        let Some(epoch) = self.epochs[window.epoch as usize].as_mut() else {
+            return out.drop(Reason::LimitExceeded, observations);
+        };
+        epoch.windows -= 1;
+        if epoch.windows == 0 {
+            self.idle.push(window.epoch);
+        }
+        if observations == 0 {
+            return;
+        }
+        match window.held.put_out(&epoch.arena, &mut self.scratch) {
+            Ok(batch) => out.send(self.finish(&window, batch)),
+            Err(_) => out.drop(Reason::LimitExceeded, observations),
+        }
+    }
+
+    fn finish(&self, window: &Window, mut batch: Profiles) -> Profiles {
+        if window.identity.strength == IdentityStrength::Strong || window.peer.is_some() {
+            batch.peer.clone_from(&window.peer);
+        }
+        batch.window = Some(ProcessWindow {
+            profiler_id: window.identity.profiler_id(self.settings.session_of(window.cell.start)),
+            strength: window.identity.strength,
+            start_unix_nano: window.cell.start,
+            end_unix_nano: window.cell.end,
+        });
+        batch
+    }
+
+    /// Closes what is due.
+    pub(crate) fn close_due(&mut self, now: Now, out: &mut Outbox) {
+        while self.due().is_some_and(|due| due <= now.monotonic_nano) {
+            let Some((_, &slot)) = self.order.first_key_value() else { break };
+            self.close(slot, out);
+        }
+        self.sweep();
+    }
+
+    /// Closes those windows of a process that its own time has passed. Times far in the future do not count: a wrong
+    /// clock would close every window at once.
+    pub(crate) fn close_passed(&mut self, process: u128, now: Now, out: &mut Outbox) {
+        let Some(open) = self.processes.get(&process).filter(|open| open.len() > 1) else { return };
+        let window = |slot: u32| self.slots[slot as usize].as_ref();
+        let times = open.iter().filter_map(|&(_, slot)| window(slot)).map(|window| window.latest);
+        let latest = times.filter(|&time| !crate::skew::Skew::is_far(time, now)).max().unwrap_or(0);
+        let passed = |cell: Cell| cell.end.saturating_add(self.settings.lateness) <= latest;
+        let slots: Vec<u32> = open.iter().filter(|(cell, _)| passed(*cell)).map(|&(_, slot)| slot).collect();
+        for slot in slots {
+            self.close(slot, out);
+        }
+    }
+
+    /// Closes windows until at most `target` bytes are held, those first that free the most. An arena is freed with
+    /// the last of its windows, so each window counts with its share of that.
+    pub(crate) fn shrink(&mut self, target: u64, out: &mut Outbox) {
+        let weight = |window: &Window| {
+            let shared = self.epochs[window.epoch as usize].as_ref();
+            window.counted + shared.map_or(0, |epoch| epoch.counted / u64::from(epoch.windows.max(1)))
+        };
+        let open = self.slots.iter().flatten();
+        let mut heaviest: Vec<(u64, u64)> = open.map(|window| (weight(window), window.order)).collect();
+        heaviest.sort_unstable_by_key(|&(weight, order)| (std::cmp::Reverse(weight), order));
+        // The dictionaries that are left must not live on through new windows.
+        self.idle.extend(std::mem::take(&mut self.sources).into_values());
+        for (_, order) in heaviest {
+            if self.bytes() <= target {
+                break;
+            }
+            if let Some(&slot) = self.order.get(&order) {
+                out.note(crate::CLOSED_EARLY, 1);
+                self.close(slot, out);
+                self.sweep();
+            }
+        }
+        self.sweep();
+    }
+
+    /// Closes everything, oldest first.
+    pub(crate) fn close_all(&mut self, out: &mut Outbox) {
+        while let Some((_, &slot)) = self.order.first_key_value() {
+            self.close(slot, out);
+        }
+        self.sweep();
+    }
+
+    /// Frees the arenas that no window needs any more, and scratch memory that got large.
+    pub(crate) fn sweep(&mut self) {
+        for at in std::mem::take(&mut self.idle) {
+            let slot = &mut self.epochs[at as usize];
+            let Some(epoch) = slot.take_if(|epoch| epoch.windows == 0) else { continue };
+            self.bytes -= epoch.counted;
+            self.free_epochs.push(at);
+            if self.sources.get(&epoch.source) == Some(&at) {
+                self.sources.remove(&epoch.source);
+            }
+        }
+        if self.scratch.bytes() > SCRATCH {
+            self.scratch = Transfer::default();
+        }
+        if self.order.is_empty() {
+            self.slots = Vec::new();
+            self.free = Vec::new();
+            self.processes = HashMap::new();
+        }
+        if self.free_epochs.len() == self.epochs.len() {
+            self.epochs = Vec::new();
+            self.free_epochs = Vec::new();
+        }
+    }
+}

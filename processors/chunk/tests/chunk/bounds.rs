@@ -1,0 +1,145 @@
+use profbridge_engine::component::{Outbox, Processor};
+use profbridge_model::{Builder, Profiles};
+use profbridge_processor_chunk::CLOSED_EARLY;
+
+use crate::support::*;
+
+fn observations(batches: &[Profiles]) -> Vec<u64> {
+    batches.iter().map(Profiles::observations).collect()
+}
+
+/// Guarantees: a profile that is larger than a window may get is split, between two timestamps if need be, and never
+/// dropped.
+#[test]
+fn large_profiles_are_split() {
+    for settings in ["max_observations: 10", "window: 0s\nmax_observations: 10"] {
+        let times: Vec<_> = (0..25).map(|n| T + n).collect();
+        let mut chunk = chunk(settings);
+        let out = process_one(&mut chunk, one(&process(1), &times), at(0));
+        let mut all = batches(&out);
+        all.extend(flush(&mut chunk));
+        assert_eq!(observations(&all), [10, 10, 5], "{settings}");
+        let ids: std::collections::BTreeSet<_> =
+            all.iter().map(|batch| batch.window.as_ref().unwrap().profiler_id).collect();
+        assert_eq!(ids.len(), 1);
+    }
+}
+
+/// Guarantees: a window closes early when it takes too much memory.
+#[test]
+fn large_windows_close_early() {
+    let mut chunk = chunk("max_window_bytes: 4KiB");
+    let mut closed = 0;
+    for n in 0..200 {
+        let times: Vec<_> = (0..20).map(|m| T + n * 1_000_003 + m * 777_777).collect();
+        let out = process_one(&mut chunk, one(&process(1), &times), at(0));
+        closed += noted(&out, CLOSED_EARLY);
+        assert_eq!(noted(&out, CLOSED_EARLY), out.telemetry.len() as u64);
+    }
+    assert!(closed > 2, "{closed}");
+}
+
+/// Guarantees: with as many processes as there may be, another one closes the oldest window early.
+#[test]
+fn the_oldest_process_makes_room() {
+    let mut chunk = chunk("max_processes: 2");
+    for pid in [1, 2] {
+        assert!(process_one(&mut chunk, one(&process(pid), &[T + pid as u64]), at(0)).telemetry.is_empty());
+    }
+    let out = process_one(&mut chunk, one(&process(3), &[T + 3]), at(0));
+    assert_eq!(batches(&out).iter().flat_map(times).collect::<Vec<_>>(), [T + 1]);
+    assert_eq!(noted(&out, CLOSED_EARLY), 1);
+    // Windows are bounded as well: one process in many minutes.
+    let minutes: Vec<_> = (0..10).map(|n| T + n * 61 * S).collect();
+    let out = process_one(&mut chunk, one(&process(3), &minutes), at(0));
+    assert!(noted(&out, CLOSED_EARLY) >= 7);
+    assert_eq!(chunk.held().observations + batches(&out).iter().map(Profiles::observations).sum::<u64>(), 12);
+}
+
+/// Guarantees: a hundred thousand processes in one request come out as a hundred thousand batches, none of which drags
+/// the whole dictionary along, and windows stay within their bound.
+#[test]
+fn a_hundred_thousand_processes() {
+    const PROCESSES: i64 = 100_000;
+    let mut builder = Builder::new();
+    let names: Vec<_> = (0..1000).map(|n| builder.frame(&format!("function_{n}"), "", 1)).collect();
+    for pid in 0..PROCESSES {
+        builder.resource(&process(pid));
+        builder.on_cpu(20);
+        let stack = builder.stack(&[names[pid as usize % names.len()]]);
+        builder.sample(stack, None, None, &[T + pid as u64], &[]);
+    }
+    let batch = builder.finish().unwrap();
+    for settings in ["max_processes: 1000", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let out = process_one(&mut chunk, batch.clone(), at(0));
+        assert!(chunk.held().observations <= 2000);
+        let mut all = batches(&out);
+        all.extend(flush(&mut chunk));
+        assert_eq!(all.len(), PROCESSES as usize, "{settings}");
+        assert!(all.iter().all(|batch| batch.dictionary().tables().stacks.len() == 2));
+    }
+}
+
+/// Guarantees: when memory is short the largest windows go first, and half of what was held is free afterwards; what
+/// stays open goes on.
+#[test]
+fn relief_closes_the_largest_windows() {
+    let mut chunk = chunk("");
+    for (pid, count) in [(1, 10), (2, 30_000), (3, 20)] {
+        let times: Vec<_> = (0..count).map(|n| T + n * 83).collect();
+        let mut batch = one(&process(pid), &times);
+        batch.peer = Some(format!("peer {pid}").into());
+        process_one(&mut chunk, batch, at(0));
+    }
+    let before = chunk.held();
+    let mut out = Outbox::default();
+    chunk.relieve(at(0), &mut out);
+    assert_eq!(observations(&batches(&out)), [30_000]);
+    assert!(chunk.held().bytes <= before.bytes / 2, "{before:?} {:?}", chunk.held());
+    assert_eq!(chunk.held().observations, 30);
+}
+
+/// Guarantees: all windows together stay within their bound.
+#[test]
+fn memory_is_bounded() {
+    let mut chunk = chunk("max_bytes: 128KiB\nmax_window_bytes: 128KiB");
+    let mut closed = 0;
+    for n in 0..400u64 {
+        let times: Vec<_> = (0..200).map(|m| T + n * 999 + m * 99_991).collect();
+        let out = process_one(&mut chunk, one(&process(n as i64 % 50), &times), at(n));
+        closed += noted(&out, CLOSED_EARLY);
+        assert!(chunk.held().bytes <= 128 << 10, "{:?}", chunk.held());
+    }
+    assert!(closed > 50, "{closed}");
+}
+
+/// Guarantees: the dictionary of what is held is there once for all processes of a sender, the request is let go, and
+/// all memory is given back when the windows are closed.
+#[test]
+fn dictionaries_are_shared_and_freed() {
+    let batch = |pid: i64| {
+        let mut builder = Builder::new();
+        builder.resource(&process(pid));
+        let frames: Vec<_> =
+            (0..1000).map(|n| builder.frame(&format!("a function of libc, number {n}"), "", 1)).collect();
+        for frame in frames {
+            let stack = builder.stack(&[frame]);
+            builder.sample(stack, None, None, &[T], &[]);
+        }
+        builder.finish().unwrap()
+    };
+    let mut chunk = chunk("");
+    let idle = chunk.held().bytes;
+    let first = batch(1);
+    process_one(&mut chunk, first.clone(), at(0));
+    assert_eq!(std::sync::Arc::strong_count(first.dictionary()), 1);
+    let one = chunk.held().bytes;
+    for pid in 2..=11 {
+        process_one(&mut chunk, batch(pid), at(0));
+    }
+    let ten_more = chunk.held().bytes - one;
+    assert!(ten_more < one, "one process takes {one} bytes, ten more take {ten_more}");
+    flush(&mut chunk);
+    assert!(chunk.held().bytes <= idle + 64 * 1024, "{idle} {:?}", chunk.held());
+}

@@ -1,0 +1,148 @@
+use std::collections::BTreeSet;
+
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, IdentityStrength, Profiles, Value};
+use profbridge_processor_chunk::WEAK_IDENTITY;
+
+use crate::support::*;
+
+const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
+
+fn run(settings: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
+    let mut chunk = chunk(settings);
+    let mut all = Vec::new();
+    let mut weak = 0;
+    for batch in input {
+        let out = process_one(&mut chunk, batch, at(S));
+        weak += noted(&out, WEAK_IDENTITY);
+        all.extend(batches(&out));
+    }
+    all.extend(flush(&mut chunk));
+    (all, weak)
+}
+
+fn id(batch: &Profiles) -> String {
+    batch.window.as_ref().unwrap().profiler_id.to_string()
+}
+
+/// Guarantees: two processes of one request leave in two batches, each with its own id.
+#[test]
+fn one_process_per_batch() {
+    for settings in MODES {
+        let mut builder = Builder::new();
+        for pid in [1, 2, 1] {
+            builder.resource(&process(pid));
+            builder.on_cpu(20);
+            builder.sample(None, None, None, &[T + pid as u64], &[]);
+        }
+        let (out, weak) = run(settings, vec![builder.finish().unwrap()]);
+        assert_eq!(out.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 1], "{settings}");
+        assert_ne!(id(&out[0]), id(&out[1]));
+        assert_eq!(weak, 0);
+    }
+}
+
+/// Guarantees: process, container, service and host attributes of samples are moved to the resource and tell processes
+/// apart; those of the thread stay.
+#[test]
+fn process_attributes_move_up() {
+    for settings in MODES {
+        let mut builder = Builder::new();
+        builder.resource(&[("container.id", "c".into()), ("process.pid", 99.into())]);
+        builder.on_cpu(20);
+        for pid in [1, 2] {
+            for thread in [1, 2] {
+                let attributes = builder.attributes(&[
+                    ("thread.id", thread.into()),
+                    ("process.pid", pid.into()),
+                    ("process.executable.name", "python".into()),
+                    ("process.context.label.tenant", "acme".into()),
+                ]);
+                builder.sample(None, attributes, None, &[T], &[]);
+            }
+        }
+        let (out, _) = run(settings, vec![builder.finish().unwrap()]);
+        assert_eq!(out.len(), 2, "{settings}");
+        for (batch, pid) in out.iter().zip([1, 2]) {
+            let [resource] = batch.resources() else { panic!("one resource") };
+            let attributes = &resource.resource.attributes;
+            assert_eq!(batch.find(attributes, "process.pid"), Some(&Value::Int(pid)));
+            assert!(batch.find(attributes, "process.executable.name").is_some());
+            assert_eq!(attributes.len(), 3);
+            let profile = batch.profiles().next().unwrap();
+            for sample in batch.samples(profile) {
+                let dictionary = batch.dictionary();
+                let keys: BTreeSet<_> =
+                    dictionary.attributes(sample.attributes).map(|item| dictionary.string(item.key)).collect();
+                assert_eq!(keys, BTreeSet::from(["thread.id", "process.context.label.tenant"]));
+            }
+        }
+    }
+}
+
+/// Guarantees: a process has the same id whichever replica sees it, whoever sends it, and wherever its attributes stand.
+#[test]
+fn replicas_agree() {
+    let mut ids = BTreeSet::new();
+    for settings in MODES {
+        let mut on_samples = Builder::new();
+        on_samples.resource(&[("service.name", "b".into())]);
+        let attributes = on_samples.attributes(&process(7));
+        on_samples.sample(None, attributes, None, &[T], &[]);
+        let mut first = one(&process(7), &[T]);
+        first.peer = Some("10.0.0.1".into());
+        for batch in [first, on_samples.finish().unwrap()] {
+            let (out, _) = run(settings, vec![batch]);
+            ids.insert(id(&out[0]));
+        }
+    }
+    assert_eq!(ids.len(), 1);
+}
+
+/// Guarantees: a process that cannot be identified is scoped to its peer, told apart by every attribute, and counted.
+#[test]
+fn weak_processes_stay_apart() {
+    for settings in MODES {
+        let with = |service: &str, peer: &str| {
+            let mut batch = one(&[("service.name", service.into()), ("process.pid", 1.into())], &[T, T + 1]);
+            batch.peer = Some(peer.into());
+            batch
+        };
+        let input = vec![with("a", "p"), with("a", "q"), with("b", "p"), with("a", "p")];
+        let (out, weak) = run(settings, input);
+        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 3, "{settings}");
+        assert!(out.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
+        assert!(out.iter().all(|batch| batch.peer.is_some()));
+        assert_eq!(weak, 8);
+    }
+}
+
+/// Guarantees: a session is as long as is said, and each has its own id.
+#[test]
+fn sessions_have_their_own_ids() {
+    let ids = |settings: &str| {
+        let input = [T, T + 90 * S, T + 3600 * S].map(|time| one(&process(1), &[time])).into();
+        let (out, _) = run(settings, input);
+        out.iter().map(id).collect::<BTreeSet<_>>().len()
+    };
+    for mode in MODES {
+        assert_eq!(ids(mode), 1);
+        assert_eq!(ids(&format!("{mode}\nsession: 1h")), 2);
+    }
+}
+
+/// Guarantees: one process whose attributes differ between samples is one batch with a resource for each.
+#[test]
+fn one_process_with_two_resources() {
+    for settings in MODES {
+        let mut builder = Builder::new();
+        builder.resource(&process(1));
+        for name in ["before-exec", "after-exec", "before-exec"] {
+            let attributes = builder.attributes(&[("process.executable.name", Any::Str(name))]);
+            builder.sample(None, attributes, None, &[T], &[]);
+        }
+        let (out, _) = run(settings, vec![builder.finish().unwrap()]);
+        assert_eq!(out.len(), 1, "{settings}");
+        assert_eq!(out[0].resources().len(), 2);
+    }
+}

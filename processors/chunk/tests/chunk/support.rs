@@ -1,0 +1,154 @@
+//! Profiles in, profiles out, and what is to be seen in them.
+
+use std::collections::BTreeMap;
+
+use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::config::Section;
+use profbridge_model::builder::Any;
+use profbridge_model::{Builder, Dictionary, Profile, Profiles, Telemetry, Value};
+use profbridge_processor_chunk::{Chunk, Config};
+
+/// A second in nanoseconds.
+pub(crate) const S: u64 = 1_000_000_000;
+/// When the tests take place.
+pub(crate) const T: u64 = 1_767_225_600 * S;
+
+/// A processor with these settings, in YAML.
+pub(crate) fn chunk(yaml: &str) -> Chunk {
+    let section = Section::from_yaml(yaml).unwrap();
+    Chunk::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+}
+
+/// The time, so many nanoseconds after [`T`].
+pub(crate) fn at(nanos: u64) -> Now {
+    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
+}
+
+/// What is to be seen of one observation, wherever its attributes stand.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seen {
+    /// Attributes of resource and sample together.
+    pub(crate) attributes: BTreeMap<String, String>,
+    pub(crate) scope: String,
+    pub(crate) kind: String,
+    pub(crate) period: i64,
+    /// The range of the profile, where there is no timestamp.
+    pub(crate) range: Option<(u64, u64)>,
+    pub(crate) frames: Vec<String>,
+    pub(crate) link: Option<[u8; 16]>,
+    pub(crate) time: Option<u64>,
+    pub(crate) values: Vec<i64>,
+}
+
+fn text(dictionary: &Dictionary, value: &Value) -> String {
+    match value {
+        Value::String(id) => dictionary.string(*id).to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// All observations of a batch.
+pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
+    let dictionary = batch.dictionary();
+    let mut all = Vec::new();
+    for resource in batch.resources() {
+        let resource_attributes = resource.resource.attributes.iter();
+        for scope in &resource.scopes {
+            for profile in &scope.profiles {
+                for sample in batch.samples(profile) {
+                    let attributes = resource_attributes
+                        .clone()
+                        .chain(dictionary.attributes(sample.attributes))
+                        .map(|item| (dictionary.string(item.key).to_owned(), text(dictionary, &item.value)))
+                        .collect();
+                    let frames = dictionary.stack(sample.stack).map(|id| {
+                        let lines = id.map(|id| dictionary.lines(dictionary.location(id))).unwrap_or_default();
+                        let function = lines.first().and_then(|line| line.function);
+                        function.map_or("?", |id| dictionary.string(dictionary.function(id).name)).to_owned()
+                    });
+                    let seen = Seen {
+                        attributes,
+                        scope: dictionary.string(scope.scope.name).to_owned(),
+                        kind: dictionary.string(profile.sample_type.kind).to_owned(),
+                        period: profile.period,
+                        range: None,
+                        frames: frames.collect(),
+                        link: sample.link.map(|id| dictionary.link(id).trace_id),
+                        time: None,
+                        values: sample.values().collect(),
+                    };
+                    if sample.timestamps().len() == 0 {
+                        all.push(Seen { range: Some((profile.time_unix_nano, profile.duration_nano)), ..seen });
+                        continue;
+                    }
+                    let mut values = sample.values().map(|value| vec![value]);
+                    for time in sample.timestamps() {
+                        all.push(Seen { time: Some(time), values: values.next().unwrap_or_default(), ..seen.clone() });
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// All that left, in order.
+pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
+    let profiles = |telemetry: &Telemetry| match telemetry {
+        Telemetry::Profiles(profiles) => Some(profiles.clone()),
+        Telemetry::Envelope(_) => None,
+    };
+    out.telemetry.iter().filter_map(profiles).collect()
+}
+
+/// The times of all observations of a batch.
+pub(crate) fn times(batch: &Profiles) -> Vec<u64> {
+    seen(batch).into_iter().filter_map(|seen| seen.time).collect()
+}
+
+/// A batch with one resource, and one thread that has one frame at these times.
+pub(crate) fn one(resource: &[(&str, Any<'_>)], times: &[u64]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(resource);
+    builder.on_cpu(20);
+    let frame = builder.frame("work", "main.rs", 1);
+    let stack = builder.stack(&[frame]);
+    let thread = builder.attributes(&[("thread.id", 1.into())]);
+    builder.sample(stack, thread, None, times, &[]);
+    builder.finish().unwrap()
+}
+
+/// The process with this pid on a host.
+pub(crate) fn process(pid: i64) -> [(&'static str, Any<'static>); 2] {
+    [("host.id", Any::Str("host")), ("process.pid", Any::Int(pid))]
+}
+
+/// A batch whose one profile has values without timestamps.
+pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&process(pid));
+    builder.profile(Profile { time_unix_nano: start, duration_nano: duration, ..Profile::default() });
+    builder.sample(None, None, None, &[], &[5]);
+    builder.finish().unwrap()
+}
+
+/// Hands telemetry to a processor.
+pub(crate) fn process_one(chunk: &mut Chunk, batch: impl Into<Telemetry>, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    chunk.process(batch.into(), now, &mut out);
+    out
+}
+
+/// Flushes a processor.
+pub(crate) fn flush(chunk: &mut Chunk) -> Vec<Profiles> {
+    let mut out = Outbox::default();
+    chunk.flush(at(0), &mut out);
+    assert_eq!(out.losses.total(), 0);
+    assert_eq!(chunk.held().observations, 0);
+    batches(&out)
+}
+
+/// What was noted under a name.
+pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
+    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+}

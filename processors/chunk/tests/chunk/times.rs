@@ -1,0 +1,153 @@
+use profbridge_engine::component::{Outbox, Processor};
+use profbridge_model::Profiles;
+use profbridge_processor_chunk::{Chunk, TIME_SKEW};
+
+use crate::support::*;
+
+fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
+    let mut out = Outbox::default();
+    chunk.advance(at(nanos), &mut out);
+    batches(&out)
+}
+
+/// The first start of a window of process `pid` that is not before [`T`].
+fn window_start(pid: i64) -> u64 {
+    start_of("", pid)
+}
+
+fn start_of(settings: &str, pid: i64) -> u64 {
+    let mut chunk = chunk(settings);
+    process_one(&mut chunk, one(&process(pid), &[T + 60 * S]), at(0));
+    flush(&mut chunk)[0].window.as_ref().unwrap().start_unix_nano
+}
+
+/// Guarantees: windows of processes start at times of their own, so that they do not all close at once.
+#[test]
+fn windows_are_shifted() {
+    let starts: std::collections::BTreeSet<_> = (0..50).map(window_start).collect();
+    assert!(starts.len() > 45, "{starts:?}");
+    assert!(starts.iter().all(|start| (T..=T + 60 * S).contains(start)));
+}
+
+/// Guarantees: a sample that lies in two windows is split between two of its timestamps, values included.
+#[test]
+fn samples_are_split_at_windows() {
+    let start = window_start(1);
+    let mut chunk = chunk("");
+    let mut builder = profbridge_model::Builder::new();
+    builder.resource(&process(1));
+    let times = [start + 59 * S, start + 60 * S - 1, start + 60 * S, start + 61 * S, start + 5];
+    builder.sample(None, None, None, &times, &[1, -2, 3, 4, 5]);
+    process_one(&mut chunk, builder.finish().unwrap(), at(120 * S));
+    let out = flush(&mut chunk);
+    let observations = |batch: &Profiles| -> Vec<_> {
+        seen(batch).into_iter().map(|seen| (seen.time.unwrap() - start, seen.values[0])).collect()
+    };
+    assert_eq!(observations(&out[0]), [(59 * S, 1), (60 * S - 1, -2), (5, 5)]);
+    assert_eq!(observations(&out[1]), [(60 * S, 3), (61 * S, 4)]);
+    assert_eq!(out[0].window.as_ref().unwrap().end_unix_nano, start + 60 * S);
+    assert_eq!(out[1].window.as_ref().unwrap().start_unix_nano, start + 60 * S);
+}
+
+/// Guarantees: a window closes when its length and the lateness have passed since its first arrival, and not before.
+#[test]
+fn windows_close_by_age() {
+    let mut chunk = chunk("window: 10s\nlateness: 2s");
+    assert_eq!(chunk.due(), None);
+    process_one(&mut chunk, one(&process(1), &[T]), at(3 * S));
+    process_one(&mut chunk, one(&process(1), &[T + 1]), at(9 * S));
+    assert_eq!(chunk.due(), Some(at(15 * S).monotonic_nano));
+    assert!(advance(&mut chunk, 15 * S - 1).is_empty());
+    let out = advance(&mut chunk, 15 * S);
+    assert_eq!(out.iter().map(times).collect::<Vec<_>>(), [[T, T + 1]]);
+    assert_eq!(chunk.due(), None);
+}
+
+/// Guarantees: data that comes after its window was closed opens another one with the same id and times.
+#[test]
+fn late_data_opens_another_window() {
+    let mut chunk = chunk("");
+    process_one(&mut chunk, one(&process(1), &[T]), at(0));
+    let first = advance(&mut chunk, 70 * S);
+    process_one(&mut chunk, one(&process(1), &[T + 1]), at(71 * S));
+    let second = flush(&mut chunk);
+    assert_eq!((first.len(), second.len()), (1, 1));
+    assert_eq!(first[0].window, second[0].window);
+    assert_eq!(times(&second[0]), [T + 1]);
+}
+
+/// Guarantees: a window closes as soon as its process is further than the lateness behind its end, also while little
+/// time has passed: a backlog does not pile up.
+#[test]
+fn windows_close_when_their_time_has_passed() {
+    let settings = "window: 10s\nlateness: 2s";
+    let mut chunk = chunk(settings);
+    let start = start_of(settings, 1);
+    let run = |chunk: &mut Chunk, time| -> Vec<u64> {
+        batches(&process_one(chunk, one(&process(1), &[time]), at(0))).iter().flat_map(times).collect()
+    };
+    assert_eq!(run(&mut chunk, start), [0; 0]);
+    assert_eq!(run(&mut chunk, start + 12 * S - 1), [0; 0]);
+    assert_eq!(run(&mut chunk, start + 12 * S), [start]);
+    // Another process is not concerned, and a clock that is wrong by an hour closes nothing.
+    process_one(&mut chunk, one(&process(2), &[T]), at(0));
+    let out = process_one(&mut chunk, one(&process(2), &[T + 3600 * S]), at(0));
+    assert!(out.telemetry.is_empty());
+}
+
+/// Guarantees: times more than ten minutes from their arrival are counted and kept.
+#[test]
+fn skew_is_counted() {
+    for settings in ["", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let far = [T + 601 * S, T - 601 * S, T, T + 599 * S];
+        let mut out = process_one(&mut chunk, one(&process(1), &far), at(0));
+        assert_eq!(noted(&out, TIME_SKEW), 2, "{settings}");
+        chunk.flush(at(0), &mut out);
+        assert_eq!(batches(&out).iter().map(Profiles::observations).sum::<u64>(), 4);
+        let out = process_one(&mut chunk, ranged(1, T - 700 * S, S), at(0));
+        assert_eq!(noted(&out, TIME_SKEW), 1, "{settings}");
+    }
+}
+
+/// Guarantees: what has no timestamps goes by the range of its profile: into the window in which it starts and ends, or
+/// into one of its own that starts with it; a profile that does not say when it was counts as now.
+#[test]
+fn ranges_have_windows() {
+    let start = window_start(1);
+    let window = |batch| {
+        let mut chunk = chunk("");
+        process_one(&mut chunk, batch, at(30 * S));
+        let out = flush(&mut chunk);
+        assert_eq!(out.len(), 1);
+        let window = out[0].window.clone().unwrap();
+        (window.start_unix_nano, window.end_unix_nano)
+    };
+    assert_eq!(window(ranged(1, start + 10 * S, 5 * S)), (start, start + 60 * S));
+    assert_eq!(window(ranged(1, start + 58 * S, 5 * S)), (start + 58 * S, start + 63 * S));
+    assert_eq!(window(ranged(1, start + 10 * S, 300 * S)), (start + 10 * S, start + 70 * S));
+    let (from, to) = window(ranged(1, 0, 0));
+    assert!((from..to).contains(&(T + 30 * S)));
+}
+
+/// Guarantees: a profile that is spread over windows covers in each what lies in it; samples without timestamps keep the
+/// range of their profile.
+#[test]
+fn profiles_are_clipped_to_their_window() {
+    let start = window_start(1);
+    let mut builder = profbridge_model::Builder::new();
+    builder.resource(&process(1));
+    let (time_unix_nano, duration_nano) = (start + 55 * S, 10 * S);
+    builder.profile(profbridge_model::Profile { time_unix_nano, duration_nano, ..Default::default() });
+    builder.sample(None, None, None, &[start + 56 * S, start + 61 * S], &[]);
+    builder.sample(None, None, None, &[], &[3]);
+    let mut chunk = chunk("");
+    process_one(&mut chunk, builder.finish().unwrap(), at(70 * S));
+    let range = |batch: &Profiles| {
+        let profile = batch.profiles().next().unwrap();
+        (profile.time_unix_nano, profile.duration_nano)
+    };
+    let out = flush(&mut chunk);
+    let ranges: Vec<_> = out.iter().map(range).collect();
+    assert_eq!(ranges, [(start + 55 * S, 5 * S), (start + 60 * S, 5 * S), (start + 55 * S, 10 * S)]);
+}
