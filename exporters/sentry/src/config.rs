@@ -206,7 +206,11 @@ impl Config {
         }
         let from_attribute = self.routing.from_attribute.clone().unwrap_or_else(|| "service.name".to_owned());
         if from_attribute.is_empty() {
-            problems.push(section.problem("routing.from_attribute", "the attribute has no name", "write `service.name`"));
+            problems.push(section.problem(
+                "routing.from_attribute",
+                "the attribute has no name",
+                "write `service.name`",
+            ));
         }
         if self.max_gap.is_zero() {
             let hint = "the default is `5s`";

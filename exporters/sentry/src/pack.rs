@@ -10,12 +10,9 @@ use flate2::write::GzEncoder;
 use profbridge_model::Item;
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSummary, Sink};
+use profbridge_wire::sentry::chunk_envelope;
 use zstd::stream::raw::{Encoder, Operation};
 use zstd::stream::zio;
-
-/// The name under which profbridge's chunks are sent. None of Sentry's own SDKs, since those have rules of their own
-/// (getsentry/sentry `src/sentry/models/projectsdk.py`).
-pub(crate) const SDK_NAME: &str = "profbridge.rust";
 
 /// Makes compressed bodies, one at a time.
 #[derive(Default)]
@@ -26,7 +23,7 @@ pub(crate) struct Packer {
 /// A body that is being written.
 enum Open {
     Plain(Vec<u8>),
-    Gzip(GzEncoder<Vec<u8>>),
+    Gzip(Box<GzEncoder<Vec<u8>>>),
     Zstd(i32, Box<zio::Writer<Vec<u8>, Encoder<'static>>>),
 }
 
@@ -53,7 +50,7 @@ impl Packer {
             Compression::None => Ok(Open::Plain(Vec::with_capacity(estimated + 1024))),
             Compression::Gzip { level } => {
                 let body = Vec::with_capacity(estimated / 6);
-                Ok(Open::Gzip(GzEncoder::new(body, flate2::Compression::new(level))))
+                Ok(Open::Gzip(Box::new(GzEncoder::new(body, flate2::Compression::new(level)))))
             }
             Compression::Zstd { level } => {
                 let encoder = match self.zstd.take() {
@@ -86,8 +83,7 @@ impl Packer {
     }
 }
 
-/// Puts each chunk into an envelope of its own (getsentry/relay `relay-server/src/utils/sizes.rs`: two in one are
-/// refused with 413). Its JSON is one line, so the item needs no length, which would only be known at the end.
+/// Puts each chunk into an envelope of its own, as [`chunk_envelope`] says.
 pub(crate) struct Envelopes<'a> {
     packer: &'a mut Packer,
     compression: Compression,
@@ -111,13 +107,7 @@ fn nothing_open() -> io::Error {
 impl Sink for Envelopes<'_> {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         let mut open = self.packer.open(self.compression, head.estimated_bytes)?;
-        let platform = serde_json::to_string(head.platform)?;
-        let version = env!("CARGO_PKG_VERSION");
-        write!(
-            open.writer(),
-            "{{\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{version}\"}}}}\n\
-             {{\"type\":\"profile_chunk\",\"platform\":{platform},\"content_type\":\"application/json\"}}\n"
-        )?;
+        open.writer().write_all(chunk_envelope::head(head.platform).as_bytes())?;
         self.open = Some(open);
         Ok(())
     }

@@ -90,7 +90,12 @@ impl SentryExporter {
     fn give_up_zstd(&self, destination: &Destination, status: u16) {
         if destination.set_zstd(Zstd::Refused) {
             let to = message::place(destination.dsn());
-            tracing::info!(exporter = self.settings.id, to, status, "the server does not take zstd, using gzip from here on");
+            tracing::info!(
+                exporter = self.settings.id,
+                to,
+                status,
+                "the server does not take zstd, using gzip from here on"
+            );
         }
     }
 
@@ -134,7 +139,12 @@ impl SentryExporter {
         if let Some(time) = destination.limit(Answer { status, limits, retry_after }, now.monotonic_nano) {
             let to = message::place(destination.dsn());
             let seconds = time.as_secs_f64();
-            tracing::warn!(exporter = self.settings.id, to, seconds, "sentry limits profiles; they are dropped meanwhile");
+            tracing::warn!(
+                exporter = self.settings.id,
+                to,
+                seconds,
+                "sentry limits profiles; they are dropped meanwhile"
+            );
         }
         let detail = (!response.status.is_success()).then(|| detail(&response.body, destination.dsn())).flatten();
         Answered { status, detail, retry_after }

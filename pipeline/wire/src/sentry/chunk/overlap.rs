@@ -15,6 +15,8 @@ use super::timeline::{number, tick};
 /// Each goes to the thread on which the time of the last observation ends nearest to it: a core's timer ticks
 /// steadily, so that is the core it came from. It may come a quarter of its weight early.
 pub(super) fn lay(keys: &[u64], seen: &[Seen], threads: &mut Threads) {
+    // Threads on which values without timestamps lie already are not theirs: times would overlap on them.
+    let taken = threads.synthetic_len();
     // When a thread is free, and its number.
     let mut free: BTreeSet<(u64, usize)> = BTreeSet::new();
     for &key in keys {
@@ -34,7 +36,7 @@ pub(super) fn lay(keys: &[u64], seen: &[Seen], threads: &mut Threads) {
                 free.remove(&entry);
                 entry.1
             }
-            None => free.len(),
+            None => taken + free.len(),
         };
         free.insert((at + weight, lane));
         let index = threads.synthetic(lane);

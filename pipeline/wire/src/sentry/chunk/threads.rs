@@ -115,6 +115,11 @@ impl Threads {
         (self.used - 1) as u32
     }
 
+    /// How many synthetic threads there are.
+    pub(super) fn synthetic_len(&self) -> usize {
+        self.synthetic.len()
+    }
+
     /// The lane of the synthetic thread with this number. It has no id before [`Threads::finish`].
     pub(super) fn synthetic(&mut self, number: usize) -> usize {
         while self.synthetic.len() <= number {

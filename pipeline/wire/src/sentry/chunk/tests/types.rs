@@ -157,3 +157,15 @@ fn values_beyond_all_threads() {
     assert!(converted.report.notes.clipped_nanos > 0);
     assert_eq!(converted.chunk()["profile"]["thread_metadata"].as_object().unwrap().len(), 1024);
 }
+
+/// Guarantees: where one profile has values and timestamps, both without threads, they lie on different threads, so that
+/// neither takes the other's time.
+#[test]
+fn values_beside_timestamps() {
+    let times = [100, 150, 200].map(|at| START + at * MS);
+    let batch = Batch::new().on_cpu(20).value(None, &["value", "main"], 8).nanos(None, &["timed", "main"], &times, &[]);
+    let converted = batch.convert();
+    assert_eq!(converted.report.losses.total(), 0);
+    let owned = attributed(&converted.chunks);
+    assert_eq!((owned["value"], owned["timed"]), (400_000, 150_000));
+}

@@ -1,0 +1,159 @@
+use profbridge_engine::component::{Exporter, Retry, SendError};
+use profbridge_model::Reason;
+use serde_json::json;
+
+use super::server::{Reply, Server};
+use super::{KEY, SECRET, exporter_to, request};
+
+async fn error_of(reply: Reply) -> (SendError, String) {
+    let server = Server::always(reply).await;
+    let exporter = exporter_to(&server, "").await;
+    let error = exporter.send(&request(&exporter)).await.unwrap_err();
+    let message = error.message.replace(&server.address().to_string(), "HOST");
+    (error, message)
+}
+
+/// Guarantees: each status is final or repeated as Sentry's rules say, is counted under its reason, and its message names
+/// the host, the project and what to do.
+#[tokio::test]
+async fn every_status() {
+    for (status, retry, reason, says) in [
+        (400, Retry::Never, Reason::RejectedByPeer, "does not know the key or project"),
+        (401, Retry::Never, Reason::RejectedByPeer, "check the key"),
+        (403, Retry::Never, Reason::RejectedByPeer, "it may be disabled"),
+        (404, Retry::Never, Reason::RejectedByPeer, "check the host and path"),
+        (413, Retry::Never, Reason::TooLarge, "larger than the server takes"),
+        (415, Retry::Never, Reason::RejectedByPeer, "does not take the compression"),
+        (429, Retry::Never, Reason::RateLimited, "over its quota or rate limit"),
+        (500, Retry::Never, Reason::RejectedByPeer, "the server failed"),
+        (502, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
+        (503, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
+        (504, Retry::Later, Reason::RetriesExhausted, "down or overloaded"),
+    ] {
+        let (error, message) = error_of(Reply::status(status)).await;
+        assert_eq!((error.retry, error.reason), (retry, reason), "{status}");
+        assert!(message.starts_with(&format!("HOST (project 42) answers {status}: ")), "{message}");
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+/// Guarantees: an outage that says when it ends is not asked again before.
+#[tokio::test]
+async fn retry_after() {
+    let (error, _) = error_of(Reply::status(503).with("retry-after", "17")).await;
+    assert_eq!(error.retry, Retry::After(std::time::Duration::from_secs(17)));
+}
+
+/// Guarantees: what the server explains is passed on, on one line and without the keys that it repeats.
+#[tokio::test]
+async fn explanations() {
+    let body = json!({"detail": format!("bad key {KEY}\nand"), "causes": [SECRET]}).to_string();
+    let (_, message) = error_of(Reply::status(401).saying(body)).await;
+    assert!(message.ends_with("(it says: bad key *** and: ***)"), "{message}");
+    let (_, message) = error_of(Reply::status(403).saying("<html>no</html>")).await;
+    assert!(!message.contains("html"), "{message}");
+}
+
+/// Guarantees: a redirect is not followed, and is final.
+#[tokio::test]
+async fn redirects() {
+    let (error, message) =
+        error_of(Reply::status(302).with("location", "https://elsewhere.example/login?next=x")).await;
+    assert_eq!((error.retry, error.reason), (Retry::Never, Reason::RejectedByPeer));
+    assert!(message.contains("https://elsewhere.example"), "{message}");
+    assert!(!message.contains("next"), "{message}");
+}
+
+/// Guarantees: a server that closes, hangs, is not there or speaks something else is an outage.
+#[tokio::test]
+async fn outages() {
+    let (error, message) = error_of(Reply::Close).await;
+    assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
+    assert!(message.starts_with("HOST (project 42) cannot be reached: "), "{message}");
+
+    let server = Server::always(Reply::Hang).await;
+    let exporter = exporter_to(&server, "timeout: 50ms").await;
+    let error = exporter.send(&request(&exporter)).await.unwrap_err();
+    assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
+    assert!(error.message.contains("no response within 50ms"), "{error}");
+
+    // A port that was free a moment ago.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let yaml = format!("dsn: http://{KEY}@{address}/1");
+    let exporter = super::exporter(&yaml, &profbridge_engine::testing::ManualClock::default()).await;
+    let error = exporter.send(&request(&exporter)).await.unwrap_err();
+    assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
+    assert!(error.message.contains("refused"), "{error}");
+}
+
+/// Guarantees: what is accepted says what Sentry will bill.
+#[tokio::test]
+async fn accepted() {
+    let server = Server::always(Reply::status(200).saying("{}")).await;
+    let exporter = exporter_to(&server, "").await;
+    let accepted = exporter.send(&request(&exporter)).await.unwrap();
+    // From 0 to 150 ms, and the 50 ms that the last observation stands for.
+    assert_eq!(accepted.billed.as_millis(), 200);
+    assert_eq!((accepted.rejected, accepted.message), (0, None));
+}
+
+/// Guarantees: what the server refused for good is reported with the next envelope, what it limited is not, and a report
+/// that did not arrive is not lost.
+#[tokio::test]
+async fn client_reports() {
+    let statuses = std::sync::Mutex::new(vec![200, 400, 429, 413, 500].into_iter());
+    let server = Server::start(move |_| Reply::status(statuses.lock().unwrap().next_back().unwrap_or(200))).await;
+    let exporter = exporter_to(&server, "compression: gzip").await;
+    // 500, then 413 with the report of the 500.
+    for _ in 0..2 {
+        exporter.send(&request(&exporter)).await.unwrap_err();
+    }
+    let reported = |n: usize| server.received()[n].item("client_report")["discarded_events"].clone();
+    assert_eq!(server.received()[0].envelope().items.len(), 1);
+    let events = |quantity: u64| json!([{"reason": "send_error", "category": "profile_chunk", "quantity": quantity}]);
+    assert_eq!(reported(1), events(1));
+    // 429 with the report of both, then 400 with the same: the 429 counts for nothing.
+    for _ in 0..2 {
+        exporter.send(&request(&exporter)).await.unwrap_err();
+    }
+    assert_eq!((reported(2), reported(3)), (events(2), events(2)));
+    exporter.send(&request(&exporter)).await.unwrap();
+    assert_eq!(reported(4), events(3));
+    let payload = server.received()[4].item("client_report");
+    assert_eq!(payload["timestamp"], json!(1_767_225_600.0));
+    // All was told.
+    exporter.send(&request(&exporter)).await.unwrap();
+    assert_eq!(server.received()[5].envelope().items.len(), 1);
+    exporter.close().await;
+    assert_eq!(server.received().len(), 6);
+}
+
+/// Guarantees: what the engine lost is reported under Sentry's name for it, at the latest when the exporter closes.
+#[tokio::test]
+async fn last_words() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let request = request(&exporter);
+    for reason in [Reason::QueueFull, Reason::RateLimited, Reason::RetriesExhausted, Reason::Shutdown, Reason::Internal]
+    {
+        exporter.lost(&request, reason);
+    }
+    exporter.close().await;
+    let received = server.received();
+    assert_eq!(received.len(), 1);
+    let event =
+        |reason: &str, quantity: u64| json!({"reason": reason, "category": "profile_chunk", "quantity": quantity});
+    assert_eq!(
+        received[0].item("client_report")["discarded_events"],
+        json!([
+            event("ratelimit_backoff", 1),
+            event("queue_overflow", 1),
+            event("network_error", 2),
+            event("internal_sdk_error", 1),
+        ])
+    );
+    exporter.close().await;
+    assert_eq!(server.received().len(), 1, "nothing is told twice");
+}

@@ -1,0 +1,73 @@
+use profbridge_engine::config::Section;
+
+use super::{KEY, settings};
+use crate::{Config, FACTORY};
+
+fn problems(yaml: &str) -> String {
+    let section = Section::from_yaml(yaml).unwrap();
+    let problems = section.extract::<Config>().and_then(|config| config.check(&section).map(drop)).unwrap_err();
+    problems.to_string()
+}
+
+/// Guarantees: a section in which nothing is written is valid and sends nothing anywhere.
+#[test]
+fn defaults() {
+    let settings = settings("");
+    assert_eq!((settings.destinations.len(), settings.default), (0, None));
+    assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
+    assert_eq!(settings.delivery.timeout.as_secs(), 30);
+    assert!(FACTORY.create as usize != 0 && (FACTORY.needs_chunks)(&Section::defaults()));
+    assert!((FACTORY.create)(&Section::defaults()).is_ok());
+}
+
+/// Guarantees: every key has its effect, and one project named twice is one destination.
+#[test]
+fn every_key() {
+    let dsn = |project: u64| format!("https://{KEY}@sentry.example/prefix/{project}");
+    let yaml = format!(
+        "dsn: {0}\nrouting: {{from_attribute: k8s.deployment.name, attribute_to_dsn: {{a: '{1}', b: '{0}'}}}}\n\
+         compression: gzip\ntimeout: 7s\nsending_queue: {{queue_size: 1MiB}}\nretry_on_failure: {{enabled: false}}\n\
+         tls: {{}}\nmax_gap: 2s\nmin_active_time: 1s\nlone_samples: drop\noff_cpu: true\nprefer: cpu\n\
+         target_size: 1MiB\nenvironment: dev\nplatform: python\nin_app: {{include: [a], exclude: [b]}}\n",
+        dsn(1),
+        dsn(2)
+    );
+    let settings = settings(&yaml);
+    assert_eq!((settings.destinations.len(), settings.default), (2, Some(0)));
+    assert_eq!((settings.routes["a"], settings.routes["b"]), (1, 0));
+    assert_eq!(settings.from_attribute, "k8s.deployment.name");
+    assert_eq!(settings.delivery.queue.queue_size(), 1 << 20);
+    assert!(!settings.delivery.retry.is_enabled());
+    let chunk = settings.chunk;
+    assert_eq!((chunk.max_gap.as_secs(), chunk.min_active_time.as_secs()), (2, 1));
+    assert_eq!((chunk.target_bytes, chunk.off_cpu), (1 << 20, true));
+    assert_eq!((chunk.environment.as_str(), chunk.platform.as_deref()), ("dev", Some("python")));
+    assert_eq!((chunk.in_app.include.len(), chunk.in_app.exclude.len()), (1, 1));
+}
+
+/// Guarantees: every broken rule is named at its key, all at once, and no key of a DSN is shown.
+#[test]
+fn broken_rules() {
+    let text = problems(&format!(
+        "dsn: https://{KEY}@sentry.example\nrouting: {{attribute_to_dsn: {{shop: 'https://short@h/1', x: ''}}}}\n\
+         max_gap: 0s\ntarget_size: 1KiB\nenvironment: a b\nplatform: ''\n"
+    ));
+    for expected in [
+        "the DSN has no project id: expected /NUMBER at the end",
+        "key: dsn",
+        "the DSN's public key is not 32 hexadecimal digits",
+        "the DSN is empty",
+        "every pause would end a chunk",
+        "the size is not between 64KiB and 48MiB",
+        "Sentry takes no environment",
+        "the platform is empty",
+        "7 errors",
+    ] {
+        assert!(text.contains(expected), "{expected} is missing in\n{text}");
+    }
+    assert!(!text.contains(KEY) && !text.contains("short@"), "{text}");
+    let text = problems("routing: {from_attribute: ''}\n");
+    assert!(text.contains("no DSN for its values") && text.contains("the attribute has no name"), "{text}");
+    assert!(problems("compression: lz4").contains("`auto`"));
+    assert!(problems("dns: x").contains("dsn"));
+}

@@ -1,0 +1,94 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use profbridge_engine::budget::Budget;
+use profbridge_engine::component::Now;
+use profbridge_engine::config::Section;
+use profbridge_engine::delivery::{ExporterContext, RunningExporter, Stop};
+use profbridge_engine::telemetry::{ExporterTelemetry, Metrics};
+use profbridge_engine::testing::START_UNIX_NANO;
+use profbridge_model::Reason;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::server::{Reply, Server};
+use super::{batch, settings};
+use crate::FACTORY;
+
+/// The exporter as the engine runs it.
+async fn run(yaml: &str) -> (RunningExporter, ExporterTelemetry) {
+    assert!(settings(yaml).default.is_some());
+    let budget = Budget::new(64 << 20);
+    let telemetry = Metrics::new(budget.clone()).exporter("sentry");
+    let exporter = (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
+    let running = exporter.start(ExporterContext { telemetry: telemetry.clone(), budget }).await.unwrap();
+    (running, telemetry)
+}
+
+async fn put(running: &RunningExporter, batches: usize) {
+    for _ in 0..batches {
+        let now = Now { monotonic_nano: 0, unix_nano: START_UNIX_NANO };
+        running.sink().accept(&batch("shop").into(), now).await;
+    }
+}
+
+fn soon() -> Stop {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    Stop { deadline, close_by: deadline + Duration::from_secs(5) }
+}
+
+/// Guarantees: through the queue, an outage is waited out, and what was billed is counted once.
+#[tokio::test]
+async fn an_outage_is_waited_out() {
+    let replies = Mutex::new(vec![Reply::status(200), Reply::status(503), Reply::Close, Reply::status(502)]);
+    let server = Server::start(move |_| replies.lock().unwrap().pop().unwrap_or(Reply::status(200))).await;
+    let (running, telemetry) = run(&format!(
+        "dsn: {}\nretry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}\nsending_queue: {{num_consumers: 1}}",
+        server.dsn(1)
+    ))
+    .await;
+    put(&running, 1).await;
+    server.until(4).await;
+    running.stop(soon()).await;
+    assert_eq!((telemetry.sent_requests(), telemetry.retries()), (1, 3));
+    assert_eq!(telemetry.sent_samples(), 1);
+    assert_eq!(telemetry.billed(), Duration::from_millis(200));
+    let bodies: Vec<_> = server.received().iter().map(|request| request.body.clone()).collect();
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "a retry overwrites itself");
+}
+
+/// Guarantees: behind a limit the queue is emptied without being sent, each loss is counted, and the server is told at
+/// the end about what it does not know: the envelopes that it limited itself are not among them.
+#[tokio::test]
+async fn behind_a_limit() {
+    let server = Server::always(Reply::status(429).with("x-sentry-rate-limits", "60:profile_chunk:organization")).await;
+    let (running, telemetry) = run(&format!("dsn: {}\nsending_queue: {{num_consumers: 1}}", server.dsn(1))).await;
+    put(&running, 3).await;
+    running.stop(soon()).await;
+    let received = server.received();
+    assert_eq!(received.len(), 2, "one chunk, and the last words");
+    let report = received[1].item("client_report");
+    let expected = json!([{"reason": "ratelimit_backoff", "category": "profile_chunk", "quantity": 2}]);
+    assert_eq!(report["discarded_events"], expected);
+    let losses = telemetry.edge().totals().dropped;
+    assert!(losses.get(Reason::RateLimited) >= 12, "{losses}");
+    assert_eq!(telemetry.sent_requests(), 0);
+}
+
+/// Guarantees: a server that hangs is given up after the timeout, and the shutdown's deadline ends the retries.
+#[tokio::test]
+async fn a_hanging_server() {
+    let server = Server::always(Reply::Hang).await;
+    let (running, telemetry) = run(&format!(
+        "dsn: {}\ntimeout: 20ms\nretry_on_failure: {{initial_interval: 1ms, max_interval: 1ms}}",
+        server.dsn(1)
+    ))
+    .await;
+    put(&running, 1).await;
+    server.until(2).await;
+    let deadline = Instant::now() + Duration::from_millis(50);
+    running.stop(Stop { deadline, close_by: deadline + Duration::from_secs(5) }).await;
+    assert_eq!(telemetry.sent_requests(), 0);
+    let losses = telemetry.edge().totals().dropped;
+    assert!(losses.get(Reason::Shutdown) >= 4, "{losses}");
+}

@@ -1,0 +1,95 @@
+use bytes::Bytes;
+use profbridge_engine::component::Exporter;
+use profbridge_engine::testing::ManualClock;
+use profbridge_model::envelope::RequestMeta;
+use profbridge_model::{Envelope, Reason};
+use profbridge_wire::sentry::envelope;
+use serde_json::json;
+
+use super::server::{Reply, Server};
+use super::{KEY, batch, exporter, exporter_to, prepare};
+
+const TEXT: &str = "{\"event_id\":\"a\", \"x\":1.50}\n{\"type\":\"transaction\", \"y\":[ ]}\n{ \"a\" : 1 }\n\
+    {\"type\":\"profile\",\"length\":3}\na\nb\n{\"type\":\"attachment\",\"length\":0}\n\n";
+
+fn envelope(text: &str) -> Envelope {
+    let mut envelope = envelope::read(Bytes::copy_from_slice(text.as_bytes())).unwrap().envelope;
+    envelope.meta = RequestMeta {
+        client_address: Some("2001:db8::7".parse().unwrap()),
+        user_agent: Some("sentry.python/2.75.0".into()),
+        origin: Some("https://shop.example".into()),
+    };
+    envelope
+}
+
+/// Guarantees: an envelope arrives byte for byte, with what its client said about itself, under our key.
+#[tokio::test]
+async fn unchanged() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let prepared = prepare(&exporter, envelope(TEXT));
+    assert_eq!(prepared.requests[0].observations, 0);
+    exporter.send(&prepared.requests[0]).await.unwrap();
+    let received = &server.received()[0];
+    assert_eq!(received.plain(), TEXT);
+    assert_eq!(received.line, "POST /api/42/envelope/ HTTP/1.1");
+    assert_eq!(received.header("content-type"), Some("application/x-sentry-envelope"));
+    assert_eq!(received.header("user-agent"), Some("sentry.python/2.75.0"));
+    assert_eq!(received.header("x-forwarded-for"), Some("2001:db8::7"));
+    assert_eq!(received.header("origin"), Some("https://shop.example"));
+    let auth = received.header("x-sentry-auth").unwrap();
+    assert!(
+        auth.starts_with(&format!("Sentry sentry_key={KEY}, sentry_version=7, sentry_client=profbridge/")),
+        "{auth}"
+    );
+}
+
+/// Guarantees: a DSN in the header that is not the destination's is taken out, since Relay refuses the difference; the
+/// destination's own stays.
+#[tokio::test]
+async fn foreign_dsn() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let own = format!("{{\"dsn\":\"{}\" }}\n{{\"type\":\"x\"}}\n1\n", server.dsn(42));
+    let foreign = format!("{{\"dsn\":\"{}\", \"k\":1}}\n{{\"type\":\"x\"}}\n1\n", server.dsn(43));
+    for text in [&own, &foreign] {
+        exporter.send(&prepare(&exporter, envelope(text)).requests[0]).await.unwrap();
+    }
+    assert_eq!(server.received()[0].plain(), own);
+    assert_eq!(server.received()[1].plain(), "{\"k\":1}\n{\"type\":\"x\"}\n1\n");
+}
+
+/// Guarantees: an envelope counts the observations of its views, follows their routing attribute, and is refused only
+/// where every item of it is limited.
+#[tokio::test]
+async fn views_and_limits() {
+    let limits = "60:transaction";
+    let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", limits)).await;
+    let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}'}}}}", server.dsn(1));
+    let exporter = exporter(&yaml, &ManualClock::default()).await;
+    let mut known = envelope(TEXT);
+    known.profiles = vec![batch("shop")];
+    let mut unknown = envelope(TEXT);
+    unknown.profiles = vec![batch("other")];
+    let prepared = prepare(&exporter, known);
+    assert_eq!((prepared.requests[0].observations, prepared.requests[0].samples), (4, 1));
+    let lost = prepare(&exporter, unknown);
+    assert_eq!((lost.requests.len(), lost.losses.get(Reason::Unroutable)), (0, 4));
+
+    exporter.send(&prepared.requests[0]).await.unwrap();
+    assert_eq!(exporter.refuses(&prepared.requests[0]), None, "the attachment is free");
+    let mut limited = envelope("{}\n{\"type\":\"transaction\"}\n{}\n{\"type\":\"profile\"}\n{}\n");
+    limited.profiles = vec![batch("shop")];
+    let limited = prepare(&exporter, limited);
+    assert_eq!(exporter.refuses(&limited.requests[0]), Some(Reason::RateLimited));
+    exporter.lost(&limited.requests[0], Reason::RateLimited);
+    exporter.close().await;
+    let report = server.received()[1].item("client_report");
+    assert_eq!(
+        report["discarded_events"],
+        json!([
+            {"reason": "ratelimit_backoff", "category": "transaction", "quantity": 1},
+            {"reason": "ratelimit_backoff", "category": "profile", "quantity": 1},
+        ])
+    );
+}

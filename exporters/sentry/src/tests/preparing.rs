@@ -1,0 +1,114 @@
+use profbridge_engine::component::Exporter;
+use profbridge_engine::testing::{ManualClock, check_prepare, telemetry};
+use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Reason, Telemetry};
+use profbridge_wire::sentry::{envelope, relay_rules};
+use serde_json::{Value, json};
+
+use super::server::{Reply, Server};
+use super::{batch, exporter, exporter_to, observed, prepare, request};
+
+/// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's header.
+#[tokio::test]
+async fn an_envelope() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "environment: staging").await;
+    exporter.send(&request(&exporter)).await.unwrap();
+    let received = &server.received()[0];
+    let envelope = received.envelope();
+    let [item] = &envelope.items[..] else { panic!("one item") };
+    relay_rules::validate_json(&item.payload).unwrap();
+    let header: Value = serde_json::from_slice(&item.header).unwrap();
+    let chunk = received.item("profile_chunk");
+    let platform = chunk["platform"].as_str().unwrap();
+    assert_eq!(header, json!({"type": "profile_chunk", "platform": platform, "content_type": "application/json"}));
+    let header: Value = serde_json::from_slice(&envelope.header).unwrap();
+    assert_eq!(header["sdk"]["name"], chunk["client_sdk"]["name"]);
+    assert_eq!((&chunk["environment"], &chunk["release"]), (&json!("staging"), &json!("shop@1.0")));
+    assert!(received.plain().ends_with(b"\n"));
+    assert_eq!(envelope::read(received.plain()).unwrap().envelope.items.len(), 1);
+}
+
+/// Guarantees: a window with a long pause becomes two envelopes, which share the samples in OTLP's sense and lose none
+/// of the observations.
+#[tokio::test]
+async fn several_chunks() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let prepared = prepare(&exporter, observed("shop", &[0, 50, 100, 30_000, 30_050, 30_100]));
+    assert_eq!(prepared.requests.len(), 2);
+    assert_eq!(prepared.requests.iter().map(|request| request.samples).sum::<u64>(), 1);
+    let observations: u64 = prepared.requests.iter().map(|request| request.observations).sum();
+    assert_eq!(6 + prepared.synthesized, observations + prepared.losses.total());
+    assert_eq!(prepared.losses.total(), 0);
+}
+
+/// Guarantees: profiles go where their attribute says, else to the default, else are counted as unroutable.
+#[tokio::test]
+async fn routing() {
+    let server = Server::always(Reply::status(200)).await;
+    let routes = format!("{{shop: '{}', 7: '{}'}}", server.dsn(1), server.dsn(2));
+    let with_default = format!("dsn: {}\nrouting: {{attribute_to_dsn: {routes}}}", server.dsn(3));
+    let without = format!("routing: {{from_attribute: service.name, attribute_to_dsn: {routes}}}");
+    let clock = ManualClock::default();
+    for (yaml, service, project) in [
+        (&with_default, "shop", Some(1)),
+        (&with_default, "7", Some(2)),
+        (&with_default, "other", Some(3)),
+        (&without, "shop", Some(1)),
+        (&without, "other", None),
+    ] {
+        let exporter = exporter(yaml, &clock).await;
+        let prepared = prepare(&exporter, batch(service));
+        match project {
+            Some(project) => {
+                exporter.send(&prepared.requests[0]).await.unwrap();
+                let line = server.received().last().unwrap().line.clone();
+                assert_eq!(line, format!("POST /api/{project}/envelope/ HTTP/1.1"));
+            }
+            None => {
+                assert!(prepared.requests.is_empty());
+                assert_eq!(prepared.losses.get(Reason::Unroutable), 4);
+            }
+        }
+    }
+    let by_version =
+        format!("routing: {{from_attribute: service.version, attribute_to_dsn: {{'1.0': '{}'}}}}", server.dsn(9));
+    let exporter = exporter(&by_version, &clock).await;
+    assert_eq!(prepare(&exporter, batch("any")).requests.len(), 1);
+}
+
+/// Guarantees: for any telemetry, cut for a process or not, in = out + lost, and no request is empty.
+#[tokio::test]
+async fn conservation() {
+    let server = Server::always(Reply::status(200)).await;
+    for compression in ["auto", "gzip", "none"] {
+        let exporter = exporter_to(&server, &format!("compression: {compression}")).await;
+        for seed in 0..20 {
+            check_prepare(&exporter, seed, |random, now| {
+                let mut telemetry = telemetry(random, 60, now);
+                if let Telemetry::Profiles(profiles) = &mut telemetry
+                    && random.u8(0..10) > 0
+                {
+                    profiles.window = Some(ProcessWindow {
+                        profiler_id: ProfilerId::from_hash(1),
+                        strength: IdentityStrength::Weak,
+                        start_unix_nano: now.unix_nano - 60_000_000_000,
+                        end_unix_nano: now.unix_nano,
+                    });
+                }
+                telemetry
+            });
+        }
+    }
+}
+
+/// Guarantees: without a DSN the exporter says that it is switched off, and does not fail.
+#[tokio::test]
+async fn switched_off() {
+    let off = exporter("dsn: ''", &ManualClock::default()).await;
+    assert!(off.disabled().is_some_and(|reason| reason.contains("SENTRY_DSN")));
+    assert_eq!(prepare(&off, batch("shop")).losses.get(Reason::Unroutable), 4);
+    off.close().await;
+    let server = Server::always(Reply::status(200)).await;
+    assert_eq!(exporter_to(&server, "").await.disabled(), None);
+}
