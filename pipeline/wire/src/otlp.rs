@@ -5,9 +5,15 @@
 //!
 //! * [`decode`]: a request to a batch, without copying what it points to.
 //! * [`encode`]: a batch to a request, of exactly computed size.
+//! * [`split`]: a batch to several that each fit a size.
+//! * [`delimited`]: the Collector file exporter's frames.
+//! * [`sniff`]: tells the forms of a file apart.
 
 pub mod decode;
+pub mod delimited;
 pub mod encode;
+pub mod sniff;
+pub mod split;
 
 mod error;
 mod layout;
@@ -18,3 +24,5 @@ pub use decode::{Decoded, decode, memory};
 pub use encode::{EncodeOptions, encode, encoded_len};
 pub use error::DecodeError;
 pub use limits::Limits;
+pub use sniff::{Kind, sniff};
+pub use split::{Split, split};

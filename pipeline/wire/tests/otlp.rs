@@ -17,3 +17,5 @@ mod mutations;
 mod refusals;
 #[path = "otlp/round_trip.rs"]
 mod round_trip;
+#[path = "otlp/split.rs"]
+mod split;

@@ -1,0 +1,73 @@
+//! Cuts a batch into parts that each fit a size, so that nothing is lost to a peer's limit.
+//!
+//! A batch that is too large is halved by its observations, and each half again, between profiles or within one. Each
+//! part has the dictionary entries that it refers to and no others. What cannot be cut further comes out as it is,
+//! for the caller to refuse and count.
+
+use profbridge_model::Profiles;
+use profbridge_model::arena::Transfer;
+use profbridge_model::compact::part;
+
+use super::encode::{EncodeOptions, encoded_len};
+
+/// How many times its own size a batch may grow by being cut. All parts may need the same names; where one name is
+/// longer than the limit, no cut helps, and a thousand parts would carry it a thousand times.
+const MOST_GROWTH: usize = 8;
+
+/// The parts of a batch, made one after the other: no more than a handful exist at a time.
+#[derive(Debug)]
+pub struct Split {
+    /// What is still to be looked at, with its encoded size; the next is the last.
+    pending: Vec<(Profiles, usize)>,
+    max_bytes: usize,
+    options: EncodeOptions,
+    /// How many more bytes the parts may have than the batch.
+    growth: usize,
+    transfer: Transfer,
+}
+
+/// Cuts a batch into parts of at most `max_bytes` encoded bytes, in order. A batch that fits is its only part, and is
+/// the same batch.
+pub fn split(profiles: &Profiles, max_bytes: usize, options: &EncodeOptions) -> Split {
+    let size = encoded_len(profiles, options);
+    Split {
+        pending: vec![(profiles.clone(), size)],
+        max_bytes,
+        options: *options,
+        growth: size.saturating_mul(MOST_GROWTH),
+        transfer: Transfer::default(),
+    }
+}
+
+impl Split {
+    /// The two halves of a batch, if it has two and they are allowed to be as large as they are.
+    fn halves(&mut self, batch: &Profiles, size: usize) -> Option<[(Profiles, usize); 2]> {
+        let observations = batch.observations();
+        if observations < 2 {
+            return None;
+        }
+        let half = observations / 2;
+        // A part of a batch is never too large to be addressed if the batch was not.
+        let first = part(batch, 0..half, &mut self.transfer).ok()?;
+        let second = part(batch, half..observations, &mut self.transfer).ok()?;
+        let sizes = [encoded_len(&first, &self.options), encoded_len(&second, &self.options)];
+        self.growth = self.growth.checked_sub((sizes[0] + sizes[1]).saturating_sub(size))?;
+        Some([(first, sizes[0]), (second, sizes[1])])
+    }
+}
+
+impl Iterator for Split {
+    type Item = Profiles;
+
+    fn next(&mut self) -> Option<Profiles> {
+        loop {
+            let (batch, size) = self.pending.pop()?;
+            if size <= self.max_bytes {
+                return Some(batch);
+            }
+            let Some([first, second]) = self.halves(&batch, size) else { return Some(batch) };
+            self.pending.push(second);
+            self.pending.push(first);
+        }
+    }
+}
