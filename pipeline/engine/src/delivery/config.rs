@@ -53,7 +53,7 @@ pub enum BadQueue {
     /// Nothing would ever be sent.
     #[error("`num_consumers` is 0, so nothing would be sent; write at least 1")]
     NoConsumers,
-    /// See [`MAX_CONSUMERS`].
+    /// Each is a request at the same time, and no destination wants more than 1024 of those from one sender.
     #[error("`num_consumers` is larger than {MAX_CONSUMERS}; each is a request at the same time")]
     ManyConsumers,
     /// Nothing would ever be taken.

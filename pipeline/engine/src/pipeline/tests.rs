@@ -282,6 +282,25 @@ async fn short_memory_relieves() {
     assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
 }
 
+/// Guarantees: what processors have put out is charged to the memory until the exporters have it.
+#[tokio::test(start_paused = true)]
+async fn memory_under_way() {
+    let around = paused();
+    let hangs = FakeExporter::always(Reply::Hang);
+    let (exporter, _) = sink(&hangs, &around, 1, true).await;
+    let pipeline = pipeline("profiles", &around, vec![holder(30)], &[&exporter]);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..3 {
+        consume(&intake, 5).await.unwrap();
+    }
+    assert_eq!(around.budget.used(), 15_003);
+    // One request is on its way, the next waits for room, and so does the pipeline.
+    hangs.attempts(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(pipeline.counters().stages[0].totals().held.bytes, 0);
+    assert_eq!(around.budget.used(), 15_003 + 2 * 1000);
+}
+
 /// Guarantees: telemetry that no pipeline of the receiver carries is refused for good.
 #[tokio::test]
 async fn signals() {

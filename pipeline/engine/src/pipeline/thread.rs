@@ -86,14 +86,10 @@ impl Worker {
         let mut pressure = self.around.budget.pressure();
         let mut stopping = false;
         loop {
+            // Before anything else, so that a flood of arrivals cannot keep windows open.
+            self.advance().await;
+            let due = self.chain.due();
             let now = self.around.clock.now();
-            let due = self.chain.due();
-            if due.is_some_and(|due| due <= now.monotonic_nano) {
-                let out = self.chain.advance(now);
-                self.hand_on(out, now).await;
-                // What is still due must not keep arrivals waiting.
-            }
-            let due = self.chain.due();
             let mut stop = self.stopping.clone();
             tokio::select! {
                 biased;
@@ -112,9 +108,7 @@ impl Worker {
             }
             self.relieve().await;
         }
-        let now = self.around.clock.now();
-        let out = self.chain.flush(now);
-        self.hand_on(out, now).await;
+        self.put_out(Chain::flush).await;
         self.around.health.set("pipelines", &self.counters.id, State::Stopped);
     }
 
@@ -145,9 +139,26 @@ impl Worker {
             .is_none_or(|last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last)) >= BETWEEN_RELIEFS);
         if again {
             self.relieved = Some(now.monotonic_nano);
-            let out = self.chain.relieve(now);
-            self.hand_on(out, now).await;
+            self.put_out(Chain::relieve).await;
         }
+    }
+
+    async fn advance(&mut self) {
+        let now = self.around.clock.now();
+        if self.chain.due().is_some_and(|due| due <= now.monotonic_nano) {
+            self.put_out(Chain::advance).await;
+        }
+    }
+
+    /// Lets processors put out what they hold. Until it is handed on it takes as much memory as before.
+    async fn put_out(&mut self, call: fn(&mut Chain, Now) -> Vec<Telemetry>) {
+        let now = self.around.clock.now();
+        let before = self.chain.held().bytes;
+        let out = call(&mut self.chain, now);
+        let under_way = before.saturating_sub(self.chain.held().bytes);
+        let memory = self.around.budget.charge(under_way);
+        self.hand_on(out, now).await;
+        drop(memory);
     }
 
     /// Hands on to every exporter, in order. One that waits (`block_on_overflow`) holds up the pipeline: that is what
