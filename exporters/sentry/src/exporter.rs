@@ -104,7 +104,7 @@ impl Exporter for SentryExporter {
         let destination = &self.settings.destinations[meta.destination];
         let now = self.clock.now().monotonic_nano;
         // Of an envelope with several items Sentry drops those that are limited, so one that is free is worth sending.
-        let limited = meta.items.iter().all(|item| destination.blocks(item.limited_by, now));
+        let limited = !meta.items.is_empty() && meta.items.iter().all(|item| destination.blocks(item.limited_by, now));
         limited.then_some(Reason::RateLimited)
     }
 

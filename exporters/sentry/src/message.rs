@@ -16,7 +16,10 @@ pub(crate) fn place(dsn: &Dsn) -> String {
 
 /// An answer that is none of the 200s.
 pub(crate) fn answered(dsn: &Dsn, status: u16, detail: Option<&str>) -> String {
-    let meaning = response::meaning(status);
+    let meaning = match status {
+        415 => "the server does not take the compression; write `compression: auto` or `gzip`",
+        status => response::meaning(status),
+    };
     match detail {
         Some(detail) => format!("{} answers {status}: {meaning} (it says: {detail})", place(dsn)),
         None => format!("{} answers {status}: {meaning}", place(dsn)),

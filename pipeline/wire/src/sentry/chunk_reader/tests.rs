@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::{ChunkError, MAX_BYTES, MAX_ENTRIES, MAX_FRAMES, read, read_items};
-use crate::sentry::envelope;
+use crate::sentry::chunk::{Collected, Converter, Settings};
+use crate::sentry::{envelope, relay_rules};
 
 const PYTHON: &[u8] = include_bytes!("../../../testdata/sentry/python-2.75-profile_chunk.envelope");
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-11.1-profile_chunk.envelope");
@@ -217,6 +218,51 @@ fn real_chunks() {
     }
 }
 
+/// Guarantees: a chunk that was read and is converted again is one that Relay accepts, of the same profiler, with every
+/// thread, and with the time of each function as Sentry attributed it.
+#[test]
+fn there_and_back() {
+    for fixture in [PYTHON, NODE] {
+        let envelope = envelope::read(Bytes::from_static(fixture)).unwrap().envelope;
+        let before: Json = serde_json::from_slice(&envelope.items[0].payload).unwrap();
+        let profiles = read_items(&envelope).next().unwrap().unwrap();
+        let mut collected = Collected::default();
+        let report = Converter::new(Settings::default()).convert(&profiles, &mut collected);
+        assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+        assert_eq!(collected.chunks.len(), 1);
+        let (json, _) = &collected.chunks[0];
+        relay_rules::validate_json(json).unwrap();
+        let after: Json = serde_json::from_slice(json).unwrap();
+        for key in ["profiler_id", "platform", "release", "environment"] {
+            assert_eq!(before[key], after[key], "{key}");
+        }
+        assert_eq!(before["profile"]["thread_metadata"], after["profile"]["thread_metadata"]);
+        let (before, after) = (attributed(&before), attributed(&after));
+        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+        for (function, seconds) in &before {
+            assert!((seconds - after[function]).abs() < 1e-4, "{function}: {seconds} and {}", after[function]);
+        }
+    }
+}
+
+/// The seconds of each leaf function that owns any: a sample owns the time until the next of its thread.
+fn attributed(chunk: &Json) -> BTreeMap<String, f64> {
+    let profile = &chunk["profile"];
+    let mut samples: Vec<_> = profile["samples"].as_array().unwrap().iter().collect();
+    samples.sort_by(|a, b| a["timestamp"].as_f64().unwrap().total_cmp(&b["timestamp"].as_f64().unwrap()));
+    let mut owned = BTreeMap::new();
+    for (i, sample) in samples.iter().enumerate() {
+        let next = samples[i + 1..].iter().find(|next| next["thread_id"] == sample["thread_id"]);
+        let leaf = &profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize][0];
+        let (Some(next), Some(leaf)) = (next, leaf.as_u64()) else { continue };
+        let function = profile["frames"][leaf as usize]["function"].as_str().unwrap_or_default().to_owned();
+        let seconds = next["timestamp"].as_f64().unwrap() - sample["timestamp"].as_f64().unwrap();
+        *owned.entry(function).or_default() += seconds;
+    }
+    owned.retain(|_, seconds| *seconds > 0.0);
+    owned
+}
+
 /// Guarantees: items that are no chunks are passed over, and one whose header names another platform is refused as
 /// Relay refuses it.
 #[test]
@@ -326,6 +372,28 @@ proptest! {
             if let Ok(profiles) = read(text.as_bytes()) {
                 prop_assert!(profiles.observations() <= 5);
             }
+        }
+    }
+
+    /// Guarantees: no damage to a real envelope makes the readers panic, and what is still read of it is written again as
+    /// it was read.
+    #[test]
+    fn damaged_envelopes(
+        which in 0usize..2,
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0usize..40), 1..8),
+    ) {
+        let mut bytes = [PYTHON, NODE][which].to_vec();
+        for (index, byte, cut) in damage {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+            if cut < 8 {
+                bytes.drain(at..(at + cut).min(bytes.len()));
+            }
+        }
+        if let Ok(parsed) = envelope::read(bytes.clone().into()) {
+            prop_assert!(envelope::write(&parsed.envelope, parsed.ending) == bytes);
+            let observations: u64 = read_items(&parsed.envelope).flatten().map(|profiles| profiles.observations()).sum();
+            prop_assert!(observations <= 298);
         }
     }
 }
