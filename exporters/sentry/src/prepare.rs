@@ -173,14 +173,7 @@ fn note(prepared: &mut Prepared<Meta>, report: Report) {
     }
     prepared.losses.merge(&report.losses);
     prepared.synthesized = report.synthesized;
-    let notes = [
-        ("coalesced_observations", report.coalesced),
-        ("unnamed_native_frames", report.notes.unnamed_frames),
-        ("truncated_strings", report.notes.truncated_strings),
-        ("truncated_stacks", report.notes.truncated_stacks),
-        ("clipped_seconds", report.notes.clipped_nanos / 1_000_000_000),
-    ];
-    prepared.notes.extend(notes.into_iter().filter(|&(_, count)| count > 0));
+    prepared.notes.extend(report.counts());
 }
 
 /// The number of `Sample` messages of a batch.

@@ -52,6 +52,19 @@ pub struct Report {
 }
 
 impl Report {
+    /// What is worth counting and no loss, by the names that metrics and summaries have for it.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        [
+            ("coalesced_observations", self.coalesced),
+            ("unnamed_native_frames", self.notes.unnamed_frames),
+            ("truncated_strings", self.notes.truncated_strings),
+            ("truncated_stacks", self.notes.truncated_stacks),
+            ("clipped_seconds", self.notes.clipped_nanos / 1_000_000_000),
+        ]
+        .into_iter()
+        .filter(|&(_, count)| count > 0)
+    }
+
     /// Whether nothing vanished: `observations + synthesized = samples + coalesced + losses`.
     pub fn balanced(&self) -> bool {
         self.observations + self.synthesized == self.samples + self.coalesced + self.losses.total()
