@@ -125,7 +125,8 @@ pub trait Processor: Send {
     /// Takes telemetry. What it does not hold or drop goes to `out`.
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);
 
-    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits.
+    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits. Behind a
+    /// call of `advance` it is later than the time of that call.
     fn due(&self) -> Option<u64> {
         None
     }
@@ -136,10 +137,10 @@ pub trait Processor: Send {
     /// Memory is short: puts out what is held as soon as makes sense.
     fn relieve(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Puts out all that is held: the pipeline ends.
+    /// Puts out all that is held: the pipeline ends. Nothing is held and nothing is due behind it.
     fn flush(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// What is held at the moment.
+    /// What is held at the moment. Asked after every call, so it must be cheap.
     fn held(&self) -> Held {
         Held::default()
     }

@@ -181,6 +181,21 @@ async fn other_sizers() {
     }
 }
 
+/// Guarantees: whatever the unit of its bound, a queue holds no more bytes than the memory limit of the process.
+#[tokio::test(start_paused = true)]
+async fn memory_limit_bounds_every_queue() {
+    let queue = QueueConfig::try_new(Sizer::Requests, 100, 1, false).unwrap();
+    let mut fake = FakeExporter::always(Reply::Hang);
+    fake.body = 300_000;
+    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+    for _ in 0..5 {
+        delivery.put(1).await;
+    }
+    assert_eq!(delivery.budget.used(), 3 * 300_512);
+    let totals = delivery.stop(seconds(1)).await;
+    assert_eq!(totals.dropped.get(Reason::QueueFull), 2);
+}
+
 /// Guarantees: a request larger than the whole queue is sent when the queue is empty, not dropped for ever.
 #[tokio::test(start_paused = true)]
 async fn oversized_request() {
