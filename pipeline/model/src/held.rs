@@ -6,12 +6,14 @@
 //! which they came. Samples without timestamps stay what they are, for each is an observation of its own, and the
 //! range of their profile is all that says when it was.
 
+mod carry;
 mod interned;
 mod log;
 mod put_out;
 #[cfg(test)]
 mod tests;
 
+pub use self::carry::Carrier;
 use self::interned::Interned;
 use self::log::{Head, Log};
 use crate::buffer::Span;

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::arena::{Arena, Full, Source, Transfer};
+use profbridge_model::arena::{Full, Source, Transfer};
 use profbridge_model::compact::split_values;
-use profbridge_model::held::{HeldResource, HeldScope, Series, Shape};
-use profbridge_model::{
-    Attribute, AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles, ValueType,
-};
+use profbridge_model::held::{Carrier, Shape};
+use profbridge_model::{AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
@@ -251,96 +249,27 @@ impl<'a> Request<'a> {
             self.carried.len() - 1
         });
         let transfer = &mut self.carried[carried].transfer;
-        let source = &self.source;
+        let mut carrier = Carrier { source: &self.source, transfer, arena };
         let resource = match self.resources.get(&(piece.target, window.order)) {
             Some(&known) => known,
             None => {
-                let attributes = self.targets.merged(target);
-                let held = carry_resource(source, transfer, arena, place.resource, attributes)?;
+                let held = carrier.resource(place.resource, self.targets.merged(target).into_iter())?;
                 *self.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
             }
         };
         let scope = match self.scopes.get(&(place.at, place.scope_at, window.order)) {
             Some(&known) => known,
             None => {
-                let held = carry_scope(source, transfer, arena, place.scope)?;
+                let held = carrier.scope(place.scope)?;
                 *self.scopes.entry((place.at, place.scope_at, window.order)).or_insert(window.held.scope(held))
             }
         };
-        let profile = place.profile;
-        let series = Series {
-            resource,
-            scope,
-            sample_type: carry_type(source, transfer, arena, profile.sample_type)?,
-            period_type: carry_type(source, transfer, arena, profile.period_type)?,
-            period: profile.period,
-            attributes: transfer.attribute_set(source, arena, profile.attributes)?,
-            dropped_attributes_count: profile.dropped_attributes_count,
-            shape: piece.shape,
-        };
-        let series = window.held.series(series, piece.cell.clip(profile), profile.profile_id);
+        let series = carrier.series(place.profile, resource, scope, piece.shape)?;
+        let series = window.held.series(series, piece.cell.clip(place.profile), place.profile.profile_id);
         let moves = target.moved > 0;
         let cursor =
             Cursor { target: piece.target, cell: piece.cell, shape: piece.shape, slot, carried, series, moves };
         self.cursor = Some(cursor);
         Ok(cursor)
     }
-}
-
-fn carry_attributes<'b>(
-    from: &Source<'_>,
-    transfer: &mut Transfer,
-    to: &mut Arena,
-    attributes: impl Iterator<Item = &'b Attribute>,
-) -> Result<Option<AttributeSetId>, Full> {
-    let mut items = Vec::new();
-    for attribute in attributes {
-        let attribute = transfer.key_value(from, to, attribute)?;
-        items.push(to.attribute(attribute)?);
-    }
-    to.attribute_set(&items)
-}
-
-fn carry_resource(
-    from: &Source<'_>,
-    transfer: &mut Transfer,
-    to: &mut Arena,
-    resource: &ResourceProfiles,
-    attributes: Vec<&Attribute>,
-) -> Result<HeldResource, Full> {
-    let entities = resource.resource.entity_refs.iter().map(|&entity| to.blob(from.bytes(entity)));
-    let entity_refs = entities.collect::<Result<_, _>>()?;
-    Ok(HeldResource {
-        attributes: carry_attributes(from, transfer, to, attributes.into_iter())?,
-        dropped_attributes_count: resource.resource.dropped_attributes_count,
-        schema_url: transfer.string(from, to, resource.schema_url)?,
-        entity_refs,
-    })
-}
-
-fn carry_scope(
-    from: &Source<'_>,
-    transfer: &mut Transfer,
-    to: &mut Arena,
-    scope: &ScopeProfiles,
-) -> Result<HeldScope, Full> {
-    Ok(HeldScope {
-        name: transfer.string(from, to, scope.scope.name)?,
-        version: transfer.string(from, to, scope.scope.version)?,
-        attributes: carry_attributes(from, transfer, to, scope.scope.attributes.iter())?,
-        dropped_attributes_count: scope.scope.dropped_attributes_count,
-        schema_url: transfer.string(from, to, scope.schema_url)?,
-    })
-}
-
-fn carry_type(
-    from: &Source<'_>,
-    transfer: &mut Transfer,
-    to: &mut Arena,
-    value_type: ValueType,
-) -> Result<ValueType, Full> {
-    Ok(ValueType {
-        kind: transfer.string(from, to, value_type.kind)?,
-        unit: transfer.string(from, to, value_type.unit)?,
-    })
 }

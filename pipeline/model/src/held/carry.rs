@@ -1,0 +1,93 @@
+//! Carries what profiles refer to into the arena of a [`Held`](super::Held).
+
+use super::{HeldResource, HeldScope, Series, Shape};
+use crate::arena::{Arena, Full, Source, Transfer};
+use crate::dictionary::Attribute;
+use crate::id::AttributeSetId;
+use crate::profiles::{Profile, ResourceProfiles, ScopeProfiles, ValueType};
+
+/// From where and to where, and what was carried already.
+#[derive(Debug)]
+pub struct Carrier<'a> {
+    /// The dictionary of the profiles.
+    pub source: &'a Source<'a>,
+    /// What was carried from it into the arena.
+    pub transfer: &'a mut Transfer,
+    /// The arena.
+    pub arena: &'a mut Arena,
+}
+
+impl Carrier<'_> {
+    /// Carries a resource, with these attributes in place of its own.
+    ///
+    /// # Errors
+    ///
+    /// As all of these: the arena is full.
+    pub fn resource<'b>(
+        &mut self,
+        resource: &ResourceProfiles,
+        attributes: impl Iterator<Item = &'b Attribute>,
+    ) -> Result<HeldResource, Full> {
+        let entities = resource.resource.entity_refs.iter();
+        let entity_refs =
+            entities.map(|&entity| self.arena.blob(self.source.bytes(entity))).collect::<Result<_, _>>()?;
+        Ok(HeldResource {
+            attributes: self.attributes(attributes)?,
+            dropped_attributes_count: resource.resource.dropped_attributes_count,
+            schema_url: self.transfer.string(self.source, self.arena, resource.schema_url)?,
+            entity_refs,
+        })
+    }
+
+    /// Carries a scope.
+    ///
+    /// # Errors
+    ///
+    /// See [`Carrier::resource`].
+    pub fn scope(&mut self, scope: &ScopeProfiles) -> Result<HeldScope, Full> {
+        Ok(HeldScope {
+            name: self.transfer.string(self.source, self.arena, scope.scope.name)?,
+            version: self.transfer.string(self.source, self.arena, scope.scope.version)?,
+            attributes: self.attributes(scope.scope.attributes.iter())?,
+            dropped_attributes_count: scope.scope.dropped_attributes_count,
+            schema_url: self.transfer.string(self.source, self.arena, scope.schema_url)?,
+        })
+    }
+
+    /// Carries what profiles must have in common to be merged.
+    ///
+    /// # Errors
+    ///
+    /// See [`Carrier::resource`].
+    pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
+        Ok(Series {
+            resource,
+            scope,
+            sample_type: self.value_type(profile.sample_type)?,
+            period_type: self.value_type(profile.period_type)?,
+            period: profile.period,
+            attributes: self.transfer.attribute_set(self.source, self.arena, profile.attributes)?,
+            dropped_attributes_count: profile.dropped_attributes_count,
+            shape,
+        })
+    }
+
+    fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
+        Ok(ValueType {
+            kind: self.transfer.string(self.source, self.arena, value_type.kind)?,
+            unit: self.transfer.string(self.source, self.arena, value_type.unit)?,
+        })
+    }
+
+    fn attributes<'b>(
+        &mut self,
+        attributes: impl Iterator<Item = &'b Attribute>,
+    ) -> Result<Option<AttributeSetId>, Full> {
+        let mut items = Vec::new();
+        for attribute in attributes {
+            let attribute = self.transfer.key_value(self.source, self.arena, attribute)?;
+            items.push(self.arena.attribute(attribute)?);
+        }
+        self.arena.attribute_set(&items)
+    }
+}
