@@ -1,0 +1,238 @@
+//! What may be written ([`Config`]), and what it means ([`Settings`]). The words are those of the Collector's file
+//! exporter (opentelemetry-collector-contrib `exporter/fileexporter/README.md`) where it has them, and for the
+//! conversion those of the `sentry` exporter.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use profbridge_engine::config::{self, ByteSize, Problems, Section};
+use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
+use profbridge_net::compression;
+use profbridge_wire::sentry::chunk;
+use serde::Deserialize;
+
+/// The section of a `file` exporter.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `format: sentry`: the folder. `format: otlp`: the file.
+    pub path: PathBuf,
+    /// What is written.
+    pub format: Format,
+    /// How each envelope, or each frame's message, is compressed.
+    pub compression: Compression,
+    /// What is kept.
+    pub rotation: Rotation,
+    /// What may wait.
+    pub sending_queue: QueueConfig,
+    /// When another attempt is made.
+    pub retry_on_failure: RetryConfig,
+    /// `format: sentry`: a chunk ends where the whole process is idle for longer than this.
+    pub max_gap: config::Duration,
+    /// `format: sentry`: a window in which the process was active for less than this is left out.
+    pub min_active_time: config::Duration,
+    /// `format: sentry`: what happens to the only observation of a thread in a chunk.
+    pub lone_samples: chunk::LoneSamples,
+    /// `format: sentry`: whether blocked time is shown as well.
+    pub off_cpu: bool,
+    /// `format: sentry`: which of wall and CPU time is shown where a process has both.
+    pub prefer: chunk::Prefer,
+    /// `format: sentry`: the size that a chunk's JSON should not exceed.
+    pub target_size: ByteSize,
+    /// `format: sentry`: the environment of processes that do not name one.
+    pub environment: String,
+    /// `format: sentry`: the platform of all chunks, instead of the one that the frames suggest.
+    pub platform: Option<String>,
+    /// `format: sentry`: which frames are the user's own.
+    pub in_app: chunk::InApp,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Sentry envelopes, one per file.
+    #[default]
+    Sentry,
+    /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
+    #[serde(alias = "proto")]
+    Otlp,
+}
+
+/// How it is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+}
+
+/// What is kept. The oldest goes first.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rotation {
+    /// `format: sentry`: the size of all envelopes together. `format: otlp`: the size at which a new file begins.
+    pub max_size: Option<ByteSize>,
+    /// `format: sentry`: how many envelopes.
+    pub max_files: Option<usize>,
+    /// `format: otlp`: how many full files beside the one that is written.
+    pub max_backups: Option<usize>,
+}
+
+/// How long one write may take before its pipeline gets to know. The write itself cannot be taken back.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// `max_size` of a folder of envelopes.
+const FOLDER_SIZE: u64 = 1 << 30;
+
+/// `max_files`.
+const FOLDER_FILES: usize = 10_000;
+
+/// Keeping a list of more files than this takes more memory than it is worth.
+const MOST_FILES: usize = 1_000_000;
+
+/// `max_size` of a file of frames and `max_backups`, as in the Collector's file exporter.
+const FILE_SIZE: u64 = 100 << 20;
+const FILE_BACKUPS: usize = 100;
+
+impl Default for Config {
+    fn default() -> Self {
+        let chunk = chunk::Settings::default();
+        Self {
+            path: PathBuf::new(),
+            format: Format::Sentry,
+            compression: Compression::None,
+            rotation: Rotation::default(),
+            sending_queue: QueueConfig::default(),
+            retry_on_failure: RetryConfig::default(),
+            max_gap: chunk.max_gap.into(),
+            min_active_time: chunk.min_active_time.into(),
+            lone_samples: chunk.lone_samples,
+            off_cpu: chunk.off_cpu,
+            prefer: chunk.prefer,
+            target_size: ByteSize::new(chunk.target_bytes as u64),
+            environment: chunk.environment,
+            platform: chunk.platform,
+            in_app: chunk.in_app,
+        }
+    }
+}
+
+/// The keys that say how profiles become chunks.
+const CHUNK_KEYS: [&str; 9] = [
+    "max_gap",
+    "min_active_time",
+    "lone_samples",
+    "off_cpu",
+    "prefer",
+    "target_size",
+    "environment",
+    "platform",
+    "in_app",
+];
+
+/// A checked section.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) path: PathBuf,
+    pub(crate) kept: Kept,
+    pub(crate) compression: compression::Compression,
+    pub(crate) chunk: chunk::Settings,
+    pub(crate) delivery: DeliverySettings,
+}
+
+/// What is kept, by format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Envelopes { files: usize, bytes: u64 },
+    Frames { bytes: u64, backups: usize },
+}
+
+impl Config {
+    pub(crate) fn check(self, section: &Section) -> Result<Settings, Problems> {
+        let mut problems = Vec::new();
+        if self.path.as_os_str().is_empty() {
+            let hint = "write the folder for envelopes, or with `format: otlp` the file";
+            problems.push(section.problem("path", "the key `path` is missing", hint));
+        }
+        let rotation = &self.rotation;
+        let kept = match self.format {
+            Format::Sentry => {
+                if rotation.max_backups.is_some() {
+                    let message = "envelopes are not appended to a file, so there are no backups of it";
+                    problems.push(section.problem("rotation.max_backups", message, "write `max_files`"));
+                }
+                let bytes = rotation.max_size.map_or(FOLDER_SIZE, ByteSize::get);
+                Kept::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
+            }
+            Format::Otlp => {
+                if rotation.max_files.is_some() {
+                    let message = "frames are appended to one file, so there is no number of files";
+                    problems.push(section.problem("rotation.max_files", message, "write `max_backups`"));
+                }
+                for key in CHUNK_KEYS.into_iter().filter(|key| section.has(key)) {
+                    let message =
+                        format!("`{key}` says how profiles become Sentry's chunks, which `format: otlp` has none of");
+                    problems.push(section.problem(key, message, "delete it"));
+                }
+                if self.path.file_name().is_none() && !self.path.as_os_str().is_empty() {
+                    problems.push(section.problem(
+                        "path",
+                        "the path does not end in a file's name",
+                        "write `out/profiles.otlp`",
+                    ));
+                }
+                let bytes = rotation.max_size.map_or(FILE_SIZE, ByteSize::get);
+                Kept::Frames { bytes, backups: rotation.max_backups.unwrap_or(FILE_BACKUPS) }
+            }
+        };
+        if rotation.max_size.is_some_and(|size| size.get() == 0) {
+            problems.push(section.problem("rotation.max_size", "nothing would be kept", "write `1GiB`"));
+        }
+        if rotation.max_files.is_some_and(|files| !(1..=MOST_FILES).contains(&files)) {
+            let message = format!("the number of files is not between 1 and {MOST_FILES}");
+            problems.push(section.problem("rotation.max_files", message, format!("the default is {FOLDER_FILES}")));
+        }
+        if rotation.max_backups.is_some_and(|files| files > MOST_FILES) {
+            let message = format!("the number of files is larger than {MOST_FILES}");
+            problems.push(section.problem("rotation.max_backups", message, format!("the default is {FILE_BACKUPS}")));
+        }
+        let delivery = DeliverySettings { queue: self.sending_queue, retry: self.retry_on_failure, timeout: TIMEOUT };
+        let (path, compression) = (self.path.clone(), self.compression);
+        let chunk = self.chunk();
+        for rule in chunk.broken_rules() {
+            problems.push(section.problem(rule.key, rule.message, rule.hint));
+        }
+        Problems::check(problems)?;
+        Ok(Settings {
+            path,
+            kept,
+            compression: match compression {
+                Compression::None => compression::Compression::None,
+                Compression::Gzip => compression::Compression::GZIP,
+                Compression::Zstd => compression::Compression::ZSTD,
+            },
+            chunk,
+            delivery,
+        })
+    }
+
+    fn chunk(self) -> chunk::Settings {
+        chunk::Settings {
+            max_gap: self.max_gap.get(),
+            min_active_time: self.min_active_time.get(),
+            lone_samples: self.lone_samples,
+            off_cpu: self.off_cpu,
+            target_bytes: self.target_size.as_usize(),
+            environment: self.environment,
+            platform: self.platform,
+            in_app: self.in_app,
+            prefer: self.prefer,
+        }
+    }
+}

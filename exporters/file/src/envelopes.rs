@@ -1,0 +1,115 @@
+//! A folder of envelopes, bounded in number and size.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use crate::name;
+
+/// A file under a temporary name that nobody has touched for so long belongs to a process that is gone.
+const ABANDONED: Duration = Duration::from_secs(600);
+
+/// The folder, and what this exporter's names fit in it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    max_files: usize,
+    max_bytes: u64,
+    /// When each was written, and its size.
+    files: HashMap<String, (SystemTime, u64)>,
+    /// The same by age.
+    ages: BTreeSet<(SystemTime, String)>,
+    bytes: u64,
+}
+
+impl Folder {
+    /// Makes the folder where it is missing, and looks what is in it.
+    pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<Folder> {
+        fs::create_dir_all(&path)?;
+        let mut folder = Folder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
+        for entry in fs::read_dir(&folder.path)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let metadata = match entry.metadata() {
+                Ok(metadata) if metadata.is_file() => metadata,
+                _ => continue,
+            };
+            let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if name::is_envelope(&name) {
+                folder.insert(name, modified, metadata.len());
+            } else if name::is_temporary(&name) && now.duration_since(modified).is_ok_and(|age| age > ABANDONED) {
+                remove(&folder.path.join(name))?;
+            }
+        }
+        folder.probe()?;
+        folder.trim(None)?;
+        Ok(folder)
+    }
+
+    /// Writes an envelope under its name. The one that has the name already is replaced. Afterwards the oldest go
+    /// until the bounds hold.
+    pub(crate) fn write(&mut self, name: &str, body: &[u8], now: SystemTime) -> io::Result<()> {
+        let temporary = self.path.join(name::temporary(name));
+        let written = write_new(&temporary, body).and_then(|()| fs::rename(&temporary, self.path.join(name)));
+        if let Err(error) = written {
+            // What cannot be removed either is removed at a later start.
+            drop(fs::remove_file(&temporary));
+            return Err(error);
+        }
+        self.insert(name.to_owned(), now, body.len() as u64);
+        if let Err(error) = self.trim(Some(name)) {
+            // The envelope is there; only an older one is as well.
+            tracing::warn!(folder = %self.path.display(), %error, "an old envelope cannot be removed");
+        }
+        Ok(())
+    }
+
+    /// Fails where nothing can be written, so that a wrong path shows at the start.
+    fn probe(&self) -> io::Result<()> {
+        let path = self.path.join(format!(".profbridge-{}.tmp", std::process::id()));
+        File::create(&path)?;
+        fs::remove_file(&path)
+    }
+
+    fn insert(&mut self, name: String, modified: SystemTime, bytes: u64) {
+        self.forget(&name);
+        self.bytes += bytes;
+        self.ages.insert((modified, name.clone()));
+        self.files.insert(name, (modified, bytes));
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some((modified, bytes)) = self.files.remove(name) {
+            self.bytes -= bytes;
+            self.ages.remove(&(modified, name.to_owned()));
+        }
+    }
+
+    /// Removes the oldest until the bounds hold, but not the one that was just written, however large it is.
+    fn trim(&mut self, newest: Option<&str>) -> io::Result<()> {
+        while self.files.len() > self.max_files || self.bytes > self.max_bytes {
+            let Some(name) = self.ages.iter().map(|(_, name)| name).find(|name| Some(&***name) != newest).cloned()
+            else {
+                return Ok(());
+            };
+            remove(&self.path.join(&name))?;
+            self.forget(&name);
+        }
+        Ok(())
+    }
+}
+
+fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(body)
+}
+
+/// Removes a file; that somebody else did is fine.
+fn remove(path: &std::path::Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

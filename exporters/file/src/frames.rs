@@ -1,0 +1,165 @@
+//! A file that frames are appended to, and the full ones before it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::calendar;
+
+/// The length in front of a frame.
+const PREFIX: u64 = 4;
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    path: PathBuf,
+    max_bytes: u64,
+    max_backups: usize,
+    /// `None` between two files, and after an error that left the file in an unknown state.
+    file: Option<File>,
+    /// Its length, which is where its last whole frame ends.
+    length: u64,
+}
+
+impl Appended {
+    /// Opens the file, in a folder that is made where it is missing. A file that ends within a frame, because a
+    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read.
+    pub(crate) fn open(path: PathBuf, max_bytes: u64, max_backups: usize, now: SystemTime) -> io::Result<Appended> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let mut this = Appended { path, max_bytes, max_backups, file: None, length: 0 };
+        this.reopen(now)?;
+        Ok(this)
+    }
+
+    /// Appends a frame, whole or not at all. Begins a new file first, where this one would become too large.
+    pub(crate) fn append(&mut self, frame: &[u8], now: SystemTime) -> io::Result<()> {
+        if self.file.is_none() {
+            self.reopen(now)?;
+        }
+        if self.length > 0 && self.length + frame.len() as u64 > self.max_bytes {
+            self.set_aside(now)?;
+            self.reopen(now)?;
+        }
+        let Some(mut file) = self.file.take() else { return Err(io::Error::other("the file is not open")) };
+        match file.write_all(frame) {
+            Ok(()) => {
+                self.length += frame.len() as u64;
+                self.file = Some(file);
+                Ok(())
+            }
+            Err(error) => {
+                // Takes the part back that was written. Where that fails too, the file is looked at anew.
+                if is_regular(&file)? && file.set_len(self.length).is_ok() {
+                    self.file = Some(file);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn reopen(&mut self, now: SystemTime) -> io::Result<()> {
+        let mut file = open(&self.path)?;
+        // A device or a pipe has neither a length nor an end.
+        if is_regular(&file)? {
+            let length = file.metadata()?.len();
+            if whole_frames(&mut file, length)? < length {
+                tracing::warn!(file = %self.path.display(), "the file ends within a frame, so a new one is begun");
+                self.set_aside(now)?;
+                file = open(&self.path)?;
+            }
+            self.length = file.metadata()?.len();
+        } else {
+            self.length = 0;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Renames the file to a backup and removes the oldest backups beyond the bound.
+    fn set_aside(&mut self, now: SystemTime) -> io::Result<()> {
+        self.file = None;
+        let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let mut nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let mut backup = self.backup(nanos);
+        while backup.try_exists()? {
+            nanos = nanos.saturating_add(1_000_000);
+            backup = self.backup(nanos);
+        }
+        fs::rename(&self.path, backup)?;
+        self.length = 0;
+        let mut backups = self.backups()?;
+        backups.sort_unstable();
+        let excess = backups.len().saturating_sub(self.max_backups);
+        for backup in backups.into_iter().take(excess) {
+            match fs::remove_file(&backup) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    // The frames are safe; only an older file is there as well.
+                    tracing::warn!(file = %backup.display(), %error, "an old file cannot be removed");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a backup: `profiles-20260131T235959.123Z.otlp` of `profiles.otlp`.
+    fn backup(&self, unix_nano: u64) -> PathBuf {
+        let (stem, ending) = self.stem_and_ending();
+        self.path.with_file_name(format!("{stem}-{}{ending}", calendar::compact(unix_nano)))
+    }
+
+    fn backups(&self) -> io::Result<Vec<PathBuf>> {
+        let (stem, ending) = self.stem_and_ending();
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut backups = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let time = name.strip_prefix(&*stem).and_then(|name| name.strip_prefix('-'));
+            if time.and_then(|name| name.strip_suffix(&*ending)).is_some_and(calendar::is_compact) {
+                backups.push(entry.path());
+            }
+        }
+        Ok(backups)
+    }
+
+    fn stem_and_ending(&self) -> (String, String) {
+        let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
+        let ending = text(self.path.extension()).map(|ending| format!(".{ending}")).unwrap_or_default();
+        (text(self.path.file_stem()).unwrap_or_default(), ending)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().read(true).append(true).create(true).open(path) {
+        // A pipe or a device may be written only.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => OpenOptions::new().append(true).open(path),
+        other => other,
+    }
+}
+
+fn is_regular(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.is_file())
+}
+
+/// Where the last whole frame ends.
+fn whole_frames(file: &mut File, length: u64) -> io::Result<u64> {
+    let mut end = 0;
+    while length - end >= PREFIX {
+        let mut prefix = [0; PREFIX as usize];
+        file.seek(SeekFrom::Start(end))?;
+        file.read_exact(&mut prefix)?;
+        let next = end + PREFIX + u64::from(u32::from_be_bytes(prefix));
+        if next > length {
+            break;
+        }
+        end = next;
+    }
+    Ok(end)
+}

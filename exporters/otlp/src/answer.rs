@@ -1,0 +1,123 @@
+//! What a peer's answer means: done, again, or never.
+//!
+//! The tables are those of opentelemetry-proto `docs/specification.md`, "Failures" of OTLP/gRPC and OTLP/HTTP.
+
+use std::time::Duration;
+
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::Reason;
+use prost::Message;
+use tonic_types::RpcStatusExt as _;
+
+use crate::prepare::Meta;
+use crate::settings::Settings;
+
+/// The most characters of a peer's text that are shown.
+const MAX_SHOWN: usize = 300;
+
+/// `ExportProfilesServiceResponse`, as far as it says something.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+/// `ExportProfilesPartialSuccess`.
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_profiles: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// What a peer said that took a request, or most of it. Never a reason to send it again.
+pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
+    let Ok(response) = Response::decode(body) else {
+        return warned(settings, "the answer is a success but no ExportProfilesServiceResponse");
+    };
+    let Some(partial) = response.partial_success else { return Accepted::default() };
+    let rejected = observations(request, partial.rejected_profiles);
+    let text = shown(settings, &partial.error_message);
+    let message = match (partial.rejected_profiles, &*text) {
+        (..=0, "") => return Accepted::default(),
+        (..=0, text) => format!("{}: {text}", settings.host),
+        (count, "") => format!("{}: {count} profiles were rejected", settings.host),
+        (count, text) => format!("{}: {count} profiles were rejected: {text}", settings.host),
+    };
+    Accepted { rejected, message: Some(message), ..Accepted::default() }
+}
+
+/// A success that could be told better.
+pub(crate) fn warned(settings: &Settings, warning: &str) -> Accepted {
+    Accepted { message: Some(format!("{}: {warning}", settings.host)), ..Accepted::default() }
+}
+
+/// The observations in `rejected` of a request's profiles. The answer says how many profiles were rejected and not
+/// which, so each counts as many observations as the request has on average, rounded up.
+fn observations(request: &Request<Meta>, rejected: i64) -> u64 {
+    let rejected = u64::try_from(rejected).unwrap_or(0);
+    let profiles = request.meta.profiles.max(1);
+    if rejected >= profiles {
+        return request.observations;
+    }
+    let share = u128::from(request.observations) * u128::from(rejected);
+    u64::try_from(share.div_ceil(u128::from(profiles))).unwrap_or(u64::MAX)
+}
+
+/// No verdict: nobody answered, or the connection broke. Another attempt is right; it may make a duplicate, which the
+/// specification accepts.
+pub(crate) fn unanswered(settings: &Settings, cause: &str) -> SendError {
+    // Connection errors name the host already.
+    let cause = clean(settings, cause);
+    let message = if cause.contains(&settings.host) { cause } else { format!("{}: {cause}", settings.host) };
+    SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
+}
+
+/// The peer said no.
+pub(crate) fn refused(settings: &Settings, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
+    let text = shown(settings, text);
+    let message = match &*text {
+        "" => format!("{} answers {status}", settings.host),
+        text => format!("{} answers {status}: {text}", settings.host),
+    };
+    SendError { retry, reason, message }
+}
+
+/// The pause of a `google.rpc.RetryInfo` among the details of a status. `Some` where there is one at all; without a
+/// pause, or with one of zero, the client chooses it.
+pub(crate) fn retry_info(status: &tonic_types::Status) -> Option<Retry> {
+    status.get_details_retry_info().map(|info| after(info.retry_delay))
+}
+
+/// Another attempt, after the pause that the peer asked for, if it did.
+pub(crate) fn after(pause: Option<Duration>) -> Retry {
+    match pause {
+        Some(pause) if !pause.is_zero() => Retry::After(pause),
+        _ => Retry::Later,
+    }
+}
+
+/// A peer's text as it may be shown: on one line, not endless, without the secrets of our headers, which a peer can
+/// send back.
+fn shown(settings: &Settings, text: &str) -> String {
+    let text = clean(settings, text);
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn clean(settings: &Settings, text: &str) -> String {
+    let mut text = text.to_owned();
+    for value in settings.headers.values().filter_map(|value| value.to_str().ok()) {
+        // `Bearer abc`: the second word alone is as secret.
+        for secret in value.split_whitespace().chain([value]).filter(|secret| secret.len() > 6) {
+            text = text.replace(secret, "[redacted]");
+        }
+    }
+    text.split(|c: char| c.is_control() || c.is_whitespace())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

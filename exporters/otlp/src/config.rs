@@ -1,0 +1,82 @@
+//! What may be written, in the Collector's vocabulary (opentelemetry-collector `exporter/otlpexporter/README.md`,
+//! `exporter/otlphttpexporter/README.md`).
+
+use std::collections::BTreeMap;
+
+use profbridge_engine::config::{ByteSize, Duration, Secret};
+use profbridge_engine::delivery::{QueueConfig, RetryConfig};
+use profbridge_net::tls::TlsClientConfig;
+use serde::Deserialize;
+
+/// The section of an `otlp` or `otlp_http` exporter.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// gRPC: `host:port`, with `http://` or `https://` in front or without. HTTP: the URL to which
+    /// `/v1development/profiles` is added.
+    pub endpoint: String,
+    /// HTTP only: the whole URL, taken as it is. Wins over `endpoint`.
+    pub profiles_endpoint: String,
+    /// What is spoken. The default follows from the exporter's type: gRPC for `otlp`, HTTP for `otlp_http`.
+    pub protocol: Option<Protocol>,
+    /// How bodies are compressed.
+    pub compression: Compression,
+    /// TLS.
+    pub tls: TlsClientConfig,
+    /// Headers (gRPC: metadata) of every request.
+    pub headers: BTreeMap<String, Secret>,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// What may wait.
+    pub sending_queue: QueueConfig,
+    /// When another attempt is made.
+    pub retry_on_failure: RetryConfig,
+    /// The largest request, before compression.
+    pub max_request_bytes: ByteSize,
+    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only.
+    pub original_payload: bool,
+    /// Whether a profile without an id gets the hash of its content as one.
+    pub fill_profile_id: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            profiles_endpoint: String::new(),
+            protocol: None,
+            compression: Compression::Gzip,
+            tls: TlsClientConfig::default(),
+            headers: BTreeMap::new(),
+            timeout: Duration::from_secs(30),
+            sending_queue: QueueConfig::default(),
+            retry_on_failure: RetryConfig::default(),
+            max_request_bytes: ByteSize::from_mib(64),
+            original_payload: false,
+            fill_profile_id: true,
+        }
+    }
+}
+
+/// What is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Protocol {
+    /// gRPC.
+    #[serde(rename = "grpc")]
+    Grpc,
+    /// HTTP with protobuf bodies.
+    #[serde(rename = "http/protobuf", alias = "http")]
+    Http,
+}
+
+/// How bodies are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// gzip, which every OTLP receiver understands (opentelemetry-proto `docs/specification.md`).
+    Gzip,
+    /// zstd: smaller and faster, understood by Collectors.
+    Zstd,
+    /// Not at all.
+    None,
+}

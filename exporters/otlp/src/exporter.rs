@@ -1,0 +1,75 @@
+//! The exporter as the engine sees it.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use profbridge_engine::component::{
+    Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
+};
+use profbridge_model::{Reason, Telemetry};
+use profbridge_net::client::{HttpClient, grpc_channel};
+use profbridge_net::compression::EncoderContext;
+use tonic::transport::Channel;
+
+use crate::prepare::{self, Meta};
+use crate::settings::{Settings, Target};
+use crate::{grpc, http};
+
+/// Sends OTLP.
+pub(crate) struct OtlpExporter {
+    settings: Settings,
+    encoder: Mutex<EncoderContext>,
+    client: OnceLock<Client>,
+}
+
+enum Client {
+    Grpc(Channel),
+    Http(Box<HttpClient>),
+}
+
+impl OtlpExporter {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, encoder: Mutex::default(), client: OnceLock::new() }
+    }
+
+    async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+        match (self.client.get(), &self.settings.target) {
+            (Some(Client::Grpc(channel)), _) => grpc::export(channel, &self.settings, request).await,
+            (Some(Client::Http(client)), Target::Http { url, .. }) => {
+                http::export(client, url, &self.settings, request).await
+            }
+            _ => Err(SendError {
+                retry: Retry::Never,
+                reason: Reason::Internal,
+                message: "the exporter was not started".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Exporter for OtlpExporter {
+    type Meta = Meta;
+
+    fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<Meta> {
+        let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        prepare::prepare(&self.settings, telemetry, &mut encoder)
+    }
+
+    fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+        Box::pin(self.attempt(request))
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async {
+            let failed = |error: &dyn std::fmt::Display| StartError(format!("{}: {error}", self.settings.host));
+            let client = match &self.settings.target {
+                Target::Grpc(config) => Client::Grpc(grpc_channel(config).map_err(|error| failed(&error))?),
+                Target::Http { client, .. } => {
+                    Client::Http(Box::new(HttpClient::new(client).map_err(|error| failed(&error))?))
+                }
+            };
+            // Started once, by contract; a second client would be the same.
+            self.client.get_or_init(|| client);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! The exporter's types. The Collector has one exporter for each protocol, and each has an older and a newer name; all
+//! four work here, so that a section can be taken over as it is.
+
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
+use profbridge_engine::registry::ExporterFactory;
+
+use crate::config::{Config, Protocol};
+use crate::exporter::OtlpExporter;
+use crate::settings::Settings;
+
+/// `otlp`: gRPC, or what `protocol` says.
+pub const FACTORY: ExporterFactory = ExporterFactory {
+    kind: "otlp",
+    summary: "sends profiles to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
+    needs_chunks,
+    create: |section| create(section, Protocol::Grpc),
+};
+
+/// `otlp_grpc`: the same by the Collector's newer name.
+pub const OTLP_GRPC: ExporterFactory = ExporterFactory { kind: "otlp_grpc", summary: "the same as `otlp`", ..FACTORY };
+
+/// `otlp_http`: HTTP, or what `protocol` says.
+pub const OTLP_HTTP: ExporterFactory = ExporterFactory {
+    kind: "otlp_http",
+    summary: "sends profiles to an OTLP receiver over HTTP",
+    needs_chunks,
+    create: |section| create(section, Protocol::Http),
+};
+
+/// `otlphttp`: the same by the Collector's older name.
+pub const OTLPHTTP: ExporterFactory =
+    ExporterFactory { kind: "otlphttp", summary: "the same as `otlp_http`", ..OTLP_HTTP };
+
+/// All types of this crate.
+pub const FACTORIES: [ExporterFactory; 4] = [FACTORY, OTLP_GRPC, OTLP_HTTP, OTLPHTTP];
+
+fn needs_chunks(_: &Section) -> bool {
+    false
+}
+
+fn create(section: &Section, protocol: Protocol) -> Result<Box<dyn DynExporter>, Problems> {
+    let config: Config = section.extract()?;
+    let delivery =
+        DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: config.timeout.get() };
+    let settings = Settings::check(config, protocol, section)?;
+    Ok(deliver(OtlpExporter::new(settings), delivery))
+}

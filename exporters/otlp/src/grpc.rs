@@ -1,0 +1,255 @@
+//! One call of `ProfilesService/Export`.
+//!
+//! Not tonic's generated client: that compresses at each attempt, and its reading of an error's details ends the task
+//! on a header that is no base64. A unary call is one frame of a flag, a length and the message, which is compressed
+//! already (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use ::http::{Method, StatusCode, Uri, Version};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::Reason;
+use profbridge_net::client::ConnectError;
+use profbridge_net::error_chain;
+use prost::Message as _;
+use tonic::client::GrpcService as _;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::answer;
+use crate::prepare::Meta;
+use crate::settings::{MAX_RESPONSE_BYTES, Settings};
+
+const METHOD: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const GRPC_STATUS_DETAILS: &str = "grpc-status-details-bin";
+
+/// The flag and the length in front of a message.
+const PREFIX: usize = 5;
+
+/// Makes one attempt.
+pub(crate) async fn export(
+    channel: &Channel,
+    settings: &Settings,
+    request: &Request<Meta>,
+) -> Result<Accepted, SendError> {
+    let mut channel = channel.clone();
+    let response = async {
+        poll_fn(|cx| channel.poll_ready(cx)).await?;
+        channel.call(call(settings, request)).await
+    };
+    let response = response.await.map_err(|error| answer::unanswered(settings, &cause(&error)))?;
+    let (head, body) = response.into_parts();
+    if head.headers.contains_key(Status::GRPC_STATUS) {
+        // Headers alone: there is no message, and what else comes does not matter.
+        return verdict(settings, request, status(&head.headers), &[]);
+    }
+    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    if head.status != StatusCode::OK || !head.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
+        let text = format!("HTTP status {} and no gRPC status; this may not be a gRPC endpoint", head.status);
+        return verdict(settings, request, (Status::new(code_of(head.status), text), None), &[]);
+    }
+    let (message, trailers) = read(body).await.map_err(|cause| answer::unanswered(settings, &cause))?;
+    let status = match trailers {
+        Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
+        // A clean end without a status is how hyper shows a stream that a proxy has reset, so nobody gave a verdict.
+        _ => return Err(answer::unanswered(settings, "the answer ended without a grpc-status")),
+    };
+    verdict(settings, request, status, message.as_deref().unwrap_or(b"\xff"))
+}
+
+/// The request. The channel adds scheme, host and user agent.
+fn call(settings: &Settings, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+    let compression = request.meta.compression.content_encoding();
+    let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
+    *call.method_mut() = Method::POST;
+    *call.version_mut() = Version::HTTP_2;
+    *call.uri_mut() = Uri::from_static(METHOD);
+    *call.headers_mut() = settings.headers.clone();
+    let headers = call.headers_mut();
+    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    if let Some(name) = compression {
+        headers.insert(GRPC_ENCODING, HeaderValue::from_static(name));
+    }
+    headers.insert(GRPC_TIMEOUT, grpc_timeout(settings.timeout));
+    call
+}
+
+/// A timeout in at most eight digits and a unit, rounded up.
+fn grpc_timeout(timeout: Duration) -> HeaderValue {
+    let millis = timeout.as_nanos().div_ceil(1_000_000);
+    let text = match millis {
+        0..100_000_000 => format!("{millis}m"),
+        _ => format!("{}S", (millis / 1000).min(99_999_999)),
+    };
+    // Digits and a letter.
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("30S"))
+}
+
+/// A message in its frame, without a copy of it.
+struct OneMessage {
+    prefix: Bytes,
+    message: Bytes,
+}
+
+impl OneMessage {
+    fn new(message: &Bytes, compressed: bool) -> Self {
+        let mut prefix = BytesMut::with_capacity(PREFIX);
+        prefix.put_u8(compressed.into());
+        // A body is shorter than 2 GiB: that is the most that `max_request_bytes` can be.
+        prefix.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        Self { prefix: prefix.freeze(), message: message.clone() }
+    }
+}
+
+impl Body for OneMessage {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+        let this = self.get_mut();
+        let part = [&mut this.prefix, &mut this.message].into_iter().find(|part| !part.is_empty());
+        Poll::Ready(part.map(|part| Ok(Frame::data(std::mem::take(part)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.prefix.is_empty() && self.message.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.prefix.len() + self.message.len()) as u64)
+    }
+}
+
+/// Reads the answer: its message, `None` where it has not the form of one, and its trailers.
+async fn read(mut body: tonic::body::Body) -> Result<(Option<Vec<u8>>, Option<HeaderMap>), String> {
+    let mut data = Vec::new();
+    let mut trailers = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("the answer broke off: {}", error_chain(&error)))?;
+        match frame.into_data() {
+            // More than a message may have is read to its status and not kept.
+            Ok(piece) if data.len() + piece.len() <= MAX_RESPONSE_BYTES + PREFIX => data.extend_from_slice(&piece),
+            Ok(_) => data.clear(),
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    // Flag 0: the request offers no compression for the answer.
+    let message = match data.split_first_chunk::<PREFIX>() {
+        Some(([0, length @ ..], message)) if u32::from_be_bytes(*length) as usize == message.len() => {
+            Some(message.to_vec())
+        }
+        _ => None,
+    };
+    Ok((message, trailers))
+}
+
+/// A status and the pause that the peer asks for. The details are decoded here, since tonic panics where they are no
+/// base64.
+fn status(headers: &HeaderMap) -> (Status, Option<Retry>) {
+    let mut headers = headers.clone();
+    let details = headers.remove(GRPC_STATUS_DETAILS).and_then(|value| {
+        let mut one = HeaderMap::new();
+        one.insert(GRPC_STATUS_DETAILS, value);
+        let metadata = MetadataMap::from_headers(one);
+        let bytes = metadata.get_bin(GRPC_STATUS_DETAILS)?.to_bytes().ok()?;
+        tonic_types::Status::decode(bytes).ok()
+    });
+    let status = Status::from_header_map(&headers).unwrap_or_else(|| Status::unknown("there is no grpc-status"));
+    (status, details.and_then(|details| answer::retry_info(&details)))
+}
+
+/// The specification's table (opentelemetry-proto `docs/specification.md`, "Failures").
+fn verdict(
+    settings: &Settings,
+    request: &Request<Meta>,
+    (status, retry_info): (Status, Option<Retry>),
+    message: &[u8],
+) -> Result<Accepted, SendError> {
+    let (retry, reason) = match status.code() {
+        Code::Ok => return Ok(answer::accepted(settings, request, message)),
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => (retry_info.unwrap_or(Retry::Later), Reason::RetriesExhausted),
+        Code::ResourceExhausted => match retry_info {
+            Some(retry) => (retry, Reason::RateLimited),
+            None => (Retry::Never, Reason::RejectedByPeer),
+        },
+        _ => (Retry::Never, Reason::RejectedByPeer),
+    };
+    let mut error = answer::refused(settings, retry, reason, name(status.code()), status.message());
+    if retry == Retry::Never {
+        error.message.push_str(match (status.code(), request.meta.compression.content_encoding()) {
+            (Code::ResourceExhausted, _) => "; where a request is too large for it, lower `max_request_bytes`",
+            (Code::Unimplemented, Some("zstd")) => "; it may not take profiles, or not with `compression: zstd`",
+            (Code::Unimplemented, _) => "; it may not take profiles",
+            _ => "",
+        });
+    }
+    Err(error)
+}
+
+/// What a status of HTTP says where gRPC's is missing: a proxy answered
+/// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>).
+fn code_of(status: StatusCode) -> Code {
+    match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+/// The name that specifications use.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+/// Why there is no answer: what the connector says, or all that the transport does.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(connect) = error.downcast_ref::<ConnectError>() {
+            return connect.to_string();
+        }
+        next = error.source();
+    }
+    error_chain(error)
+}

@@ -1,0 +1,137 @@
+//! One POST of `ExportProfilesServiceRequest`.
+
+use std::time::SystemTime;
+
+use ::http::header::{self, HeaderMap, HeaderValue};
+use ::http::{StatusCode, Uri};
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_model::Reason;
+use profbridge_net::client::{Failure, HttpClient, Response};
+use prost::Message as _;
+
+use crate::answer;
+use crate::prepare::Meta;
+use crate::settings::Settings;
+
+/// The media type of requests, and of answers to them.
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// Makes one attempt.
+pub(crate) async fn export(
+    client: &HttpClient,
+    url: &Uri,
+    settings: &Settings,
+    request: &Request<Meta>,
+) -> Result<Accepted, SendError> {
+    let mut headers = settings.headers.clone();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+    if let Some(name) = request.meta.compression.content_encoding() {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
+    }
+    match client.post(url, headers, request.body.clone()).await {
+        Ok(response) if response.status.is_success() => Ok(success(settings, request, &response)),
+        Ok(response) => {
+            let text = text(&response);
+            Err(refused(settings, response.status, retry_after(&response.headers, SystemTime::now()), &text))
+        }
+        Err(failure) => failed(settings, failure),
+    }
+}
+
+fn success(settings: &Settings, request: &Request<Meta>, response: &Response) -> Accepted {
+    // An empty body is an answer without anything in it, whatever its type is called.
+    if response.body.is_empty() || media_type(&response.headers) == PROTOBUF {
+        return answer::accepted(settings, request, &response.body);
+    }
+    answer::warned(settings, "the answer is a success but no protobuf; this may not be an OTLP receiver")
+}
+
+fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> {
+    match failure {
+        Failure::Response { status, cause } if status.is_success() => {
+            Ok(answer::warned(settings, &format!("the request was taken, but the answer cannot be read: {cause}")))
+        }
+        Failure::Response { status, .. } => Err(refused(settings, status, None, "")),
+        Failure::Unsendable(_) => {
+            Err(SendError { retry: Retry::Never, reason: Reason::Internal, message: failure.to_string() })
+        }
+        Failure::Redirected { .. } => Err(SendError {
+            retry: Retry::Never,
+            reason: Reason::RejectedByPeer,
+            message: format!("{}: {failure}", settings.host),
+        }),
+        Failure::Connect(_) | Failure::TimedOut { .. } | Failure::Broken { .. } => {
+            Err(answer::unanswered(settings, &failure.to_string()))
+        }
+    }
+}
+
+/// The specification's table (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes").
+fn refused(settings: &Settings, status: StatusCode, retry_after: Option<Retry>, text: &str) -> SendError {
+    let (retry, reason) = match status.as_u16() {
+        429 => (retry_after.unwrap_or(Retry::Later), Reason::RateLimited),
+        502..=504 => (retry_after.unwrap_or(Retry::Later), Reason::RetriesExhausted),
+        _ => (Retry::Never, Reason::RejectedByPeer),
+    };
+    let mut error = answer::refused(settings, retry, reason, &status.to_string(), text);
+    error.message.push_str(match status.as_u16() {
+        413 => "; lower `max_request_bytes`",
+        415 => "; it may not understand the `compression`",
+        404 => "; it may not take profiles, or under another path",
+        _ => "",
+    });
+    error
+}
+
+/// `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Retry> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let pause = match text.parse() {
+        Ok(seconds) => std::time::Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(answer::after(Some(pause)))
+}
+
+/// What an error's body says: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
+fn text(response: &Response) -> String {
+    match media_type(&response.headers) {
+        PROTOBUF => tonic_types::Status::decode(response.body.clone()).map(|status| status.message).unwrap_or_default(),
+        "application/json" => {
+            let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            body.get("message").and_then(|message| message.as_str()).unwrap_or_default().to_owned()
+        }
+        "text/plain" => String::from_utf8_lossy(&response.body).into_owned(),
+        _ => String::new(),
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    /// Guarantees: `Retry-After` is read as seconds and as a date; zero, the past and nonsense leave the pause to us.
+    #[test]
+    fn retry_after_has_two_forms() {
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let read = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(text));
+            retry_after(&headers, now)
+        };
+        assert_eq!(read("120"), Some(Retry::After(Duration::from_secs(120))));
+        assert_eq!(read("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Retry::After(Duration::from_secs(60))));
+        assert_eq!(read("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Retry::Later));
+        assert_eq!(read("0"), Some(Retry::Later));
+        assert_eq!(read("soon"), None);
+        assert_eq!(read("-1"), None);
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Telemetry becomes requests: forwarded or encoded, split, compressed.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use profbridge_engine::component::{Prepared, Request};
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{Profiles, Reason, Telemetry};
+use profbridge_net::compression::{Compression, Encoder, EncoderContext};
+use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, split};
+
+use crate::settings::Settings;
+
+/// What is known of a request beside its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Meta {
+    /// The `Profile` messages in it, which is what a partial success counts.
+    pub(crate) profiles: u64,
+    /// How the body is compressed.
+    pub(crate) compression: Compression,
+}
+
+/// Batches that left as the bytes they came as.
+const FORWARDED: &str = "otlp_batches_forwarded_unchanged";
+
+/// Batches that were too large for one request.
+const SPLIT: &str = "otlp_batches_split";
+
+pub(crate) fn prepare(settings: &Settings, telemetry: &Telemetry, context: &mut EncoderContext) -> Prepared<Meta> {
+    let mut out = Out { settings, context, prepared: Prepared::default() };
+    match telemetry {
+        Telemetry::Profiles(profiles) => out.batch(profiles),
+        Telemetry::Envelope(envelope) => envelope.profiles.iter().for_each(|view| out.batch(view)),
+    }
+    out.prepared
+}
+
+struct Out<'a> {
+    settings: &'a Settings,
+    context: &'a mut EncoderContext,
+    prepared: Prepared<Meta>,
+}
+
+impl Out<'_> {
+    fn batch(&mut self, profiles: &Profiles) {
+        // Senders should not send empty requests (opentelemetry-proto `docs/specification.md`).
+        if profiles.profiles().next().is_none() {
+            return;
+        }
+        if let Some(received) = unchanged(self.settings, profiles) {
+            self.note(FORWARDED);
+            return self.request(received, profiles);
+        }
+        let Ok(whole) = with_ids(self.settings, profiles) else {
+            self.prepared.losses.add(Reason::Internal, profiles.observations());
+            return;
+        };
+        let options = EncodeOptions {
+            // A payload repeats the profile in another form, so it goes out only with what nobody changed
+            // (opentelemetry-proto `profiles.proto`, `original_payload`).
+            original_payload: self.settings.original_payload && profiles.received.is_some(),
+            ..EncodeOptions::default()
+        };
+        let limit = self.settings.max_request_bytes;
+        if encoded_len(&whole, &options) <= limit {
+            return self.request(&encode(&whole, &options), &whole);
+        }
+        self.note(SPLIT);
+        // The parts of a profile are not what its payload says.
+        let options = EncodeOptions { original_payload: false, ..options };
+        for part in split(&whole, limit, &options) {
+            let body = encode(&part, &options);
+            if body.len() > limit {
+                self.prepared.losses.add(Reason::TooLarge, part.observations());
+            } else {
+                self.request(&body, &part);
+            }
+        }
+    }
+
+    fn request(&mut self, body: &[u8], profiles: &Profiles) {
+        let compression = self.settings.compression;
+        let observations = profiles.observations();
+        match compress(body, compression, self.context) {
+            Ok(body) => self.prepared.requests.push(Request {
+                body,
+                observations,
+                samples: profiles.profiles().map(|profile| profile.samples.len() as u64).sum(),
+                meta: Meta { profiles: profiles.profiles().count() as u64, compression },
+            }),
+            // Only memory can run out here, which ends the process anyway.
+            Err(_) => self.prepared.losses.add(Reason::Internal, observations),
+        }
+    }
+
+    fn note(&mut self, name: &'static str) {
+        match self.prepared.notes.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => self.prepared.notes.push((name, 1)),
+        }
+    }
+}
+
+/// The bytes that a batch came as, where they are what shall be sent.
+fn unchanged<'a>(settings: &Settings, profiles: &'a Profiles) -> Option<&'a Bytes> {
+    let received = profiles.received.as_ref()?;
+    let fills = settings.fill_profile_id && profiles.profiles().any(|profile| profile.profile_id.is_none());
+    let strips = !settings.original_payload && profiles.profiles().any(|profile| !profile.original_payload.is_empty());
+    (!fills && !strips && received.len() <= settings.max_request_bytes).then_some(received)
+}
+
+/// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one: who
+/// reads them can put them together.
+fn with_ids(settings: &Settings, profiles: &Profiles) -> Result<Profiles, Invalid> {
+    if !settings.fill_profile_id || profiles.profiles().all(|profile| profile.profile_id.is_some()) {
+        return Ok(profiles.clone());
+    }
+    let mut hashes = content_hashes(profiles).into_iter();
+    let mut resources = profiles.resources().to_vec();
+    let scopes = resources.iter_mut().flat_map(|resource| &mut resource.scopes);
+    for profile in scopes.flat_map(|scope| &mut scope.profiles) {
+        let hash = hashes.next();
+        profile.profile_id = profile.profile_id.or(hash);
+    }
+    profiles.with_resources(resources)
+}
+
+fn compress(body: &[u8], compression: Compression, context: &mut EncoderContext) -> std::io::Result<Bytes> {
+    // Profiles shrink to a fifth; what is too much is given back below.
+    let capacity = if compression == Compression::None { body.len() } else { body.len() / 4 + 64 };
+    let mut encoder = Encoder::new(compression, Vec::with_capacity(capacity), context)?;
+    encoder.write_all(body)?;
+    let mut out = encoder.finish()?;
+    out.shrink_to_fit();
+    Ok(out.into())
+}

@@ -1,0 +1,197 @@
+//! What a section means: checked once, here.
+
+use std::time::Duration;
+
+use ::http::header::{HeaderMap, HeaderName, HeaderValue};
+use ::http::{Uri, header};
+use profbridge_engine::config::{Problem, Problems, Section};
+use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
+use profbridge_net::compression::Compression;
+
+use crate::config::{self, Config, Protocol};
+
+/// The path that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`; the
+/// signal is in development, and so is its path).
+const PATH: &str = "/v1development/profiles";
+
+/// Below this a request has no room for a resource and a stack.
+const MIN_REQUEST_BYTES: u64 = 1024;
+
+/// Protobuf messages end at 2 GiB, and receivers long before.
+const MAX_REQUEST_BYTES: u64 = i32::MAX as u64;
+
+/// The largest answer: the specification's recommendation of 4 MiB (opentelemetry-proto `docs/specification.md`).
+pub(crate) const MAX_RESPONSE_BYTES: usize = 4 << 20;
+
+/// Headers that the exporter writes itself, or that would break a connection.
+const RESERVED: [HeaderName; 11] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::ACCEPT_ENCODING,
+];
+
+/// A checked section.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) target: Target,
+    /// Host and port, for messages.
+    pub(crate) host: String,
+    pub(crate) compression: Compression,
+    pub(crate) headers: HeaderMap,
+    pub(crate) timeout: Duration,
+    pub(crate) max_request_bytes: usize,
+    /// Whether `original_payload` is passed on with profiles that nobody changed.
+    pub(crate) original_payload: bool,
+    pub(crate) fill_profile_id: bool,
+}
+
+/// Where requests go.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Grpc(GrpcClientConfig),
+    Http { url: Uri, client: Box<HttpClientConfig> },
+}
+
+impl Settings {
+    /// Checks a section of an exporter whose type speaks `protocol` unless the section says otherwise. Touches nothing
+    /// but the environment variables of proxies.
+    pub(crate) fn check(config: Config, protocol: Protocol, section: &Section) -> Result<Settings, Problems> {
+        let mut problems = Vec::new();
+        let headers = headers(&config, section, &mut problems);
+        let timeout = config.timeout.get();
+        if timeout.is_zero() {
+            problems.push(section.problem("timeout", "an attempt without time cannot succeed", "write `30s`"));
+        }
+        let bytes = config.max_request_bytes.get();
+        if !(MIN_REQUEST_BYTES..=MAX_REQUEST_BYTES).contains(&bytes) {
+            let message = format!("a request is limited to {MIN_REQUEST_BYTES} to {MAX_REQUEST_BYTES} bytes");
+            problems.push(section.problem("max_request_bytes", message, "write `64MiB`"));
+        }
+        let target = match config.protocol.unwrap_or(protocol) {
+            Protocol::Grpc => grpc(&config, section),
+            Protocol::Http => http(&config, section, timeout),
+        };
+        let (target, host) = match target {
+            Ok(target) => target,
+            Err(found) => {
+                let all = found.clone().into_iter().chain(problems).collect();
+                return Err(Problems::new(all).unwrap_or(found));
+            }
+        };
+        Problems::check(problems)?;
+        Ok(Settings {
+            target,
+            host,
+            compression: match config.compression {
+                config::Compression::None => Compression::None,
+                config::Compression::Gzip => Compression::GZIP,
+                config::Compression::Zstd => Compression::ZSTD,
+            },
+            headers,
+            timeout,
+            max_request_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            original_payload: config.original_payload,
+            fill_profile_id: config.fill_profile_id,
+        })
+    }
+}
+
+type Checked = Result<(Target, String), Problems>;
+
+fn grpc(config: &Config, section: &Section) -> Checked {
+    if !config.profiles_endpoint.is_empty() {
+        let hint = "write `endpoint: host:4317`, or `protocol: http/protobuf`";
+        return Err(section
+            .problem("profiles_endpoint", "gRPC has no paths, so there is no such key for it", hint)
+            .into());
+    }
+    let hint = "write `endpoint: host:4317`, with `tls: {insecure: true}` where the receiver has no TLS";
+    if config.endpoint.is_empty() {
+        return Err(section.problem("endpoint", "the key `endpoint` is missing", hint).into());
+    }
+    let destination = grpc_destination(&config.endpoint, config.tls.insecure)
+        .map_err(|error| section.problem("endpoint", error.to_string(), hint))?;
+    let host = destination.authority().map(ToString::to_string).unwrap_or_default();
+    let client = GrpcClientConfig { tls: config.tls.clone(), ..GrpcClientConfig::new(config.endpoint.clone()) };
+    Ok((Target::Grpc(client), host))
+}
+
+fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
+    let (key, text) = match (&*config.profiles_endpoint, &*config.endpoint) {
+        ("", "") => {
+            let hint = "write `endpoint: http://host:4318`";
+            return Err(section.problem("endpoint", "the key `endpoint` is missing", hint).into());
+        }
+        ("", base) => ("endpoint", format!("{}{PATH}", base.strip_suffix('/').unwrap_or(base))),
+        (url, _) => ("profiles_endpoint", url.to_owned()),
+    };
+    let refused = |rule: &str| -> Problems {
+        section
+            .problem(key, format!("the endpoint cannot be used: {rule}"), "write `http://host:4318` or `https://...`")
+            .into()
+    };
+    if !text.starts_with("http://") && !text.starts_with("https://") {
+        return Err(refused("the URL does not begin with http:// or https://"));
+    }
+    if key == "endpoint" && config.endpoint.contains(['?', '#']) {
+        return Err(refused("a query belongs into `profiles_endpoint`, which takes the whole URL"));
+    }
+    let url: Uri = text.parse().map_err(|_| refused("it is not a URL"))?;
+    let authority = url.authority().ok_or_else(|| refused("the host is missing"))?;
+    if authority.as_str().contains('@') {
+        return Err(refused("user information belongs into a header"));
+    }
+    if authority.host().is_empty() {
+        return Err(refused("the host is missing"));
+    }
+    let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
+    if authority.port_u16().is_none() && after_host.contains(':') {
+        return Err(refused("the port is not a number from 0 to 65535"));
+    }
+    let host = authority.to_string();
+    let encrypted = url.scheme_str() == Some("https");
+    let client = HttpClientConfig {
+        tls: encrypted.then(|| config.tls.clone()),
+        proxies: Proxies::from_env(),
+        timeout,
+        max_idle_connections: config.sending_queue.num_consumers(),
+        max_response_bytes: MAX_RESPONSE_BYTES,
+        ..HttpClientConfig::default()
+    };
+    Ok((Target::Http { url, client: Box::new(client) }, host))
+}
+
+fn headers(config: &Config, section: &Section, problems: &mut Vec<Problem>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &config.headers {
+        let key = format!("headers.\"{name}\"");
+        let mut refuse = |message: &str, hint: &str| problems.push(section.problem(&key, message, hint));
+        let Ok(header) = HeaderName::try_from(name) else {
+            refuse("this is no name of a header", "names have letters, digits and dashes");
+            continue;
+        };
+        let Ok(mut content) = HeaderValue::try_from(value.expose()) else {
+            refuse("the value of this header has characters that headers cannot have", "");
+            continue;
+        };
+        if RESERVED.contains(&header) || header.as_str().starts_with("grpc-") {
+            refuse("this header is written by the exporter itself", "delete it");
+            continue;
+        }
+        if header.as_str().ends_with("-bin") {
+            refuse("binary metadata is not supported", "delete it");
+            continue;
+        }
+        content.set_sensitive(true);
+        headers.insert(header, content);
+    }
+    headers
+}
