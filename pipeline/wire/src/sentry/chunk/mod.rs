@@ -41,7 +41,7 @@ mod tests;
 use profbridge_model::{ProcessWindow, Profiles, Reason};
 
 pub use report::{Notes, Report};
-pub use settings::{InApp, LoneSamples, Prefer, Settings};
+pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
 pub use sink::{ChunkHead, ChunkSummary, Collected, Sink};
 
 use about::About;

@@ -1,10 +1,16 @@
-//! What an operator may decide about the conversion. Checked by whoever makes it; nothing here is checked again.
+//! What an operator may decide about the conversion, in the words of a configuration.
+//! Checked by whoever makes it, with [`Settings::broken_rules`]; nothing is checked again after that.
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
+use super::limits;
+
 /// What happens to the only observation of a thread in a chunk, which Relay would drop without a word
 /// (getsentry/relay `relay-profiling/src/sample/v2.rs`: a thread needs two samples with a stack).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LoneSamples {
     /// It is written as two samples that share its time.
     #[default]
@@ -14,7 +20,8 @@ pub enum LoneSamples {
 }
 
 /// Which of two equally good profiles of one process is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Prefer {
     /// Wall time, which also says where a thread waits.
     #[default]
@@ -26,7 +33,8 @@ pub enum Prefer {
 /// Prefixes that decide whether a frame is the user's own code. They are compared with a frame's module, path and
 /// package, and with its function where it has neither. `include` wins over `exclude`, as in Sentry's SDKs
 /// (`in_app_include`, `in_app_exclude`); where neither matches, the runtime's own rule decides.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct InApp {
     /// Frames that are the user's own.
     pub include: Vec<String>,
@@ -71,5 +79,90 @@ impl Default for Settings {
             in_app: InApp::default(),
             prefer: Prefer::Wall,
         }
+    }
+}
+
+/// A rule of the settings that is broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenRule {
+    /// The key in a configuration.
+    pub key: &'static str,
+    /// The rule.
+    pub message: &'static str,
+    /// What to write instead.
+    pub hint: &'static str,
+}
+
+/// The smallest target: below it chunks would be mostly frames, repeated from chunk to chunk.
+const MIN_TARGET_BYTES: usize = 64 << 10;
+
+/// The longest name of an environment that Sentry takes, in characters (Sentry documentation, "Environments").
+const MAX_ENVIRONMENT: usize = 64;
+
+impl Settings {
+    /// All rules that types cannot express and that are broken here.
+    pub fn broken_rules(&self) -> Vec<BrokenRule> {
+        let name = &*self.environment;
+        let slashed = name.contains(|c: char| c == '/' || c.is_whitespace());
+        let unlawful = slashed || name.eq_ignore_ascii_case("none");
+        let platform = self.platform.as_deref().unwrap_or("native");
+        let rule = |broken: bool, key, message, hint| broken.then_some(BrokenRule { key, message, hint });
+        [
+            rule(self.max_gap.is_zero(), "max_gap", "every pause would end a chunk", "the default is `5s`"),
+            rule(
+                !(MIN_TARGET_BYTES..=limits::MAX_CHUNK_BYTES).contains(&self.target_bytes),
+                "target_size",
+                "the size is not between 64KiB and 48MiB",
+                "the default is `10MiB`",
+            ),
+            rule(
+                name.is_empty() || name.chars().count() > MAX_ENVIRONMENT,
+                "environment",
+                "the environment has no name, or one of more than 64 characters, which Sentry does not take",
+                "write a name such as `production`",
+            ),
+            rule(
+                unlawful,
+                "environment",
+                "Sentry takes no environment that is called None or holds a slash or white space",
+                "write a name such as `production`",
+            ),
+            rule(
+                platform.is_empty() || platform.len() > 64,
+                "platform",
+                "the platform is empty or longer than 64 bytes",
+                "delete the key to let the frames decide, or write for instance `python`",
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the defaults keep all rules, and each rule is named with its key when it is broken.
+    #[test]
+    fn rules() {
+        let keys = |settings: &Settings| -> Vec<_> { settings.broken_rules().iter().map(|rule| rule.key).collect() };
+        let good = Settings::default();
+        assert_eq!(keys(&good), [""; 0]);
+        let environment = |name: &str| Settings { environment: name.to_owned(), ..good.clone() };
+        for (settings, key) in [
+            (Settings { max_gap: Duration::ZERO, ..good.clone() }, "max_gap"),
+            (Settings { target_bytes: MIN_TARGET_BYTES - 1, ..good.clone() }, "target_size"),
+            (Settings { target_bytes: limits::MAX_CHUNK_BYTES + 1, ..good.clone() }, "target_size"),
+            (environment(""), "environment"),
+            (environment("None"), "environment"),
+            (environment("a/b"), "environment"),
+            (environment(&"x".repeat(65)), "environment"),
+            (Settings { platform: Some(String::new()), ..good.clone() }, "platform"),
+        ] {
+            assert_eq!(keys(&settings), [key]);
+        }
+        assert_eq!(keys(&environment("dev-1")), [""; 0]);
     }
 }
