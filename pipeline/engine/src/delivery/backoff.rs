@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use super::RetryConfig;
 
+/// The longest pause, whatever a destination asks for. An attempt a day harms nobody, and a number that a destination
+/// made up must not overflow a clock.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The schedule of one request.
 #[derive(Debug)]
 pub(super) struct Backoff {
@@ -25,7 +29,7 @@ impl Backoff {
             return None;
         }
         let factor = 1.0 + self.config.randomization_factor() * (2.0 * self.random.f64() - 1.0);
-        let pause = self.interval.mul_f64(factor).max(at_least);
+        let pause = self.interval.mul_f64(factor).max(at_least).min(LONGEST);
         self.interval = self.interval.mul_f64(self.config.multiplier()).min(self.config.max_interval());
         let limit = self.config.max_elapsed_time();
         (limit.is_zero() || elapsed.saturating_add(pause) <= limit).then_some(pause)
@@ -75,6 +79,7 @@ mod tests {
         let mut backoff = seconds(1, 5, 20, 0.0);
         assert_eq!(backoff.next(Duration::ZERO, Duration::from_secs(9)), Some(Duration::from_secs(9)));
         assert_eq!(backoff.next(Duration::from_secs(9), Duration::from_secs(12)), None);
+        assert_eq!(seconds(1, 5, 0, 0.0).next(Duration::MAX, Duration::MAX), Some(LONGEST));
     }
 
     /// Guarantees: without retries there is no second attempt; without a limit there always is.

@@ -3,12 +3,13 @@
 use std::fmt::Error;
 use std::sync::{Arc, PoisonError};
 
+use profbridge_net::server::StatsSnapshot;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::process::Usage;
 use super::receiver::Outcome;
-use super::{All, Edge, EdgeTotals, ExporterTelemetry};
+use super::{All, Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
 /// Reads the counters when somebody asks.
 #[derive(Debug)]
@@ -91,6 +92,37 @@ impl Collector {
                     ];
                     family.put(&labels, transport.requests(outcome))?;
                 }
+            }
+        }
+        self.connections(out, &receivers)
+    }
+
+    fn connections(&self, out: &mut DescriptorEncoder<'_>, receivers: &[ReceiverTelemetry]) -> Result<(), Error> {
+        type Read = fn(StatsSnapshot) -> u64;
+        let ends: [(&str, Read); 5] = [
+            ("served", |stats| stats.opened),
+            ("refused", |stats| stats.refused),
+            ("handshake_failed", |stats| stats.handshakes_failed),
+            ("timed_out", |stats| stats.timed_out),
+            ("accept_failed", |stats| stats.accepts_failed),
+        ];
+        let help = "Connections, by what became of them; one that was served may also have timed out";
+        let mut family = counter(out, "profbridge_receiver_connections", help)?;
+        for receiver in receivers {
+            for transport in receiver.transports() {
+                let stats = transport.connections().snapshot();
+                for (outcome, read) in ends {
+                    let labels =
+                        vec![("receiver", receiver.id()), ("transport", transport.name()), ("outcome", outcome)];
+                    family.put(&labels, read(stats))?;
+                }
+            }
+        }
+        let mut family = gauge(out, "profbridge_receiver_open_connections", "Connections that are open")?;
+        for receiver in receivers {
+            for transport in receiver.transports() {
+                let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
+                family.put(&labels, transport.connections().snapshot().open)?;
             }
         }
         Ok(())

@@ -108,3 +108,6 @@ impl Metrics {
         text
     }
 }
+
+#[cfg(test)]
+mod tests;

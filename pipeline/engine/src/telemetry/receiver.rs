@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use profbridge_net::server::ServerStats;
+
 /// The counters of a receiver, apart for each of its transports. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct ReceiverTelemetry {
@@ -22,6 +24,7 @@ struct Counters {
     /// By [`Outcome`]: samples, then requests.
     samples: [AtomicU64; 3],
     requests: [AtomicU64; 3],
+    connections: Arc<ServerStats>,
 }
 
 /// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
@@ -60,7 +63,12 @@ impl ReceiverTelemetry {
         if let Some(found) = known.iter().find(|known| known.counters.transport == transport) {
             return found.clone();
         }
-        let counters = Counters { transport, samples: Default::default(), requests: Default::default() };
+        let counters = Counters {
+            transport,
+            samples: Default::default(),
+            requests: Default::default(),
+            connections: Arc::default(),
+        };
         let created = TransportTelemetry { counters: Arc::new(counters) };
         known.push(created.clone());
         created
@@ -103,6 +111,11 @@ impl TransportTelemetry {
     /// Samples that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
     pub fn failed_partly(&self, samples: u64) {
         self.counters.samples[Outcome::Failure as usize].fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// The counters of its connections, for the server that serves them.
+    pub fn connections(&self) -> Arc<ServerStats> {
+        Arc::clone(&self.counters.connections)
     }
 
     fn count(&self, outcome: Outcome, samples: u64) {

@@ -1,0 +1,99 @@
+use std::time::Duration;
+
+use profbridge_model::Reason;
+
+use super::*;
+use crate::component::Held;
+
+/// The lines of a metric, without its description.
+fn lines(text: &str, name: &str) -> Vec<String> {
+    let starts = [format!("{name}{{"), format!("{name} ")];
+    text.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).map(str::to_owned).collect()
+}
+
+/// Guarantees: receivers are counted in samples and requests, apart for each transport, under the Collector's names.
+#[test]
+fn receivers() {
+    let metrics = Metrics::new(Budget::new(1));
+    let receiver = metrics.receiver("otlp");
+    let grpc = receiver.transport("grpc");
+    grpc.accepted(5);
+    receiver.transport("grpc").accepted(2);
+    grpc.refused(3);
+    receiver.transport("http").failed(0);
+    let text = metrics.encode();
+    assert_eq!(
+        lines(&text, "otelcol_receiver_accepted_profile_samples_total"),
+        [
+            "otelcol_receiver_accepted_profile_samples_total{receiver=\"otlp\",transport=\"grpc\"} 7",
+            "otelcol_receiver_accepted_profile_samples_total{receiver=\"otlp\",transport=\"http\"} 0",
+        ]
+    );
+    assert_eq!(
+        lines(&text, "otelcol_receiver_refused_profile_samples_total")[0],
+        "otelcol_receiver_refused_profile_samples_total{receiver=\"otlp\",transport=\"grpc\"} 3"
+    );
+    assert_eq!(receiver.requests(), [2, 1, 1]);
+    assert_eq!(
+        lines(&text, "profbridge_receiver_open_connections")[0],
+        "profbridge_receiver_open_connections{receiver=\"otlp\",transport=\"grpc\"} 0"
+    );
+}
+
+/// Guarantees: losses are counted by reason, notes by name, and only those that occurred.
+#[test]
+fn edges() {
+    let metrics = Metrics::new(Budget::new(1));
+    let edge = metrics.edge(Kind::Processor, "chunk", "profiles");
+    edge.add_in(9);
+    edge.drop(Reason::Resent, 2);
+    edge.note_all(&[("weak_identity", 1)]);
+    edge.note_all(&[("weak_identity", 2), ("other", 1)]);
+    edge.set_held(Held { observations: 7, bytes: 70 });
+    let text = metrics.encode();
+    let labels = "component=\"chunk\",kind=\"processor\",pipeline=\"profiles\"";
+    assert_eq!(
+        lines(&text, "profbridge_dropped_observations_total"),
+        [format!("profbridge_dropped_observations_total{{{labels},reason=\"resent\"}} 2")]
+    );
+    assert_eq!(
+        lines(&text, "profbridge_notes_total"),
+        [
+            format!("profbridge_notes_total{{{labels},note=\"weak_identity\"}} 3"),
+            format!("profbridge_notes_total{{{labels},note=\"other\"}} 1"),
+        ]
+    );
+    assert_eq!(lines(&text, "profbridge_held_bytes"), [format!("profbridge_held_bytes{{{labels}}} 70")]);
+}
+
+/// Guarantees: each metric is described once, whatever the number of components, and labels are escaped: what an
+/// operator named a component cannot break the page.
+#[test]
+fn page_is_well_formed() {
+    let metrics = Metrics::new(Budget::new(1));
+    metrics.exporter("sentry");
+    metrics.exporter("sentry/\"b\"\n");
+    let text = metrics.encode();
+    for kind in ["# HELP ", "# TYPE "] {
+        let mut described: Vec<&str> = text.lines().filter(|line| line.starts_with(kind)).collect();
+        let count = described.len();
+        described.sort_unstable();
+        described.dedup();
+        assert_eq!(described.len(), count);
+    }
+    assert!(text.contains("exporter=\"sentry/\\\"b\\\"\\n\""), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+/// Guarantees: the bill is counted in seconds and their parts.
+#[test]
+fn billed_seconds() {
+    let metrics = Metrics::new(Budget::new(1));
+    let exporter = metrics.exporter("sentry");
+    exporter.sent(1, 100, Duration::from_millis(1500));
+    exporter.sent(1, 100, Duration::from_millis(1000));
+    assert_eq!(
+        lines(&metrics.encode(), "profbridge_billed_seconds_total"),
+        ["profbridge_billed_seconds_total{exporter=\"sentry\"} 2.5"]
+    );
+}
