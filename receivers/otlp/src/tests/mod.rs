@@ -1,1 +1,303 @@
-//! x
+//! The receiver over real sockets, in front of a consumer that stands in for the pipelines.
+
+mod config;
+mod grpc;
+mod grpc_raw;
+mod http;
+mod http_raw;
+mod lifecycle;
+mod memory;
+mod tls;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ::http::Request;
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_client::ProfilesServiceClient;
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesServiceRequest, ExportProfilesServiceResponse,
+};
+use profbridge_bench::{RequestBuilder, ms};
+use profbridge_engine::budget::Budget;
+use profbridge_engine::component::{Receiver as _, ReceiverContext, StartError};
+use profbridge_engine::config::Section;
+use profbridge_engine::intake::Intake;
+use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::testing::{Consumer, intake};
+use profbridge_model::{Profiles, Telemetry};
+use profbridge_net::{Shutdown, Trigger};
+use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+use crate::{Otlp, Settings};
+
+/// A memory budget that no test uses up by accident.
+const PLENTY: u64 = 1 << 30;
+
+/// Both protocols on free ports, with everything else at its default.
+const LOOPBACK: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0'}, http: {endpoint: '127.0.0.1:0'}}}";
+
+/// As [`LOOPBACK`], with requests of at most 1 MiB.
+const SMALL: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0', max_recv_msg_size_mib: 1}, \
+                     http: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}}}";
+
+/// A limit of [`SMALL`] in bytes.
+const SMALL_LIMIT: usize = 1 << 20;
+
+fn settings(yaml: &str) -> Settings {
+    Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
+}
+
+/// A receiver that runs.
+struct Rig {
+    addresses: HashMap<&'static str, SocketAddr>,
+    intake: Intake,
+    consumer: Consumer,
+    metrics: Metrics,
+    trigger: Trigger,
+    stopped: JoinHandle<()>,
+}
+
+impl Rig {
+    async fn start(yaml: &str) -> Self {
+        Self::start_with(settings(yaml), PLENTY).await.unwrap()
+    }
+
+    async fn start_with(settings: Settings, memory: u64) -> Result<Self, StartError> {
+        let (intake, consumer) = intake(memory);
+        let metrics = Metrics::new(Budget::new(memory));
+        let (trigger, shutdown) = Shutdown::pair();
+        let context = ReceiverContext {
+            id: "otlp".to_owned(),
+            next: intake.clone(),
+            shutdown,
+            telemetry: metrics.receiver("otlp"),
+        };
+        let running = Box::new(Otlp::new(settings)).start(context).await?;
+        let addresses = running.addresses.into_iter().collect();
+        let stopped = tokio::spawn(running.stopped);
+        Ok(Self { addresses, intake, consumer, metrics, trigger, stopped })
+    }
+
+    fn grpc(&self) -> SocketAddr {
+        self.addresses["grpc"]
+    }
+
+    fn http(&self) -> SocketAddr {
+        self.addresses["http"]
+    }
+
+    /// The generated client.
+    fn client(&self) -> ProfilesServiceClient<Channel> {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", self.grpc())).unwrap();
+        ProfilesServiceClient::new(endpoint.connect_lazy())
+    }
+
+    /// Exports with the generated client and takes what arrives.
+    async fn export(
+        &mut self,
+        mut client: ProfilesServiceClient<Channel>,
+        request: ExportProfilesServiceRequest,
+    ) -> (ExportProfilesServiceResponse, Profiles) {
+        let (response, taken) = tokio::join!(client.export(request), self.consumer.take());
+        (response.unwrap().into_inner(), profiles(taken))
+    }
+
+    /// A counter of the receiver: `accepted`, `refused` or `failed` samples.
+    fn samples(&self, which: &str, transport: &str) -> u64 {
+        self.metric(&format!(
+            "otelcol_receiver_{which}_profile_samples_total{{receiver=\"otlp\",transport=\"{transport}\"}}"
+        ))
+    }
+
+    /// How many requests ended as `success`, `refused` or `failure`.
+    fn requests(&self, outcome: &str, transport: &str) -> u64 {
+        self.metric(&format!(
+            "otelcol_receiver_requests_total{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
+        ))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics.encode();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
+    }
+}
+
+fn profiles(telemetry: Option<Telemetry>) -> Profiles {
+    match telemetry {
+        Some(Telemetry::Profiles(profiles)) => profiles,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A request with one profile, of two samples with three observations.
+fn small() -> ExportProfilesServiceRequest {
+    RequestBuilder::new()
+        .process("checkout", 42)
+        .on_cpu(20)
+        .sample(&["leaf", "root"], 7, &ms([0, 50]))
+        .sample(&["other", "root"], 8, &ms([10]))
+        .build()
+}
+
+/// A request with one profile that carries so many bytes.
+fn heavy(bytes: usize) -> ExportProfilesServiceRequest {
+    let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0]));
+    builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).build()
+}
+
+/// A request with two profiles, of which the second, with one sample, refers to a stack that is not there.
+fn half_bad() -> ExportProfilesServiceRequest {
+    let mut request = small();
+    let profiles = &mut request.resource_profiles[0].scope_profiles[0].profiles;
+    let mut bad = profiles[0].clone();
+    bad.samples.truncate(1);
+    bad.samples[0].stack_index = 999;
+    profiles.push(bad);
+    request
+}
+
+/// A request in the layout of opentelemetry-proto 1.8, where field 8 of a profile is its id.
+fn old_layout() -> Vec<u8> {
+    let nested = |field: u8, inner: &[u8]| [&[field << 3 | 2, inner.len() as u8], inner].concat();
+    let profile = nested(2, &nested(8, &[7; 16]));
+    [nested(1, &nested(2, &profile)), nested(2, &[])].concat()
+}
+
+fn gzip(data: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(data: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstandard(data: &[u8]) -> Vec<u8> {
+    zstd::encode_all(data, 1).unwrap()
+}
+
+/// A body that is fed by a test. It ends when the sender is dropped, and breaks off with an error.
+struct Feed(mpsc::UnboundedReceiver<Result<Bytes, std::io::Error>>);
+
+type Feeder = mpsc::UnboundedSender<Result<Bytes, std::io::Error>>;
+
+impl Body for Feed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(cx).map(|data| data.map(|data| data.map(Frame::data)))
+    }
+}
+
+fn feed() -> (Feeder, Feed) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (sender, Feed(receiver))
+}
+
+/// A body that is there at once.
+fn whole(bytes: impl Into<Bytes>) -> Feed {
+    let (sender, body) = feed();
+    sender.send(Ok(bytes.into())).unwrap();
+    body
+}
+
+/// An HTTP/2 connection without gRPC on top.
+async fn http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<Feed> {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: ::http::HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    async fn of(response: ::http::Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Self { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The body as the `google.rpc.Status` that it has to be.
+    fn rpc_status(&self) -> tonic_types::Status {
+        assert_eq!(self.header("content-type"), Some("application/x-protobuf"));
+        tonic_types::Status::decode(self.body.clone()).unwrap()
+    }
+
+    /// The body of a success.
+    fn response(&self) -> ExportProfilesServiceResponse {
+        assert_eq!((self.status, self.header("content-type")), (200, Some("application/x-protobuf")));
+        ExportProfilesServiceResponse::decode(self.body.clone()).unwrap()
+    }
+}
+
+/// Sends a request over HTTP/1 in a connection of its own.
+async fn http1<B>(address: SocketAddr, request: Request<B>) -> Answer
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    Answer::of(sender.send_request(request).await.unwrap()).await
+}
+
+/// Sends raw bytes and reads until the peer closes.
+async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    drop(patiently(stream.read_to_end(&mut answer)).await);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Waits for something that must happen, and fails instead of hanging.
+async fn patiently<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("it happens")
+}
+
+/// Waits until a condition holds that nothing tells.
+async fn until(mut reached: impl FnMut() -> bool) {
+    patiently(async {
+        while !reached() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

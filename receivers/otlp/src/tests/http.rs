@@ -1,0 +1,180 @@
+//! HTTP as clients of OTLP speak it.
+
+use ::http::Method;
+use tonic::Code;
+
+use super::*;
+use crate::http::PATH;
+
+fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
+    let mut request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    if let Some(encoding) = encoding {
+        request = request.header("content-encoding", encoding);
+    }
+    request.body(whole(body)).unwrap()
+}
+
+/// Guarantees: a request arrives whole in every encoding, the answer has the request's content type, and full success
+/// leaves `partial_success` unset.
+#[tokio::test]
+async fn exports() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let message = small().encode_to_vec();
+    for (encoding, body) in [
+        (None, message.clone()),
+        (Some("identity"), message.clone()),
+        (Some("gzip"), gzip(&message)),
+        (Some("zstd"), zstandard(&message)),
+        (Some("deflate"), zlib(&message)),
+    ] {
+        let (answer, taken) = tokio::join!(http1(rig.http(), post(encoding, body)), rig.consumer.take());
+        assert_eq!(answer.response(), ExportProfilesServiceResponse::default(), "{encoding:?}");
+        let profiles = profiles(taken);
+        assert_eq!(profiles.received.unwrap(), message);
+        assert_eq!(profiles.peer.as_deref(), Some("127.0.0.1"));
+    }
+    assert_eq!((rig.samples("accepted", "http"), rig.requests("success", "http")), (10, 5));
+    assert_eq!(rig.samples("accepted", "grpc"), 0);
+}
+
+/// Guarantees: HTTP/2 is served on the same port, and a content type with parameters is understood.
+#[tokio::test]
+async fn http2_is_served_too() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let request = Request::post(format!("http://x{PATH}")).header("content-type", "Application/X-Protobuf; charset=utf-8");
+    let request = request.body(whole(small().encode_to_vec())).unwrap();
+    let mut client = http2(rig.http()).await;
+    let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
+    assert_eq!(Answer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
+    assert_eq!(profiles(taken).observations(), 3);
+}
+
+/// Guarantees: an empty body is an empty request, which succeeds.
+#[tokio::test]
+async fn an_empty_request_succeeds() {
+    let rig = Rig::start(LOOPBACK).await;
+    let answer = http1(rig.http(), post(None, "")).await;
+    assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
+}
+
+/// Guarantees: profiles that break a rule are refused by partial success with 200, counted in profiles.
+#[tokio::test]
+async fn some_profiles_refused_is_partial_success() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let request = post(None, half_bad().encode_to_vec());
+    let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
+    let partial = answer.response().partial_success.unwrap();
+    assert_eq!(partial.rejected_profiles, 1);
+    assert!(partial.error_message.contains("profiles[1]"), "{}", partial.error_message);
+    assert_eq!(profiles(taken).profiles().count(), 1);
+    assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
+}
+
+/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and an older
+/// layout is named.
+#[tokio::test]
+async fn undecodable_is_400() {
+    let rig = Rig::start(LOOPBACK).await;
+    for (encoding, body, says) in [
+        (None, b"\x0a\x7f\x01".to_vec(), "request"),
+        (None, old_layout(), "opentelemetry-proto 1.8"),
+        (Some("gzip"), b"no gzip".to_vec(), "not valid gzip"),
+        (Some("zstd"), zstandard(b"xyz")[..6].to_vec(), "not valid zstd"),
+    ] {
+        let answer = http1(rig.http(), post(encoding, body)).await;
+        assert_eq!(answer.status, 400, "{says}");
+        let status = answer.rpc_status();
+        assert_eq!(status.code, Code::InvalidArgument as i32);
+        assert!(status.message.contains(says), "{says}: {}", status.message);
+        assert_eq!(status.details[0].type_url, "type.googleapis.com/google.rpc.BadRequest");
+        assert_eq!(answer.header("retry-after"), None);
+    }
+    assert_eq!(rig.requests("failure", "http"), 4);
+}
+
+/// Guarantees: a body larger than the limit is 413, whether it is too large as it comes or after decompression, and a
+/// client that writes all of it before it reads sees the answer and not a reset.
+#[tokio::test]
+async fn too_large_is_413() {
+    let rig = Rig::start(SMALL).await;
+    let over = heavy(SMALL_LIMIT).encode_to_vec();
+    let zeros = vec![0; 64 << 20];
+    for (encoding, body) in [
+        (None, over.clone()),
+        (None, zeros.clone()),
+        (Some("gzip"), gzip(&over)),
+        (Some("zstd"), zstandard(&over)),
+        (Some("deflate"), zlib(&over)),
+        (Some("gzip"), gzip(&zeros)),
+        (Some("zstd"), zstandard(&zeros)),
+    ] {
+        let answer = patiently(http1(rig.http(), post(encoding, body))).await;
+        assert_eq!(answer.status, 413, "{encoding:?}");
+        let status = answer.rpc_status();
+        assert_eq!(status.code, Code::ResourceExhausted as i32);
+        assert!(status.message.contains("1048576"), "{}", status.message);
+        assert_eq!(answer.header("retry-after"), None);
+    }
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: JSON is 415 and is told so in JSON; everything else that is no protobuf is 415 as well.
+#[tokio::test]
+async fn other_formats_are_415() {
+    let rig = Rig::start(LOOPBACK).await;
+    let with = |content_type: &str| {
+        let request = Request::post(PATH).header("host", "x").header("content-type", content_type);
+        request.body(whole("{}")).unwrap()
+    };
+    let answer = http1(rig.http(), with("application/json; charset=utf-8")).await;
+    assert_eq!((answer.status, answer.header("content-type")), (415, Some("application/json")));
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    assert!(text.starts_with("{\"code\":3,\"message\":\"OTLP profiles in JSON are not supported"), "{text}");
+
+    let answer = http1(rig.http(), with("text/plain")).await;
+    assert_eq!(answer.status, 415);
+    assert!(answer.rpc_status().message.contains("application/x-protobuf"));
+    let answer = http1(rig.http(), Request::post(PATH).header("host", "x").body(whole("x")).unwrap()).await;
+    assert_eq!(answer.status, 415);
+}
+
+/// Guarantees: an encoding that is not supported is 415 and the answer names those that are.
+#[tokio::test]
+async fn unknown_encodings_are_415() {
+    let rig = Rig::start(LOOPBACK).await;
+    for encoding in ["br", "gzip, gzip"] {
+        let answer = http1(rig.http(), post(Some(encoding), "x")).await;
+        assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, identity")));
+        assert_eq!(answer.rpc_status().code, Code::Unimplemented as i32);
+    }
+}
+
+/// Guarantees: a method other than POST is 405 and says which one is allowed.
+#[tokio::test]
+async fn other_methods_are_405() {
+    let rig = Rig::start(LOOPBACK).await;
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let request = Request::builder().method(&method).uri(PATH).header("host", "x").body(whole("")).unwrap();
+        let answer = http1(rig.http(), request).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
+        assert!(answer.rpc_status().message.contains(method.as_str()));
+    }
+}
+
+/// Guarantees: a path that is not served is 404, names itself, and says where profiles go.
+#[tokio::test]
+async fn other_paths_are_404() {
+    let rig = Rig::start(LOOPBACK).await;
+    for (path, says) in [
+        ("/v1experimental/profiles", "upgrade the sender"),
+        ("/v1/traces", "no other signal"),
+        ("/v1development/profiles/", "profiles are sent to /v1development/profiles"),
+        ("/", "profiles are sent to /v1development/profiles"),
+    ] {
+        let request = Request::post(path).header("host", "x").header("content-type", "application/x-protobuf");
+        let answer = http1(rig.http(), request.body(whole("x")).unwrap()).await;
+        assert_eq!(answer.status, 404, "{path}");
+        let message = answer.rpc_status().message;
+        assert!(message.contains(&format!("on {path}")) && message.contains(says), "{message}");
+    }
+}

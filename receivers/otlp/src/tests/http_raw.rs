@@ -1,0 +1,88 @@
+//! HTTP as a peer that keeps no rule would speak it.
+
+use profbridge_net::body::BodyLimits;
+
+use super::*;
+
+fn head(extra: &str) -> String {
+    format!("POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n{extra}\r\n\r\n")
+}
+
+async fn quick() -> Rig {
+    let mut settings = settings(LOOPBACK);
+    let http = settings.http.as_mut().unwrap();
+    http.body = BodyLimits { timeout: Duration::from_millis(200), ..http.body };
+    http.linger = Duration::from_millis(100);
+    Rig::start_with(settings, PLENTY).await.unwrap()
+}
+
+/// Guarantees: a length above the limit is refused although nothing follows it, and 2^63 is no problem.
+#[tokio::test]
+async fn lying_lengths_are_refused() {
+    let rig = quick().await;
+    for length in [(64_u64 << 20) + 1, 1 << 31, 1 << 63] {
+        let answer = exchange(rig.http(), head(&format!("content-length: {length}")).as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{length}: {answer}");
+    }
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: a length within the limit holds memory for what came and no more.
+#[tokio::test]
+async fn a_claim_holds_no_memory() {
+    let rig = Rig::start(LOOPBACK).await;
+    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
+    stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
+    stream.write_all(b"x").await.unwrap();
+    until(|| rig.consumer.memory_used() > 0).await;
+    assert_eq!(rig.consumer.memory_used(), 64 * 1024);
+    drop(stream);
+    until(|| rig.consumer.memory_used() == 0).await;
+    until(|| rig.requests("failure", "http") == 1).await;
+}
+
+/// Guarantees: a client that is too slow is answered 504, which OTLP clients repeat, and cut off.
+#[tokio::test]
+async fn a_slow_client_is_cut() {
+    let rig = quick().await;
+    let answer = exchange(rig.http(), (head("content-length: 100") + "half").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert_eq!((rig.requests("failure", "http"), rig.consumer.memory_used()), (1, 0));
+}
+
+/// Guarantees: a body whose framing is broken is 400.
+#[tokio::test]
+async fn broken_chunks_are_400() {
+    let rig = quick().await;
+    let answer = exchange(rig.http(), (head("transfer-encoding: chunked") + "zz\r\nx\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(rig.requests("failure", "http"), 1);
+}
+
+/// Guarantees: a body without an announced length is cut at the limit.
+#[tokio::test]
+async fn endless_chunks_are_cut() {
+    let rig = Rig::start(SMALL).await;
+    let mut bytes = head("transfer-encoding: chunked").into_bytes();
+    for _ in 0..40 {
+        bytes.extend_from_slice(b"10000\r\n");
+        bytes.resize(bytes.len() + 0x10000, 0);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    let mut start = [0; 12];
+    patiently(stream.read_exact(&mut start)).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 413");
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: a client that asks whether to send is told no without having to send.
+#[tokio::test]
+async fn who_asks_first_is_answered_at_once() {
+    let rig = Rig::start(SMALL).await;
+    let request = head("expect: 100-continue\r\ncontent-length: 2000000");
+    let answer = patiently(exchange(rig.http(), request.as_bytes())).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}

@@ -1,0 +1,90 @@
+//! What happens when memory is short.
+
+use profbridge_engine::component::{Rejected, Retry};
+use profbridge_model::Reason;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use super::*;
+use crate::http::PATH;
+
+fn post(body: impl Into<Bytes>) -> Request<Feed> {
+    let request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    request.body(whole(body)).unwrap()
+}
+
+/// Guarantees: while the budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with Retry-After, both
+/// counted as refused; once there is room again the same request passes.
+#[tokio::test]
+async fn no_memory_means_later() {
+    let mut rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let held = rig.intake.admit(8 << 20).unwrap();
+    let status = rig.client().export(small()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(Duration::from_secs(2)));
+
+    let answer = http1(rig.http(), post(small().encode_to_vec())).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")));
+    let status = answer.rpc_status();
+    assert_eq!(status.code, Code::Unavailable as i32);
+    assert_eq!(status.details[0].type_url, "type.googleapis.com/google.rpc.RetryInfo");
+    assert_eq!((rig.requests("refused", "grpc"), rig.requests("refused", "http")), (1, 1));
+
+    drop(held);
+    rig.export(rig.client(), small()).await;
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: memory that runs out while a request is unpacked or decoded means later as well.
+#[tokio::test]
+async fn memory_for_unpacking_is_asked_for() {
+    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let _held = rig.intake.admit(5 << 20).unwrap();
+    let zipped = rig.client().send_compressed(tonic::codec::CompressionEncoding::Gzip);
+    for mut client in [zipped, rig.client()] {
+        let status = client.export(heavy(5 << 20)).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(status.get_details_retry_info().is_some());
+    }
+    assert_eq!(rig.consumer.memory_used(), 5 << 20);
+}
+
+/// Guarantees: a request that never fits into the budget is refused for good, so that it does not come back for ever.
+#[tokio::test]
+async fn what_never_fits_is_refused_for_good() {
+    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    for bytes in [9 << 20, 6 << 20] {
+        let status = rig.client().export(heavy(bytes)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
+        assert!(status.get_details_retry_info().is_none());
+        let answer = http1(rig.http(), post(heavy(bytes).encode_to_vec())).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{bytes}");
+    }
+    assert_eq!((rig.requests("refused", "grpc"), rig.consumer.memory_used()), (2, 0));
+}
+
+/// Guarantees: what pipelines say is translated: later into UNAVAILABLE and 503 with a delay, never into a status that is
+/// not repeated; the samples are counted as refused.
+#[tokio::test]
+async fn pipelines_can_refuse() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let why = |retry, reason| Rejected { component: "chunk".to_owned(), reason, retry, message: "no".to_owned() };
+    for (retry, reason, code, http, retry_after) in [
+        (Retry::Later, Reason::Shutdown, Code::Unavailable, 503, Some("1")),
+        (Retry::After(Duration::from_millis(2500)), Reason::MemoryLimit, Code::Unavailable, 503, Some("3")),
+        (Retry::Never, Reason::Malformed, Code::InvalidArgument, 400, None),
+        (Retry::Never, Reason::TooLarge, Code::ResourceExhausted, 413, None),
+        (Retry::Never, Reason::Unroutable, Code::Internal, 500, None),
+    ] {
+        let mut client = rig.client();
+        let (result, _) = tokio::join!(client.export(small()), rig.consumer.reject(why(retry, reason)));
+        let status = result.unwrap_err();
+        assert_eq!(status.code(), code);
+        assert_eq!(status.get_details_retry_info().is_some(), retry_after.is_some());
+        let request = post(small().encode_to_vec());
+        let (answer, _) = tokio::join!(http1(rig.http(), request), rig.consumer.reject(why(retry, reason)));
+        assert_eq!((answer.status, answer.header("retry-after")), (http, retry_after));
+        assert_eq!(answer.rpc_status().code, code as i32);
+    }
+    assert_eq!((rig.samples("refused", "grpc"), rig.samples("refused", "http")), (10, 10));
+}
