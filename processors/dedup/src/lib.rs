@@ -1,1 +1,112 @@
-//! profbridge-processor-dedup
+//! The processor `dedup`: drops profiles that came before, and merges the requests of a sender.
+//!
+//! Senders repeat what they have sent when an answer got lost on the way, and count it twice if nobody looks. And they
+//! send every few seconds, each time with the same names: whoever passes profiles on in fewer, larger requests saves
+//! the repetition. See `README.md` for the options and guarantees.
+//!
+//! Right before `chunk` the merging is not needed: its windows have one dictionary as well.
+
+mod config;
+mod merge;
+mod resends;
+
+use profbridge_engine::component::{Held, Now, Outbox, Processor};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::{ProcessorFactory, Rank};
+use profbridge_model::Telemetry;
+use profbridge_model::arena::Work;
+
+use self::merge::Merge;
+use self::resends::Resends as Memory;
+
+pub use self::config::{Config, Resends, Settings};
+
+/// Note: windows that were closed before their time, because a bound was reached or memory was short.
+pub const CLOSED_EARLY: &str = "closed_early";
+/// Note: profiles that were forgotten before their time: a resend of them would not be noticed.
+pub const FORGOTTEN: &str = "forgotten_early";
+/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
+pub const PAYLOAD_REMOVED: &str = "payload_removed";
+
+/// The processor's entry in the registry.
+pub const FACTORY: ProcessorFactory = ProcessorFactory {
+    kind: "dedup",
+    summary: "drops profiles that were sent twice, and merges requests",
+    rank: Rank::Dedup,
+    create,
+};
+
+fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
+    let settings = section.extract::<Config>()?.check(section)?;
+    Ok(Box::new(Dedup::new(settings)))
+}
+
+/// The processor.
+#[derive(Debug)]
+pub struct Dedup {
+    resends: Option<Memory>,
+    merge: Option<Merge>,
+}
+
+impl Dedup {
+    /// A processor that remembers and holds nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            resends: settings.memory.map(|memory| Memory::new(memory, settings.max_entries)),
+            merge: (settings.window > 0).then(|| Merge::new(settings)),
+        }
+    }
+
+    /// How much work merging was, to show that it is linear without measuring time.
+    pub fn work(&self) -> Work {
+        self.merge.as_ref().map(Merge::work).unwrap_or_default()
+    }
+}
+
+impl Processor for Dedup {
+    fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+        let profiles = match telemetry {
+            Telemetry::Profiles(profiles) => profiles,
+            // An envelope is one unit of delivery: what is in it is Sentry's to tell apart, by its ids.
+            envelope @ Telemetry::Envelope(_) => return out.send(envelope),
+        };
+        let profiles = match &mut self.resends {
+            Some(memory) => memory.filter(profiles, now, out),
+            None => Some(profiles),
+        };
+        match (profiles, &mut self.merge) {
+            (None, _) => {}
+            (Some(profiles), None) => out.send(profiles),
+            (Some(profiles), Some(merge)) => merge.take(&profiles, now, out),
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.merge.as_ref()?.due()
+    }
+
+    fn advance(&mut self, now: Now, out: &mut Outbox) {
+        if let Some(merge) = &mut self.merge {
+            merge.close_due(now, out);
+        }
+    }
+
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
+        if let Some(merge) = &mut self.merge {
+            let half = merge.bytes() / 2;
+            merge.shrink(half, out);
+        }
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) {
+        if let Some(merge) = &mut self.merge {
+            merge.close_all(out);
+        }
+    }
+
+    fn held(&self) -> Held {
+        let memory = self.resends.as_ref().map_or(0, Memory::bytes);
+        let merge = self.merge.as_ref();
+        Held { observations: merge.map_or(0, Merge::observations), bytes: memory + merge.map_or(0, Merge::bytes) }
+    }
+}

@@ -1,0 +1,101 @@
+//! What can be written about `dedup`, and what it means.
+
+use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use serde::Deserialize;
+
+/// What was written. Every key may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// For how long requests of one sender are held to be merged. `0s` lets each go on at once.
+    pub window: Duration,
+    /// A window with so many observations is closed early.
+    pub max_observations: u64,
+    /// All windows together; then the largest are closed early.
+    pub max_bytes: ByteSize,
+    /// What becomes of a profile that came before.
+    pub resends: Resends,
+    /// For how long a profile is remembered after it came last.
+    pub resend_memory: Duration,
+    /// So many profiles are remembered; then the oldest is forgotten early.
+    pub max_resend_entries: u32,
+}
+
+/// What becomes of a profile that came before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resends {
+    /// It is dropped, and its observations are counted as `resent`.
+    Drop,
+    /// It goes on.
+    Keep,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            window: Duration::ZERO,
+            max_observations: 1_000_000,
+            max_bytes: ByteSize::from_mib(128),
+            resends: Resends::Drop,
+            resend_memory: Duration::from_secs(60),
+            max_resend_entries: 65_536,
+        }
+    }
+}
+
+/// What it means, checked. Times in nanoseconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// 0 lets requests go on at once.
+    pub(crate) window: u64,
+    pub(crate) max_observations: u64,
+    pub(crate) max_bytes: u64,
+    /// For how long profiles are remembered; `None` where resends are kept.
+    pub(crate) memory: Option<u64>,
+    pub(crate) max_entries: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Config::default().settings()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.get().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Config {
+    /// Checks what was written.
+    ///
+    /// # Errors
+    ///
+    /// Every rule that is broken, at its place in `section`.
+    pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
+            if broken {
+                problems.push(section.problem(key, message, hint));
+            }
+        };
+        rule(self.window > Duration::from_secs(600), "window", "a window is at most 10m", "");
+        rule(self.max_observations == 0, "max_observations", "must be at least 1", "");
+        rule(self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "");
+        let drops = self.resends == Resends::Drop;
+        let hint = "write `resends: keep` to remember nothing";
+        rule(drops && self.resend_memory.is_zero(), "resend_memory", "must not be 0s", hint);
+        rule(drops && self.max_resend_entries == 0, "max_resend_entries", "must be at least 1", hint);
+        Problems::new(problems).map_or_else(|| Ok(self.settings()), Err)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            window: nanos(self.window),
+            max_observations: self.max_observations,
+            max_bytes: self.max_bytes.get(),
+            memory: (self.resends == Resends::Drop).then(|| nanos(self.resend_memory)),
+            max_entries: self.max_resend_entries as usize,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Remembers profiles, to find those that come again.
+//!
+//! A profile is a resend where all it says is equal by value, its time included, and that time is not zero. An equal
+//! `profile_id` alone says nothing: the parts of a profile that was split on the way share it. Profiles of different
+//! peers are never compared: what cannot be identified is scoped to its peer, and two of those may well say the same.
+
+use std::collections::{HashMap, VecDeque};
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, ScopeProfiles};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The profiles that came of late.
+#[derive(Debug)]
+pub(crate) struct Resends {
+    /// For how long, in nanoseconds.
+    memory: u64,
+    max_entries: usize,
+    /// When each is forgotten.
+    known: HashMap<u128, u64>,
+    /// In the order in which they came, again if they came again. At least as long as `known`.
+    order: VecDeque<(u64, u128)>,
+}
+
+/// Rough size of what a map needs beside its entries: control bytes and spare room, in eighths of an entry.
+const SPARE: usize = 10;
+
+impl Resends {
+    pub(crate) fn new(memory: u64, max_entries: usize) -> Self {
+        Self { memory, max_entries, known: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// The memory it takes, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let entry = size_of::<(u128, u64)>() + 1;
+        let map = self.known.capacity() * entry * SPARE / 8;
+        (map + self.order.capacity() * size_of::<(u64, u128)>()) as u64
+    }
+
+    /// Takes the resends out of a batch and counts them. `None` where nothing is left.
+    pub(crate) fn filter(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) -> Option<Profiles> {
+        self.forget(now, out);
+        if !profiles.profiles().any(|profile| may_be_resent(&profiles, profile)) {
+            return Some(profiles);
+        }
+        let peer = xxh3_128(profiles.peer.as_deref().unwrap_or_default().as_bytes());
+        let mut resent = Vec::new();
+        let mut any = false;
+        for (profile, hash) in profiles.profiles().zip(content_hashes(&profiles)) {
+            let again = may_be_resent(&profiles, profile) && self.came(u128::from_le_bytes(hash) ^ peer, now);
+            if again {
+                out.drop(Reason::Resent, profiles.observations_of(profile));
+            }
+            any |= again;
+            resent.push(again);
+        }
+        self.bound(out);
+        if any { without(&profiles, &resent) } else { Some(profiles) }
+    }
+
+    /// Whether this came before; it is remembered from now on.
+    fn came(&mut self, hash: u128, now: Now) -> bool {
+        let until = now.monotonic_nano.saturating_add(self.memory);
+        let again = self.known.insert(hash, until).is_some();
+        self.order.push_back((until, hash));
+        again
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((until, hash)) = self.order.pop_front()
+            && self.known.get(&hash) == Some(&until)
+        {
+            self.known.remove(&hash);
+        }
+    }
+
+    fn forget(&mut self, now: Now, out: &mut Outbox) {
+        while self.order.front().is_some_and(|&(until, _)| until <= now.monotonic_nano) {
+            self.forget_oldest();
+        }
+        self.bound(out);
+        // What a burst took is given back.
+        if self.order.len() < self.order.capacity() / 4 {
+            self.order.shrink_to(self.order.len() * 2);
+            self.known.shrink_to(self.known.len() * 2);
+        }
+    }
+
+    fn bound(&mut self, out: &mut Outbox) {
+        let over = self.order.len().saturating_sub(self.max_entries);
+        for _ in 0..over {
+            self.forget_oldest();
+        }
+        if over > 0 {
+            out.note(crate::FORGOTTEN, over as u64);
+        }
+    }
+}
+
+/// Without a time nothing tells a resend from another profile that happens to say the same.
+fn may_be_resent(profiles: &Profiles, profile: &Profile) -> bool {
+    profile.time_unix_nano != 0 && profiles.observations_of(profile) > 0
+}
+
+/// The batch without some of its profiles; `None` where no observation is left.
+fn without(profiles: &Profiles, resent: &[bool]) -> Option<Profiles> {
+    let mut resent = resent.iter();
+    let mut resources = Vec::new();
+    for resource in profiles.resources() {
+        let mut scopes = Vec::new();
+        for scope in &resource.scopes {
+            let left = scope.profiles.iter().filter(|_| !resent.next().copied().unwrap_or(false));
+            let left: Vec<Profile> = left.cloned().collect();
+            if !left.is_empty() {
+                scopes.push(ScopeProfiles { profiles: left, scope: scope.scope.clone(), schema_url: scope.schema_url });
+            }
+        }
+        if !scopes.is_empty() {
+            let (own, schema_url) = (resource.resource.clone(), resource.schema_url);
+            resources.push(ResourceProfiles { resource: own, schema_url, scopes });
+        }
+    }
+    // These are profiles of the batch itself, so none lies outside of it.
+    profiles.with_resources(resources).ok().filter(|left| left.observations() > 0)
+}

@@ -1,0 +1,38 @@
+use profbridge_engine::config::Section;
+use profbridge_processor_dedup::{Config, FACTORY};
+
+fn problems(yaml: &str) -> Vec<String> {
+    let section = Section::from_yaml(yaml).unwrap();
+    match (FACTORY.create)(&section) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.as_slice().iter().map(|problem| problem.message.clone()).collect(),
+    }
+}
+
+/// Guarantees: nothing written means the defaults, and every key can be written.
+#[test]
+fn every_key_has_a_default() {
+    let all = "window: 0s\nmax_observations: 1000000\nmax_bytes: 128MiB\nresends: drop\nresend_memory: 60s\n\
+        max_resend_entries: 65536";
+    assert_eq!(Section::from_yaml(all).unwrap().extract::<Config>().unwrap(), Config::default());
+    assert_eq!(problems(all), [""; 0]);
+    assert_eq!(problems(""), [""; 0]);
+}
+
+/// Guarantees: each rule that is broken is named, all of them at once.
+#[test]
+fn every_rule_is_checked() {
+    let yaml = "window: 11m\nmax_observations: 0\nmax_bytes: 1\nresend_memory: 0s\nmax_resend_entries: 0";
+    let expected = [
+        "a window is at most 10m",
+        "must be at least 1",
+        "must be at least 1",
+        "must be at least 4KiB",
+        "must not be 0s",
+    ];
+    let mut found = problems(yaml);
+    found.sort();
+    assert_eq!(found, expected);
+    assert_eq!(problems("resends: keep\nresend_memory: 0s"), [""; 0]);
+    assert_eq!(problems("resends: perhaps"), ["unknown value `perhaps`"]);
+}
