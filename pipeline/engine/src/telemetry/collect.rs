@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::process::Usage;
 use super::receiver::Outcome;
-use super::{All, Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
+use super::{All, Edge, EdgeTotals, ExporterTelemetry, Kind, ReceiverTelemetry};
 
 /// Reads the counters when somebody asks.
 #[derive(Debug)]
@@ -175,27 +175,37 @@ impl Collector {
     fn edges(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Read = fn(&EdgeTotals) -> u64;
         let edges = self.0.edges.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let edges: Vec<(Labels<'_>, EdgeTotals)> = edges.iter().map(|edge| (labels(edge), edge.totals())).collect();
-        let counters: [(&str, &str, Read); 4] = [
+        let edges: Vec<(Kind, Labels<'_>, EdgeTotals)> =
+            edges.iter().map(|edge| (edge.kind(), labels(edge), edge.totals())).collect();
+        let passing: [(&str, &str, Read); 2] = [
             ("profbridge_observations_in", "Observations handed to a component", |t| t.inbound),
             ("profbridge_observations_out", "Observations a component handed on", |t| t.outbound),
+        ];
+        // Receivers and pipelines as a whole neither add nor hold anything themselves.
+        let holding: [(&str, &str, Read); 2] = [
             ("profbridge_synthesized_observations", "Observations that a rule added", |t| t.synthesized),
             ("profbridge_unaccounted_observations", "Observations a component lost without a word", |t| t.unaccounted),
         ];
-        for (name, help, read) in counters {
+        for (name, help, read) in passing {
             let mut family = counter(out, name, help)?;
-            for (labels, totals) in &edges {
+            for (_, labels, totals) in &edges {
+                family.put(labels, read(totals))?;
+            }
+        }
+        for (name, help, read) in holding {
+            let mut family = counter(out, name, help)?;
+            for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
                 family.put(labels, read(totals))?;
             }
         }
         let mut dropped = counter(out, "profbridge_dropped_observations", "Observations lost, by reason")?;
-        for (labels, totals) in &edges {
+        for (_, labels, totals) in &edges {
             for loss in totals.dropped.iter() {
                 dropped.put(&with(labels, "reason", loss.reason.as_str()), loss.observations)?;
             }
         }
         let mut notes = counter(out, "profbridge_notes", "Things worth counting that are no loss")?;
-        for (labels, totals) in &edges {
+        for (_, labels, totals) in &edges {
             for &(note, count) in &totals.notes {
                 notes.put(&with(labels, "note", note), count)?;
             }
@@ -206,7 +216,7 @@ impl Collector {
         ];
         for (name, help, read) in gauges {
             let mut family = gauge(out, name, help)?;
-            for (labels, totals) in &edges {
+            for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
                 family.put(labels, read(totals))?;
             }
         }
@@ -229,6 +239,10 @@ impl Collector {
         }
         Ok(())
     }
+}
+
+fn holds(kind: Kind) -> bool {
+    matches!(kind, Kind::Processor | Kind::Exporter)
 }
 
 fn labels(edge: &Edge) -> Labels<'_> {
