@@ -109,7 +109,7 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
         Err(_) => true,
         Ok((decoded, suspicious)) => *suspicious || !decoded.refused.is_empty(),
     };
-    if wrong && let Some(older) = layout::detect(&request) {
+    if wrong && let Some(older) = layout::detect(&request, outcome.is_ok()) {
         return Err(older);
     }
     outcome.map(|(decoded, _)| decoded)

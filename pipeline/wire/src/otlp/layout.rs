@@ -25,11 +25,12 @@ use super::error::DecodeError;
 use super::reader::{FIXED64, LEN, Reader, VARINT};
 
 /// Says which earlier layout a request has; `None` where nothing speaks for one. Reads the request once more, so it is
-/// asked only when decoding found something odd.
-pub(super) fn detect(request: &[u8]) -> Option<DecodeError> {
+/// asked only when decoding found something odd. `decoded` says that its wire types fit 1.10, so that only the meaning
+/// of its numbers can tell.
+pub(super) fn detect(request: &[u8], decoded: bool) -> Option<DecodeError> {
     let mut evidence = Evidence::default();
     evidence.request(Reader::new(request));
-    let (generation, message) = evidence.verdict()?;
+    let (generation, message) = evidence.verdict(decoded)?;
     Some(DecodeError::OlderLayout { generation, message })
 }
 
@@ -194,7 +195,7 @@ impl Evidence {
         self.undecided.not_1_9 += u64::from(!fits_1_9 || seen.has(4, LEN));
     }
 
-    fn verdict(&self) -> Option<(&'static str, &'static str)> {
+    fn verdict(&self, decoded: bool) -> Option<(&'static str, &'static str)> {
         if self.container {
             return Some(("1.3 (v1experimental)", UPGRADE_OLD));
         }
@@ -215,7 +216,8 @@ impl Evidence {
             return Some(("1.8", UPGRADE_1_8));
         }
         let Undecided { with_list, impossible, not_1_9 } = self.undecided;
-        if self.values_first > 0 || (not_1_9 == 0 && impossible > 0 && impossible * 2 >= with_list) {
+        let impossible_as_1_10 = decoded && not_1_9 == 0 && impossible > 0 && impossible * 2 >= with_list;
+        if self.values_first > 0 || impossible_as_1_10 {
             return Some(if self.temporality { ("1.8", UPGRADE_1_8) } else { ("1.9", UPGRADE_1_9) });
         }
         None

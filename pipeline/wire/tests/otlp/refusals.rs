@@ -1,1 +1,295 @@
-//! x
+//! What is refused and what is not: the rules of single profiles, resources and scopes, and of the dictionary.
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::profiles::v1development as proto;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Limits, decode, encode};
+use prost::Message;
+
+/// A request with a resource, a scope and two profiles of two samples each, on small tables.
+pub(crate) fn request() -> ExportProfilesServiceRequest {
+    let sample = |times: &[u64]| proto::Sample {
+        stack_index: 1,
+        attribute_indices: vec![1, 2],
+        link_index: 1,
+        timestamps_unix_nano: times.to_vec(),
+        ..Default::default()
+    };
+    let profile = proto::Profile {
+        sample_type: Some(proto::ValueType { type_strindex: 1, unit_strindex: 2 }),
+        samples: vec![sample(&[10, 11, 12]), sample(&[13])],
+        time_unix_nano: 10,
+        duration_nano: 5,
+        ..Default::default()
+    };
+    let attribute = KeyValue {
+        key: "service.name".to_owned(),
+        value: Some(AnyValue { value: Some(any_value::Value::StringValue("checkout".to_owned())) }),
+        key_strindex: 0,
+    };
+    let scope = proto::ScopeProfiles {
+        scope: Some(InstrumentationScope { name: "test".to_owned(), ..Default::default() }),
+        profiles: vec![profile.clone(), profile],
+        ..Default::default()
+    };
+    let resource = proto::ResourceProfiles {
+        resource: Some(Resource { attributes: vec![attribute], ..Default::default() }),
+        scope_profiles: vec![scope],
+        ..Default::default()
+    };
+    let attributes = [0, 3, 4].map(|key_strindex| proto::KeyValueAndUnit { key_strindex, ..Default::default() });
+    let dictionary = proto::ProfilesDictionary {
+        mapping_table: vec![proto::Mapping::default(); 2],
+        location_table: vec![proto::Location::default(); 2],
+        function_table: vec![proto::Function::default(); 2],
+        link_table: vec![
+            proto::Link::default(),
+            proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] },
+        ],
+        string_table: ["", "samples", "count", "thread.id", "thread.name"].map(str::to_owned).to_vec(),
+        attribute_table: attributes.to_vec(),
+        stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![1, 1] }],
+    };
+    ExportProfilesServiceRequest { resource_profiles: vec![resource], dictionary: Some(dictionary) }
+}
+
+fn decode_it(request: &ExportProfilesServiceRequest) -> Result<Decoded, DecodeError> {
+    decode(Bytes::from(request.encode_to_vec()), &Limits::default())
+}
+
+fn first_profile(request: &mut ExportProfilesServiceRequest) -> &mut proto::Profile {
+    &mut request.resource_profiles[0].scope_profiles[0].profiles[0]
+}
+
+/// Changes the first of the two profiles and says why just that one is refused, with its four observations or how many
+/// there are.
+fn refused(change: impl FnOnce(&mut proto::Profile)) -> String {
+    let mut request = request();
+    change(first_profile(&mut request));
+    let decoded = decode_it(&request).unwrap();
+    assert_eq!(decoded.profiles.profiles().count(), 1, "the other profile is still there");
+    assert_eq!(decoded.profiles.observations(), 4);
+    assert_eq!(decoded.refused_profiles(), 1);
+    assert!(decoded.profiles.received.is_none(), "the batch no longer says what was received");
+    assert!(decode(Bytes::from(encode(&decoded.profiles, &EncodeOptions::default())), &Limits::default()).is_ok());
+    assert_eq!(decoded.refused.len(), 1);
+    decoded.refused[0].invalid.to_string()
+}
+
+const FIRST: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
+
+/// Guarantees: an index that is out of range or negative refuses its profile alone, and the answer names place, index
+/// and table.
+#[test]
+fn indices_of_a_profile() {
+    let cases: [(&str, &str, fn(&mut proto::Profile, i32)); 6] = [
+        ("samples[1].stack_index", "stack_table has 2", |profile, index| profile.samples[1].stack_index = index),
+        ("samples[1].link_index", "link_table has 2", |profile, index| profile.samples[1].link_index = index),
+        ("samples[1].attribute_indices", "attribute_table has 3", |profile, index| {
+            profile.samples[1].attribute_indices[1] = index;
+        }),
+        ("attribute_indices", "attribute_table has 3", |profile, index| profile.attribute_indices = vec![index]),
+        ("sample_type.unit_strindex", "string_table has 5", |profile, index| {
+            profile.sample_type.as_mut().unwrap().unit_strindex = index;
+        }),
+        ("period_type.type_strindex", "string_table has 5", |profile, index| {
+            profile.period_type = Some(proto::ValueType { type_strindex: index, unit_strindex: 0 });
+        }),
+    ];
+    for (place, table, change) in cases {
+        for index in [-1, 5, 6, i32::MAX, i32::MIN] {
+            let text = refused(|profile| change(profile, index));
+            assert_eq!(text, format!("{FIRST}.{place}: index {index} is out of range, {table} elements"));
+        }
+    }
+}
+
+/// Guarantees: a sample without values and times, with fewer values than times, or more, refuses its profile.
+#[test]
+fn shapes_of_samples() {
+    let text = refused(|profile| profile.samples[1].timestamps_unix_nano.clear());
+    assert_eq!(text, format!("{FIRST}.samples[1].values: the sample has neither values nor timestamps"));
+    let text = refused(|profile| profile.samples[0].values = vec![1, 2]);
+    assert_eq!(text, format!("{FIRST}.samples[0].values: there are 2 values for 3 timestamps"));
+    let text = refused(|profile| profile.samples[1].values = vec![1, 2]);
+    assert_eq!(text, format!("{FIRST}.samples[1].values: there are 2 values for 1 timestamps"));
+}
+
+/// Guarantees: a duration that is negative when read as signed, and an end beyond 64 bits, refuse their profile.
+#[test]
+fn times() {
+    let text = refused(|profile| profile.duration_nano = -1i64 as u64);
+    assert_eq!(text, format!("{FIRST}.duration_nano: 18446744073709551615 ns after 10 ns is no time"));
+    let text = refused(|profile| {
+        profile.time_unix_nano = u64::MAX;
+        profile.duration_nano = 1;
+    });
+    assert_eq!(text, format!("{FIRST}.duration_nano: 1 ns after 18446744073709551615 ns is no time"));
+}
+
+/// Guarantees: a profile id of another length than 16 refuses its profile; one of zeros is none.
+#[test]
+fn profile_ids() {
+    let text = refused(|profile| profile.profile_id = vec![1; 15]);
+    assert_eq!(text, format!("{FIRST}.profile_id: has 15 bytes, not 16"));
+    let mut zeros = request();
+    first_profile(&mut zeros).profile_id = vec![0; 16];
+    let decoded = decode_it(&zeros).unwrap();
+    assert_eq!(decoded.profiles.profiles().next().unwrap().profile_id, None);
+}
+
+/// Guarantees: a fault in a resource refuses all its profiles, one in a scope those of the scope, and the count says so.
+#[test]
+fn resources_and_scopes() {
+    let dangling = KeyValue { key_strindex: 5, ..Default::default() };
+    let mut bad = request();
+    let other = bad.resource_profiles[0].clone();
+    bad.resource_profiles.push(other);
+    bad.resource_profiles[0].resource.as_mut().unwrap().attributes.push(dangling.clone());
+    // A profile of it is faulty as well: that goes with the resource.
+    bad.resource_profiles[0].scope_profiles[0].profiles[1].duration_nano = u64::MAX;
+    let decoded = decode_it(&bad).unwrap();
+    assert_eq!((decoded.refused_profiles(), decoded.refused_observations()), (2, 8));
+    assert_eq!(decoded.profiles.observations(), 8);
+    assert_eq!(
+        decoded.refused[0].invalid.to_string(),
+        "resource_profiles[0].resource.attributes[1].key_strindex: index 5 is out of range, string_table has 5 elements"
+    );
+
+    let mut bad = request();
+    let other = bad.resource_profiles[0].scope_profiles[0].clone();
+    bad.resource_profiles[0].scope_profiles.push(other);
+    let value = Some(AnyValue { value: Some(any_value::Value::StringValueStrindex(-1)) });
+    let dangling = KeyValue { value, ..Default::default() };
+    bad.resource_profiles[0].scope_profiles[1].scope.as_mut().unwrap().attributes.push(dangling);
+    let decoded = decode_it(&bad).unwrap();
+    assert_eq!((decoded.refused_profiles(), decoded.refused_observations()), (2, 8));
+    assert_eq!(decoded.profiles.observations(), 8);
+    assert_eq!(
+        decoded.refused[0].invalid.to_string(),
+        "resource_profiles[0].scope_profiles[1].scope.attributes[0].value.string_value_strindex: index -1 is out of \
+         range, string_table has 5 elements"
+    );
+}
+
+/// Guarantees: several faults are each reported, in order, each once.
+#[test]
+fn several_faults() {
+    let mut bad = request();
+    let scope = &mut bad.resource_profiles[0].scope_profiles[0];
+    scope.profiles.push(scope.profiles[0].clone());
+    scope.profiles[0].samples[0].stack_index = 9;
+    scope.profiles[0].profile_id = vec![1];
+    scope.profiles[2].attribute_indices = vec![9];
+    let decoded = decode_it(&bad).unwrap();
+    let places: Vec<_> = decoded.refused.iter().map(|refusal| refusal.invalid.place.clone()).collect();
+    assert_eq!(places, [
+        format!("{FIRST}.profile_id"),
+        "resource_profiles[0].scope_profiles[0].profiles[2].attribute_indices".to_owned()
+    ]);
+}
+
+/// Says why a request with this dictionary is refused.
+fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> String {
+    let mut request = request();
+    change(request.dictionary.as_mut().unwrap());
+    match decode_it(&request) {
+        Err(DecodeError::Malformed { place, rule, .. }) => format!("{place}: {rule}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Guarantees: an index of the dictionary that is out of range refuses the request and is named; a string of an
+/// attribute, which the batch keeps behind the table, is not taken for one of the table.
+#[test]
+fn indices_of_the_dictionary() {
+    for index in [-1, 5, 6, 7] {
+        let range = format!("index {index} is out of range, string_table has 5 elements");
+        let text = dictionary_fault(|tables| tables.function_table[1].system_name_strindex = index);
+        assert_eq!(text, format!("dictionary.function_table[1].system_name_strindex: {range}"));
+        let text = dictionary_fault(|tables| tables.mapping_table[1].filename_strindex = index);
+        assert_eq!(text, format!("dictionary.mapping_table[1].filename_strindex: {range}"));
+        let text = dictionary_fault(|tables| tables.attribute_table[2].unit_strindex = index);
+        assert_eq!(text, format!("dictionary.attribute_table[2].unit_strindex: {range}"));
+    }
+    for index in [-1, 2] {
+        let range = format!("index {index} is out of range,");
+        let text = dictionary_fault(|tables| tables.location_table[1].mapping_index = index);
+        assert_eq!(text, format!("dictionary.location_table[1].mapping_index: {range} mapping_table has 2 elements"));
+        let text = dictionary_fault(|tables| {
+            tables.location_table[1].lines.push(proto::Line { function_index: index, ..Default::default() });
+        });
+        assert_eq!(
+            text,
+            format!("dictionary.location_table[1].lines[0].function_index: {range} function_table has 2 elements")
+        );
+        let text = dictionary_fault(|tables| tables.stack_table[1].location_indices = vec![1, index]);
+        assert_eq!(
+            text,
+            format!("dictionary.stack_table[1].location_indices[1]: {range} location_table has 2 elements")
+        );
+    }
+    let text = dictionary_fault(|tables| tables.mapping_table[1].attribute_indices = vec![-7]);
+    assert_eq!(
+        text,
+        "dictionary.mapping_table[1].attribute_indices: index -7 is out of range, attribute_table has 3 elements"
+    );
+}
+
+/// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by it;
+/// an id of zeros is one.
+#[test]
+fn element_zero() {
+    let rule = "is not the zero value, which element 0 has to be";
+    let text = dictionary_fault(|tables| tables.string_table[0] = "x".to_owned());
+    assert_eq!(text, format!("dictionary.string_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.function_table[0].start_line = 1);
+    assert_eq!(text, format!("dictionary.function_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.location_table[0].lines.push(proto::Line::default()));
+    assert_eq!(text, format!("dictionary.location_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.mapping_table[0].memory_limit = 1);
+    assert_eq!(text, format!("dictionary.mapping_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.stack_table[0].location_indices.push(0));
+    assert_eq!(text, format!("dictionary.stack_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.attribute_table[0].key_strindex = 1);
+    assert_eq!(text, format!("dictionary.attribute_table[0]: {rule}"));
+    let text = dictionary_fault(|tables| tables.link_table[0].trace_id = vec![1; 16]);
+    assert_eq!(text, format!("dictionary.link_table[0]: {rule}"));
+
+    let mut zeros = request();
+    let tables = zeros.dictionary.as_mut().unwrap();
+    tables.link_table[0] = proto::Link { trace_id: vec![0; 16], span_id: vec![0; 8] };
+    // The Collector writes the value of an attribute that has none as an empty message.
+    tables.attribute_table[0].value = Some(AnyValue { value: None });
+    assert_eq!(decode_it(&zeros).unwrap().refused, []);
+}
+
+/// Guarantees: ids of links have 16 and 8 bytes or none.
+#[test]
+fn lengths_of_link_ids() {
+    let text = dictionary_fault(|tables| tables.link_table[1].trace_id.push(0));
+    assert_eq!(text, "dictionary.link_table[1].trace_id: has 17 bytes, not 16");
+    let text = dictionary_fault(|tables| tables.link_table[1].span_id = vec![1]);
+    assert_eq!(text, "dictionary.link_table[1].span_id: has 1 bytes, not 8");
+}
+
+/// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is refused.
+#[test]
+fn missing_dictionary() {
+    let mut bare = request();
+    bare.dictionary = None;
+    let decoded = decode_it(&bare).unwrap();
+    assert_eq!(decoded.refused_profiles(), 2);
+    for profile in &mut bare.resource_profiles[0].scope_profiles[0].profiles {
+        profile.sample_type = None;
+        for sample in &mut profile.samples {
+            (sample.stack_index, sample.link_index) = (0, 0);
+            sample.attribute_indices.clear();
+        }
+    }
+    let decoded = decode_it(&bare).unwrap();
+    assert_eq!(decoded.refused, []);
+    assert_eq!(decoded.profiles.observations(), 8);
+}

@@ -139,8 +139,8 @@ impl<'a> Decoder<'a> {
                 0x10 => mapping.memory_limit = reader.varint()?,
                 0x18 => mapping.file_offset = reader.varint()?,
                 0x20 => mapping.filename = self.table_string(reader.varint()?, "filename_strindex"),
-                0x2a => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes),
-                0x28 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes),
+                0x2a => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes)?,
+                0x28 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes)?,
                 _ => self.other(&mut reader, key, 5)?,
             }
         }
@@ -160,8 +160,8 @@ impl<'a> Decoder<'a> {
                     let line = self.line(reader.message()?);
                     self.tables.lines.push(line.map_err(|fault| fault.within("lines"))?);
                 }
-                0x22 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes),
-                0x20 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes),
+                0x22 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes)?,
+                0x20 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes)?,
                 _ => self.other(&mut reader, key, 4)?,
             }
         }
@@ -235,8 +235,8 @@ impl<'a> Decoder<'a> {
         let mut locations = Run::default();
         while let Some(key) = reader.key()? {
             match key {
-                0x0a => locations.add(reader.span()?, self.request, &mut self.scratch.values),
-                0x08 => locations.add(reader.varint_bytes()?, self.request, &mut self.scratch.values),
+                0x0a => locations.add(reader.span()?, self.request, &mut self.scratch.values)?,
+                0x08 => locations.add(reader.varint_bytes()?, self.request, &mut self.scratch.values)?,
                 _ => self.other(&mut reader, key, 1)?,
             }
         }

@@ -39,8 +39,8 @@ impl<'a> Decoder<'a> {
                 0x40 => profile.dropped_attributes_count = reader.varint()? as u32,
                 0x4a => profile.original_payload_format = self.inline_string(reader.span()?)?,
                 0x52 => profile.original_payload = reader.span()?,
-                0x5a => attributes.add(reader.span()?, self.request, &mut scratch),
-                0x58 => attributes.add(reader.varint_bytes()?, self.request, &mut scratch),
+                0x5a => attributes.add(reader.span()?, self.request, &mut scratch)?,
+                0x58 => attributes.add(reader.varint_bytes()?, self.request, &mut scratch)?,
                 _ => self.other(&mut reader, key, 11)?,
             }
         }
@@ -82,20 +82,20 @@ impl<'a> Decoder<'a> {
         while let Some(key) = reader.key()? {
             match key {
                 0x08 => stack = reader.varint()? as u32,
-                0x12 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes),
+                0x12 => attributes.add(reader.span()?, self.request, &mut self.scratch.attributes)?,
                 0x18 => link = reader.varint()? as u32,
-                0x22 => values.add(reader.span()?, self.request, &mut self.scratch.values),
+                0x22 => values.add(reader.span()?, self.request, &mut self.scratch.values)?,
                 0x2a => {
                     let packed = reader.span()?;
                     if packed.len % 8 != 0 {
                         return Err(Fault::wire(packed.start as usize, "is not a list of eight-byte numbers")
                             .within("timestamps_unix_nano"));
                     }
-                    timestamps.add(packed, self.request, &mut self.scratch.timestamps);
+                    timestamps.add_fixed(packed, self.request, &mut self.scratch.timestamps);
                 }
-                0x10 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes),
-                0x20 => values.add(reader.varint_bytes()?, self.request, &mut self.scratch.values),
-                0x29 => timestamps.add(reader.fixed64_bytes()?, self.request, &mut self.scratch.timestamps),
+                0x10 => attributes.add(reader.varint_bytes()?, self.request, &mut self.scratch.attributes)?,
+                0x20 => values.add(reader.varint_bytes()?, self.request, &mut self.scratch.values)?,
+                0x29 => timestamps.add_fixed(reader.fixed64_bytes()?, self.request, &mut self.scratch.timestamps),
                 _ => self.other(&mut reader, key, 5)?,
             }
         }

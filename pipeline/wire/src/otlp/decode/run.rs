@@ -6,6 +6,8 @@
 use bytes::Bytes;
 use profbridge_model::Span;
 
+use super::super::error::{Fault, Result};
+
 /// What was written anew; its offsets continue those of the request.
 #[derive(Debug)]
 pub(super) struct Spill {
@@ -48,19 +50,34 @@ pub(super) struct Scratches {
 pub(super) struct Run(Span);
 
 impl Run {
-    /// Appends a piece: a packed run, or a single integer.
+    /// Appends a piece of a list of integers: a packed run, or a single integer.
     #[inline]
-    pub(super) fn add(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+    pub(super) fn add(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
         if self.0.is_empty() {
             self.0 = piece;
-        } else if !piece.is_empty() {
+            return Ok(());
+        }
+        // The last byte of an integer has a clear top bit. A cut-off one must not be completed by the next piece.
+        if bytes(request, self.0).last() >= Some(&0x80) || bytes(request, piece).last() >= Some(&0x80) {
+            return Err(Fault::wire(piece.start as usize, "an integer is cut off at the end of a packed list"));
+        }
+        self.join(piece, request, scratch);
+        Ok(())
+    }
+
+    /// Appends a piece of a list of eight-byte numbers.
+    #[inline]
+    pub(super) fn add_fixed(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+        if self.0.is_empty() {
+            self.0 = piece;
+        } else {
             self.join(piece, request, scratch);
         }
     }
 
     #[cold]
     fn join(&self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
-        if scratch.is_empty() {
+        if scratch.is_empty() && !piece.is_empty() {
             scratch.extend_from_slice(bytes(request, self.0));
         }
         scratch.extend_from_slice(bytes(request, piece));
