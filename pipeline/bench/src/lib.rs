@@ -1,6 +1,6 @@
 //! Workloads, fixtures and the control against which profbridge is measured. Never shipped.
 //!
-//! Nothing here uses profbridge's own decoder or converter: requests are made of `opentelemetry-proto` types and chunks of plain serde
+//! Nothing but the harness uses profbridge's own decoder or converter: requests are made of `opentelemetry-proto` types and chunks of plain serde
 //! structs. That is what makes [`naive`] an oracle: where it and profbridge agree, two independent readings of the same rules agree.
 //!
 //! - [`workload`]: seeded requests of known size and shape, for benchmarks.
@@ -8,11 +8,14 @@
 //! - [`fixture`]: requests with the shapes of real producers' data.
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
 //! - [`figures`]: what a request consists of.
+//! - `harness`, with the feature of that name: measures profbridge, and so is the one part that uses it.
 
 pub mod builder;
 pub mod dictionary;
 pub mod figures;
 pub mod fixture;
+#[cfg(feature = "harness")]
+pub mod harness;
 pub mod naive;
 pub mod workload;
 

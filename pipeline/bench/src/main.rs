@@ -1,7 +1,6 @@
-//! `profbridge-bench`: what the workloads are, and requests as files. Never shipped.
+//! `profbridge-bench`: what the workloads are, requests as files, and the figures of profbridge. Never shipped.
 
 use std::{
-    error::Error,
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -10,12 +9,14 @@ use std::{
 use clap::{Parser, Subcommand};
 use profbridge_bench::{
     figures::Figures,
-    fixture, naive,
+    fixture,
+    harness::{self, calibrator, control, load, process, sink},
+    naive,
     workload::{self, Host, Shape},
 };
 use prost::Message;
 
-/// Workloads for profbridge.
+/// Workloads for profbridge, and its figures.
 #[derive(Parser)]
 #[command(name = "profbridge-bench")]
 struct Arguments {
@@ -56,6 +57,20 @@ enum Command {
         #[arg(long, default_value_t = workload::SEED)]
         seed: u64,
     },
+    /// Measure the CPU time per observation of the binary, against the control's
+    Process(process::Options),
+    /// Run the control as a server
+    #[command(hide = true)]
+    ControlServer(control::Options),
+    /// Run the sink
+    #[command(hide = true)]
+    Sink(sink::Options),
+    /// Run the load generator
+    #[command(hide = true)]
+    Load(load::Options),
+    /// Print how long the calibrator takes, in nanoseconds
+    #[command(hide = true)]
+    Calibrate,
 }
 
 fn main() -> ExitCode {
@@ -68,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(command: Command) -> Result<(), harness::Error> {
     match command {
         Command::Shapes { seed, shapes } => {
             let shapes = if shapes.is_empty() { Shape::ALL.to_vec() } else { shapes };
@@ -93,16 +108,24 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
+        Command::Process(options) => process::run(&options),
+        Command::ControlServer(options) => control::run(options),
+        Command::Sink(options) => sink::run(options),
+        Command::Load(options) => load::run(options),
+        Command::Calibrate => {
+            writeln!(std::io::stdout(), "{}", calibrator::nanos()?)?;
+            Ok(())
+        }
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+fn write(path: &Path, bytes: &[u8]) -> Result<(), harness::Error> {
     std::fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(())
 }
 
 /// One line per shape and figure: what it is, what is wanted, and the deviation; then what the control makes of the request.
-fn print_shapes(out: &mut impl Write, seed: u64, shapes: &[Shape]) -> Result<(), Box<dyn Error>> {
+fn print_shapes(out: &mut impl Write, seed: u64, shapes: &[Shape]) -> Result<(), harness::Error> {
     for &shape in shapes {
         let request = Host::new(shape, seed).report(0);
         let figures = Figures::of(&request);

@@ -1,0 +1,85 @@
+//! Counts the observations in an envelope, without building what it says: samples whose stack is not empty.
+
+use std::io::{self, Read};
+
+use memchr::{memchr_iter, memmem};
+
+/// Counts samples with a stack in the JSON of chunks. Keys are looked for as JSON writes them; in a name their quotes
+/// would be escaped.
+pub fn active_samples(json: &[u8]) -> u64 {
+    let mut uses: Vec<u64> = Vec::new();
+    for at in memmem::find_iter(json, b"\"stack_id\":") {
+        let digits = json[at + 11..].iter().take_while(|byte| byte.is_ascii_digit());
+        let stack =
+            digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
+        // A number of that size is no stack of any chunk.
+        let stack = stack.min(1 << 26);
+        if stack >= uses.len() {
+            uses.resize(stack + 1, 0);
+        }
+        uses[stack] += 1;
+    }
+    let all: u64 = uses.iter().sum();
+    all - idle_stacks(json).map(|stack| uses.get(stack).copied().unwrap_or(0)).sum::<u64>()
+}
+
+/// The positions of the empty stacks.
+fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
+    const KEY: &[u8] = b"\"stacks\":[";
+    let stacks = memmem::find(json, KEY).map_or(&[][..], |at| &json[at + KEY.len()..]);
+    let ends = memchr_iter(b']', stacks).take_while(|&end| end > 0 && stacks[end - 1] != b']');
+    ends.enumerate().filter(|&(_, end)| stacks[end - 1] == b'[').map(|(stack, _)| stack)
+}
+
+/// What is inside a body with this `Content-Encoding`.
+///
+/// # Errors
+/// The encoding is unknown, or the body is not encoded so.
+pub fn decompress(encoding: Option<&str>, body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(body.len() * 8);
+    match encoding {
+        None | Some("identity") => out.extend_from_slice(body),
+        Some("gzip") => {
+            flate2::read::MultiGzDecoder::new(body).read_to_end(&mut out)?;
+        }
+        Some("zstd") => {
+            zstd::stream::read::Decoder::new(body)?.read_to_end(&mut out)?;
+        }
+        Some(other) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown encoding {other}"))),
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{naive, workload};
+
+    /// Guarantees: the quick count is the count of a parser, also where the empty stack is not the first, and where
+    /// names look like keys.
+    #[test]
+    fn agrees_with_a_parser() {
+        for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
+            for chunk in naive::convert(&workload::request(shape), &naive::Options::default()) {
+                let active =
+                    chunk.profile.samples.iter().filter(|sample| !chunk.profile.stacks[sample.stack_id].is_empty());
+                assert_eq!(active_samples(&naive::json(&chunk).unwrap()), active.count() as u64, "{shape}");
+            }
+        }
+        let json = br#"{"frames":[{"function":"\"stacks\":[[]] \"stack_id\":9"}],"samples":[{"stack_id":1},{"stack_id":0},{"stack_id":2}],"stacks":[[0],[],[0,0]]}"#;
+        assert_eq!(active_samples(json), 2);
+        assert_eq!(active_samples(b""), 0);
+        assert_eq!(active_samples(br#"{"samples":[],"stacks":[]}"#), 0);
+    }
+
+    /// Guarantees: every encoding that a sender may use is undone; others are refused.
+    #[test]
+    fn encodings() {
+        let text = b"a chunk".repeat(100);
+        assert_eq!(decompress(None, &text).unwrap(), text);
+        assert_eq!(decompress(Some("gzip"), &naive::gzip(&text).unwrap()).unwrap(), text);
+        let zstd = zstd::stream::encode_all(&text[..], 1).unwrap();
+        assert_eq!(decompress(Some("zstd"), &zstd).unwrap(), text);
+        assert!(decompress(Some("br"), &text).is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! Measures profbridge: its parts in this process, and its binary from outside.
+//!
+//! The rules of measuring, which the README explains:
+//!
+//! * Only ratios of runs that lie next to each other in time are reported ([`pairs`]); a pair during which the machine
+//!   changed its speed is thrown away ([`calibrator`]).
+//! * CPU time counts, not wall time ([`procfs`]), per observation that arrived ([`sink`], [`count`]).
+//! * The three parties are three processes ([`children`]): what sends ([`load`]), what is measured ([`target`],
+//!   [`control`]), and what takes ([`sink`]).
+//! * Each figure is printed beside what it must reach, and written as JSON ([`report`]).
+
+pub mod calibrator;
+pub mod children;
+pub mod control;
+pub mod count;
+//F
+pub mod load;
+//M
+//O
+pub mod pairs;
+//P
+pub mod patch;
+pub mod process;
+pub mod procfs;
+pub mod report;
+pub mod sink;
+//S
+pub mod statistics;
+pub mod target;
+
+/// Whatever can go wrong: the harness has nobody to tell but its user.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The core that the load generator and the sink share.
+pub const HELPERS_CORE: usize = 0;
+
+/// The core of what is measured.
+pub const TARGET_CORE: usize = 1;

@@ -1,0 +1,203 @@
+//! CPU per observation through real processes: gRPC in, HTTP out, profbridge's binary against the control's.
+
+use std::{cell::Cell, path::PathBuf, thread, time::Duration};
+
+use clap::Args;
+use prost::Message;
+use serde_json::json;
+
+use super::{
+    Error, HELPERS_CORE, TARGET_CORE,
+    children::{self, Sink},
+    load::Sent,
+    pairs::{self, Outcome},
+    procfs,
+    report::{Goal, Report},
+    sink::Stats,
+    target::{Setting, Target},
+};
+use crate::workload::{Host, SEED, Shape};
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// The binary of profbridge
+    #[arg(long, default_value = "target/dist/profbridge")]
+    binary: PathBuf,
+    /// The shape of the requests
+    #[arg(long, default_value = "avg")]
+    shape: Shape,
+    /// The length of the windows
+    #[arg(long, default_value = "0s")]
+    window: String,
+    /// The codec of what leaves profbridge
+    #[arg(long, default_value = "zstd")]
+    compression: String,
+    /// The processors in front of `chunk`, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    processors: Vec<String>,
+    /// Pairs of blocks
+    #[arg(long, default_value_t = 8)]
+    pairs: usize,
+    /// The length of a block
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// What precedes each block, unmeasured
+    #[arg(long, default_value_t = 1.5)]
+    warm_up: f64,
+    /// Measure the control against itself only
+    #[arg(long)]
+    control_only: bool,
+    /// Write the figures as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// A target with the sink behind it.
+struct Side {
+    target: Target,
+    sink: Sink,
+}
+
+/// The blocks' common part.
+struct Blocks<'a> {
+    options: &'a Options,
+    bodies: Vec<String>,
+    /// By how much each request is later than the one before, in nanoseconds.
+    step: u64,
+    /// Blocks so far: each starts later than the one before has ended, in event time.
+    number: Cell<u64>,
+}
+
+/// More requests than one block sends.
+const MOST_REQUESTS: u64 = 100_000;
+
+impl Blocks<'_> {
+    fn arguments(&self, target: &Target, extra: &[&str]) -> Vec<String> {
+        let number = self.number.replace(self.number.get() + 1);
+        let offset = number * MOST_REQUESTS * self.step;
+        let target = target.address.to_string();
+        let (step, offset) = (self.step.to_string(), offset.to_string());
+        let fixed = ["load", "--target", &target, "--window", &step, "--offset", &offset];
+        fixed
+            .into_iter()
+            .chain(extra.iter().copied())
+            .chain(self.bodies.iter().map(String::as_str))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Sends each body once, and returns what came out.
+    fn once(&self, side: &Side) -> Result<Stats, Error> {
+        let count = self.bodies.len().to_string();
+        let before = side.sink.stats()?;
+        let arguments = self.arguments(&side.target, &["--count", &count, "--seconds", "60"]);
+        let sent: Sent = children::ask(HELPERS_CORE, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        if sent.acknowledged != self.bodies.len() as u64 {
+            return Err(format!("not all requests were taken: {sent:?}").into());
+        }
+        let after = side.sink.settle(Duration::from_secs(1), Duration::from_secs(60))?;
+        Ok(difference(before, after))
+    }
+
+    /// One block: the CPU time per observation that arrived, in nanoseconds.
+    fn block(&self, side: &Side) -> Result<f64, Error> {
+        let Options { seconds, warm_up, .. } = self.options;
+        let seconds_of_load = (seconds + warm_up + 1.0).to_string();
+        let arguments = self.arguments(&side.target, &["--seconds", &seconds_of_load]);
+        let command = children::myself(HELPERS_CORE, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let mut load = children::start(command)?;
+        thread::sleep(Duration::from_secs_f64(*warm_up));
+        let pid = side.target.process.pid();
+        let (before, cpu_before) = (side.sink.stats()?, procfs::cpu(pid)?);
+        thread::sleep(Duration::from_secs_f64(*seconds));
+        let (after, cpu_after) = (side.sink.stats()?, procfs::cpu(pid)?);
+        let sent: Sent = load.wait_for("the end of the load", |line| serde_json::from_str(line).ok())?;
+        if sent.failed + sent.later > 0 {
+            return Err(format!("requests were refused: {sent:?}").into());
+        }
+        let arrived = difference(before, after);
+        if arrived.observations == 0 || arrived.broken > 0 {
+            return Err(format!("the sink cannot read what arrives: {arrived:?}").into());
+        }
+        Ok((cpu_after - cpu_before).as_nanos() as f64 / arrived.observations as f64)
+    }
+
+    fn pairs(&self, wanted: usize, a: &Side, b: &Side) -> Result<Outcome, Error> {
+        let calibrate = || Ok(children::ask::<u64>(TARGET_CORE, &["calibrate"])? as f64);
+        pairs::measure(wanted, calibrate, || self.block(a), || self.block(b))
+    }
+}
+
+fn difference(before: Stats, after: Stats) -> Stats {
+    Stats {
+        requests: after.requests - before.requests,
+        bytes: after.bytes - before.bytes,
+        json_bytes: after.json_bytes - before.json_bytes,
+        observations: after.observations - before.observations,
+        broken: after.broken - before.broken,
+    }
+}
+
+/// Measures, and reports.
+///
+/// # Errors
+/// A process does not start, or does not do what it should.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let folder = tempfile::tempdir()?;
+    let reports = if options.shape == Shape::Large { 1 } else { 12 };
+    let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
+    let mut host = Host::new(options.shape, SEED).starting_at(now);
+    let bodies: Vec<Vec<u8>> = (0..reports).map(|n| host.report(n).encode_to_vec()).collect();
+    // A window must be filled by a host's successive reports. Without windows it is enough that no two are equal.
+    let holds = options.window != "0s";
+    let step = if holds { host.window() } else { 1_000_000 };
+    let blocks =
+        Blocks { options, bodies: children::write_bodies(folder.path(), &bodies)?, step, number: Cell::new(0) };
+    let control = Sink::start(&[])?;
+    let control = Side { target: Target::control(control.address)?, sink: control };
+    let mut report = Report::new("process");
+    let shape = options.shape;
+    if options.control_only {
+        report.ratio(
+            format!("{shape}: control against itself"),
+            &blocks.pairs(options.pairs, &control, &control)?,
+            None,
+        );
+        return report.finish(options.json.as_deref());
+    }
+
+    let setting = Setting {
+        window: options.window.clone(),
+        processors: options.processors.clone(),
+        compression: options.compression.clone(),
+        ..Setting::default()
+    };
+    let ours = Sink::start(&[])?;
+    let ours = Side { target: Target::profbridge(&options.binary, folder.path(), &setting, ours.address)?, sink: ours };
+
+    let name = format!("{shape}, window {}, {}", options.window, options.compression);
+    if !holds {
+        // Both must say the same of the same input, before any figure means anything.
+        let (mine, other) = (blocks.once(&ours)?, blocks.once(&control)?);
+        if mine.observations != other.observations || mine.observations == 0 {
+            return Err(format!("profbridge delivers {mine:?}, the control {other:?}").into());
+        }
+        report.detail("one round of requests", json!({ "profbridge": mine, "control": other }));
+        let bytes = mine.bytes as f64 / other.bytes as f64;
+        report.figure(format!("{name}: bytes out by the control's"), bytes, "x", Some(Goal::AtMost(1.10)));
+    }
+    let goal = (shape == Shape::Avg && !holds && options.compression == "zstd").then_some(Goal::AtLeast(4.0));
+    let itself = blocks.pairs((options.pairs / 2).max(2), &ours, &ours)?;
+    report.ratio(format!("{name}: profbridge against itself"), &itself, None);
+    let outcome = blocks.pairs(options.pairs, &ours, &control)?;
+    report.ratio(format!("{name}: CPU per observation, control's by profbridge's"), &outcome, goal);
+    report.figure(format!("{name}: profbridge"), outcome.a, "ns/obs", None);
+    report.figure(format!("{name}: control"), outcome.b, "ns/obs", None);
+    if let Some(dropped) = ours.target.metric("otelcol_exporter_enqueue_failed_profile_samples_total")?
+        && dropped > 0.0
+    {
+        return Err(format!("the queue overflowed: {dropped} samples were dropped").into());
+    }
+    report.finish(options.json.as_deref())
+}

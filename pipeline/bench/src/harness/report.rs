@@ -1,0 +1,176 @@
+//! Figures beside what they must reach, as a table for people and as JSON for machines.
+
+use std::{fs, io::Write, path::Path};
+
+use serde::Serialize;
+
+use super::{Error, pairs::Outcome};
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// Not less.
+    AtLeast(f64),
+    /// Not more.
+    AtMost(f64),
+}
+
+impl Goal {
+    /// Whether a figure with this interval reaches it: the whole interval must.
+    fn holds(self, (low, high): (f64, f64)) -> bool {
+        match self {
+            Self::AtLeast(least) => low >= least,
+            Self::AtMost(most) => high <= most,
+        }
+    }
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// The value.
+    pub value: f64,
+    /// Its unit; `x` for ratios.
+    pub unit: &'static str,
+    /// Where the value lies with 95 % confidence, for ratios of pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<(f64, f64)>,
+    /// What it must reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+    /// Whether it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<bool>,
+}
+
+/// What a command measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    command: String,
+    machine: Machine,
+    figures: Vec<Figure>,
+    details: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Where it was measured.
+#[derive(Clone, Debug, Serialize)]
+struct Machine {
+    processor: String,
+    cores: usize,
+    kernel: String,
+    /// Seconds since the Unix epoch.
+    measured_at: u64,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            processor: model.map_or("unknown", |(_, name)| name).to_owned(),
+            cores: cpus.lines().filter(|line| line.starts_with("processor")).count(),
+            kernel: kernel.trim().to_owned(),
+            measured_at: std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs()),
+        }
+    }
+}
+
+impl Report {
+    /// An empty report of a command.
+    pub fn new(command: impl Into<String>) -> Self {
+        Self { command: command.into(), machine: Machine::this(), figures: Vec::new(), details: serde_json::Map::new() }
+    }
+
+    /// Adds a figure, with what it must reach.
+    pub fn figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str, goal: Option<Goal>) {
+        let reached = goal.map(|goal| goal.holds((value, value)));
+        self.figures.push(Figure { name: name.into(), value, unit, interval: None, goal, reached });
+    }
+
+    /// Adds a ratio of pairs, which reaches its goal only with its whole interval.
+    pub fn ratio(&mut self, name: impl Into<String>, outcome: &Outcome, goal: Option<Goal>) {
+        let name = name.into();
+        self.detail(&name, outcome);
+        let (interval, reached) = (outcome.interval, goal.map(|goal| goal.holds(outcome.interval)));
+        self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval: Some(interval), goal, reached });
+    }
+
+    /// Adds what stands behind a figure; it goes into the JSON only.
+    pub fn detail(&mut self, name: &str, detail: impl Serialize) {
+        // Only a map with odd keys cannot be written, and none is.
+        self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());
+    }
+
+    /// Prints the table, and writes the JSON where a path is given.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(&self, json: Option<&Path>) -> Result<(), Error> {
+        self.print(&mut std::io::stdout().lock())?;
+        if let Some(path) = json {
+            fs::write(path, serde_json::to_vec_pretty(self)?)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
+        let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
+        writeln!(out, "{:<width$}  {:>14}  {:>15}  {:>12}", self.command, "measured", "95 % interval", "goal")?;
+        for figure in &self.figures {
+            let measured = format!("{} {}", short(figure.value), figure.unit);
+            let interval =
+                figure.interval.map_or(String::new(), |(low, high)| format!("{} .. {}", short(low), short(high)));
+            let goal = match figure.goal {
+                Some(Goal::AtLeast(least)) => format!(">= {}", short(least)),
+                Some(Goal::AtMost(most)) => format!("<= {}", short(most)),
+                None => String::new(),
+            };
+            let verdict = figure.reached.map_or("", |reached| if reached { "  reached" } else { "  NOT REACHED" });
+            writeln!(out, "{:<width$}  {measured:>14}  {interval:>15}  {goal:>12}{verdict}", figure.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with about four digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1_000.0 => format!("{value:.0}"),
+        middle if middle >= 100.0 => format!("{value:.1}"),
+        small if small >= 0.1 || small == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a ratio whose interval reaches beyond its goal has not reached it, and the table says so.
+    #[test]
+    fn goals() {
+        let outcome = |interval| Outcome {
+            ratios: vec![5.0],
+            ratio: 5.0,
+            interval,
+            a: 1.0,
+            b: 5.0,
+            rejected: 0,
+            calibrator_spread: 1.0,
+        };
+        let mut report = Report::new("process");
+        report.ratio("surely", &outcome((4.1, 5.5)), Some(Goal::AtLeast(4.0)));
+        report.ratio("perhaps", &outcome((3.9, 5.5)), Some(Goal::AtLeast(4.0)));
+        report.figure("memory", 2.5, "x", Some(Goal::AtMost(2.0)));
+        let mut text = Vec::new();
+        report.print(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let verdicts: Vec<_> = text.lines().skip(1).map(|line| line.contains("NOT REACHED")).collect();
+        assert_eq!(verdicts, [false, true, true], "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The binary of profbridge as what is measured, with a configuration of the harness.
+
+use std::{fmt::Write, fs, net::SocketAddr, path::Path};
+
+use super::{
+    Error, TARGET_CORE,
+    children::{self, Running},
+};
+
+/// What differs between the measurements.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The length of `chunk`'s windows, such as `0s`.
+    pub window: String,
+    /// The processors in front of `chunk`, such as `dedup`.
+    pub processors: Vec<String>,
+    /// `chunk`'s `max_bytes` in MiB.
+    pub window_mib: Option<u64>,
+    /// The exporter's queue, in MiB.
+    pub queue_mib: u64,
+    /// Whether the pipeline waits where the queue is full; otherwise what does not fit is dropped and counted.
+    pub blocks: bool,
+    /// The codec of what leaves.
+    pub compression: String,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            window: "0s".to_owned(),
+            processors: vec!["dedup".to_owned()],
+            window_mib: None,
+            queue_mib: 64,
+            blocks: true,
+            compression: "zstd".to_owned(),
+        }
+    }
+}
+
+impl Setting {
+    /// The configuration file for a sink.
+    fn yaml(&self, sink: SocketAddr) -> Result<String, Error> {
+        let Self { window, processors, window_mib, queue_mib, blocks, compression } = self;
+        let mut yaml =
+            String::from("receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: 127.0.0.1:0\n");
+        writeln!(yaml, "processors:\n  chunk:\n    window: {window}")?;
+        if let Some(mib) = window_mib {
+            writeln!(yaml, "    max_bytes: {mib}MiB")?;
+        }
+        for processor in processors {
+            writeln!(yaml, "  {processor}:")?;
+        }
+        writeln!(
+            yaml,
+            "exporters:\n  sentry:\n    dsn: http://0123456789abcdef0123456789abcdef@{sink}/1\n    compression: {compression}"
+        )?;
+        writeln!(yaml, "    sending_queue:\n      queue_size: {queue_mib}MiB\n      block_on_overflow: {blocks}")?;
+        writeln!(
+            yaml,
+            "service:\n  telemetry:\n    metrics:\n      address: 127.0.0.1:0\n    health:\n      address: 127.0.0.1:0"
+        )?;
+        let order = processors.iter().map(String::as_str).chain(["chunk"]).collect::<Vec<_>>().join(", ");
+        writeln!(
+            yaml,
+            "  pipelines:\n    profiles:\n      receivers: [otlp]\n      processors: [{order}]\n      exporters: [sentry]"
+        )?;
+        Ok(yaml)
+    }
+}
+
+/// A running target.
+#[derive(Debug)]
+pub struct Target {
+    /// The process.
+    pub process: Running,
+    /// Where it takes OTLP over gRPC.
+    pub address: SocketAddr,
+    /// Where it answers with its metrics; the control has none.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Target {
+    /// Starts profbridge in front of a sink. Its configuration is written into `folder`.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn profbridge(binary: &Path, folder: &Path, setting: &Setting, sink: SocketAddr) -> Result<Self, Error> {
+        let config = folder.join("config.yaml");
+        fs::write(&config, setting.yaml(sink)?)?;
+        let mut command = children::pinned(TARGET_CORE, binary.canonicalize()?);
+        command.args(["run", "--config"]).arg(&config).current_dir(folder);
+        let mut process = children::start(command)?;
+        let (mut address, mut metrics) = (None, None);
+        process.wait_for("`profbridge is running`", |line| {
+            if let Some((name, place)) = line.split_once(" listening on ") {
+                // The scheme and the path of a URL are left out.
+                let place =
+                    place.trim().trim_start_matches("http://").split('/').next().and_then(|place| place.parse().ok());
+                if name.ends_with("otlp/grpc") {
+                    address = place;
+                } else if name.ends_with("metrics") {
+                    metrics = place;
+                }
+            }
+            line.contains("profbridge is running").then_some(())
+        })?;
+        let address: Option<SocketAddr> = address;
+        Ok(Self { process, address: address.ok_or("profbridge does not say where it listens")?, metrics })
+    }
+
+    /// Starts the control in front of a sink.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn control(sink: SocketAddr) -> Result<Self, Error> {
+        let command = children::myself(TARGET_CORE, &["control-server", "--sink", &sink.to_string()])?;
+        let mut process = children::start(command)?;
+        let address = process.address("")?;
+        Ok(Self { process, address, metrics: None })
+    }
+
+    /// The sum of a metric over its series; `None` where the target has no metrics.
+    ///
+    /// # Errors
+    /// The metrics cannot be read.
+    pub fn metric(&self, name: &str) -> Result<Option<f64>, Error> {
+        let Some(metrics) = self.metrics else { return Ok(None) };
+        let text = children::get(metrics, "/metrics")?;
+        let mine = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        let values = text.lines().filter(mine).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Ok(Some(values.sum()))
+    }
+}
