@@ -176,3 +176,6 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -220,7 +220,11 @@ impl Http {
 
 fn endpoint(section: &Section, path: &str, endpoint: &str, problems: &mut Vec<Problem>) {
     if let Err(error) = Listener::check(endpoint) {
-        problems.push(section.problem(path, error.to_string(), "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces"));
+        problems.push(section.problem(
+            path,
+            error.to_string(),
+            "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces",
+        ));
     }
 }
 

@@ -173,8 +173,25 @@ impl From<DecodeError> for Fault {
 /// The text, cut where it is longer than an answer's text may be.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
-        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+        let end = (0..=LONGEST_TEXT).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a text that is too long for headers is cut between characters, and a short one is left alone.
+    #[test]
+    fn texts_are_bounded() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        let long = shortened("é".repeat(LONGEST_TEXT));
+        assert!(long.len() <= LONGEST_TEXT + 3 && long.starts_with("éé") && long.ends_with("é…"), "{long}");
+        let fault = Fault::invalid("x".repeat(9_000), "y".repeat(9_000));
+        let violation = fault.violation.unwrap();
+        assert!([fault.message, violation.place, violation.rule].iter().all(|text| text.len() < 1_100));
+    }
 }

@@ -119,7 +119,7 @@ impl Endpoint {
         let listener = Listener::bind(&endpoint).await.map_err(|error| failed("endpoint", &error))?;
         let address = listener.local_addr();
         let id = context.id.clone();
-        if tls.is_none() && !address.ip().to_canonical().is_loopback() {
+        if tls.is_none() && is_exposed(address) {
             tracing::warn!(
                 "{id}/{protocol} takes profiles from the network without encryption on {address}: set protocols.{protocol}.tls, or listen on 127.0.0.1"
             );
@@ -133,5 +133,31 @@ impl Endpoint {
             }
         };
         Ok((address, Box::pin(running)))
+    }
+}
+
+/// Whether others than this host can reach the address.
+fn is_exposed(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exposed;
+
+    /// Guarantees: only addresses that nobody else can reach pass without encryption and without a warning.
+    #[test]
+    fn exposed_addresses_are_known() {
+        for (address, exposed) in [
+            ("127.0.0.1:4317", false),
+            ("127.8.8.8:4317", false),
+            ("[::1]:4317", false),
+            ("[::ffff:127.0.0.1]:4317", false),
+            ("0.0.0.0:4317", true),
+            ("[::]:4317", true),
+            ("10.1.2.3:4317", true),
+        ] {
+            assert_eq!(is_exposed(address.parse().unwrap()), exposed, "{address}");
+        }
     }
 }

@@ -44,7 +44,9 @@ impl Media {
             Self::Json => {
                 "OTLP profiles in JSON are not supported, send protobuf with the content type application/x-protobuf"
             }
-            Self::Other => "the content type is not supported, send protobuf with the content type application/x-protobuf",
+            Self::Other => {
+                "the content type is not supported, send protobuf with the content type application/x-protobuf"
+            }
         };
         Err(Fault::new(Kind::Format, text))
     }

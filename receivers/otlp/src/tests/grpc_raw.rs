@@ -150,7 +150,10 @@ async fn unknown_services_are_unimplemented() {
     let rig = Rig::start(LOOPBACK).await;
     let package = "opentelemetry.proto.collector";
     for (path, says) in [
-        (format!("/{package}.profiles.v1experimental.ProfilesService/Export"), "v1development.ProfilesService as of opentelemetry-proto 1.10"),
+        (
+            format!("/{package}.profiles.v1experimental.ProfilesService/Export"),
+            "v1development.ProfilesService as of opentelemetry-proto 1.10",
+        ),
         (format!("/{package}.trace.v1.TraceService/Export"), "no other signal"),
         (format!("/{package}.profiles.v1development.ProfilesService/Import"), "unknown method Import"),
         ("/grpc.health.v1.Health/Check".to_owned(), "unknown service grpc.health.v1.Health"),

@@ -41,7 +41,8 @@ async fn exports() {
 #[tokio::test]
 async fn http2_is_served_too() {
     let mut rig = Rig::start(LOOPBACK).await;
-    let request = Request::post(format!("http://x{PATH}")).header("content-type", "Application/X-Protobuf; charset=utf-8");
+    let request =
+        Request::post(format!("http://x{PATH}")).header("content-type", "Application/X-Protobuf; charset=utf-8");
     let request = request.body(whole(small().encode_to_vec())).unwrap();
     let mut client = http2(rig.http()).await;
     let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());

@@ -5,7 +5,9 @@ use profbridge_net::body::BodyLimits;
 use super::*;
 
 fn head(extra: &str) -> String {
-    format!("POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n{extra}\r\n\r\n")
+    format!(
+        "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n{extra}\r\n\r\n"
+    )
 }
 
 async fn quick() -> Rig {

@@ -1,0 +1,122 @@
+use std::future::Future as _;
+use std::task::{Context, Poll, Waker};
+
+use profbridge_bench::{RequestBuilder, ms};
+use profbridge_engine::budget::Budget;
+use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::testing::intake;
+use profbridge_model::Telemetry;
+
+use super::*;
+
+const PEER: &str = "[::ffff:10.0.0.7]:4711";
+
+fn caller(intake: &Intake, slots: usize) -> Caller {
+    let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
+    Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots: Arc::new(Semaphore::new(slots)) }
+}
+
+fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
+    Received { permit: intake.admit(bytes.len() as u64).unwrap(), bytes: bytes.into() }
+}
+
+fn peer() -> Peer {
+    Peer { addr: PEER.parse().unwrap(), tls: false }
+}
+
+/// A request whose profile carries so many bytes.
+fn heavy(bytes: usize) -> Vec<u8> {
+    let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0]));
+    builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).encode()
+}
+
+/// A request of one profile, whose fields are these bytes.
+fn profile(fields: &[u8]) -> Vec<u8> {
+    fn nested(field: u8, inner: &[u8]) -> Vec<u8> {
+        let mut length = inner.len();
+        let mut out = vec![field << 3 | 2];
+        while length >= 0x80 {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(inner);
+        out
+    }
+    let dictionary = [nested(4, b""), nested(5, b""), nested(7, b""), nested(7, b"")].concat();
+    [nested(1, &nested(2, &nested(2, fields))), nested(2, &dictionary)].concat()
+}
+
+/// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots, while
+/// small ones pass by.
+#[tokio::test]
+async fn large_requests_wait_for_a_slot() {
+    let (intake, mut consumer) = intake(1 << 30);
+    let caller = caller(&intake, 0);
+    let small = received(&intake, heavy(0));
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, peer()), consumer.take());
+    assert_eq!(taken.unwrap().samples, 1);
+
+    let large = received(&intake, heavy(SMALL));
+    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, peer()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
+    caller.slots.add_permits(1);
+    let (taken, _) = tokio::join!(call, consumer.take());
+    assert_eq!(taken.unwrap().samples, 1);
+    assert_eq!((caller.slots.available_permits(), consumer.memory_used()), (1, 0));
+}
+
+/// Guarantees: the sender is the address as people write it, without the port.
+#[tokio::test]
+async fn the_sender_is_an_address() {
+    let (intake, mut consumer) = intake(1 << 30);
+    let caller = caller(&intake, 1);
+    let request = received(&intake, heavy(0));
+    let (_, taken) = tokio::join!(caller.call(request, Coding::Identity, peer()), consumer.take());
+    let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
+    assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
+}
+
+/// Guarantees: a request that is decoded to several times its size is taken, and its memory is what it really takes.
+#[test]
+fn dense_requests_get_their_memory() {
+    let (intake, consumer) = intake(1 << 30);
+    // stack_index 1 and one value: 7 bytes, decoded to 28.
+    let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
+    let wire = bytes.len() as u64;
+    let Received { bytes, permit } = received(&intake, bytes);
+    let work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let (decoded, permit) = work.run(bytes, Coding::Identity).unwrap();
+    assert_eq!(decoded.profiles.observations(), 400_000);
+    assert_eq!(permit.bytes(), wire + decoded.memory() as u64);
+    assert!(permit.bytes() > 4 * wire, "{} for {wire}", permit.bytes());
+    drop(permit);
+    assert_eq!(consumer.memory_used(), 0);
+}
+
+/// Guarantees: samples of two bytes, each of which would take 28, are refused before their memory is taken: as too large,
+/// not as something to repeat.
+#[test]
+fn amplification_is_refused() {
+    let (intake, consumer) = intake(1 << 30);
+    let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
+    let work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let fault = work.run(bytes, Coding::Identity).unwrap_err();
+    assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, false), "{fault:?}");
+    assert_eq!(consumer.memory_used(), 0);
+}
+
+/// Guarantees: what a request unpacks to is counted, and what it came as no longer.
+#[test]
+fn unpacked_requests_are_counted() {
+    let (intake, _consumer) = intake(1 << 30);
+    let plain = heavy(1 << 20);
+    let packed = zstd::encode_all(&plain[..], 1).unwrap();
+    let Received { bytes, permit } = received(&intake, packed);
+    let mut work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let request = work.unpack(bytes, Coding::Zstd).unwrap();
+    assert_eq!(request, plain);
+    let counted = work.permit.bytes() as usize;
+    assert!((plain.len()..=2 * plain.len()).contains(&counted), "{counted} for {}", plain.len());
+}
