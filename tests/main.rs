@@ -2,4 +2,10 @@
 //! chooses, without a sleep.
 
 mod backend;
+mod capture;
+mod client;
+mod commands;
+mod failures;
+mod main_job;
 mod process;
+mod reference_configuration;

@@ -151,7 +151,7 @@ impl Profbridge {
 
     /// The sum of all series of a metric whose labels contain `labels`.
     pub(crate) fn metric(&self, name: &str, labels: &str) -> f64 {
-        let answer = self.get("metrics", "/metrics");
+        let answer = self.get("metrics/telemetry", "/metrics");
         answer
             .lines()
             .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')))

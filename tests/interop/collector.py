@@ -54,7 +54,7 @@ def in_front(collector_binary, profbridge_binary):
             message = build("collector-in-front")
             send(f"127.0.0.1:{port}", message)
             wanted = observations(message)
-            metrics = profbridge.address("metrics")
+            metrics = profbridge.address("metrics/telemetry")
             wait_for("profbridge has it", lambda: "} %d" % len(wanted) in scrape(metrics, "profbridge_observations_in"))
         expect(profbridge.stop() == 0, "profbridge ends with status 0")
         chunks = envelopes(os.path.join(profbridge.folder, "envelopes"))

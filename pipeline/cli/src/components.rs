@@ -9,6 +9,9 @@ pub(crate) const REGISTRY: Registry = Registry {
     exporters: &[
         profbridge_exporter_sentry::FACTORY,
         profbridge_exporter_otlp::FACTORY,
+        profbridge_exporter_otlp::OTLP_GRPC,
+        profbridge_exporter_otlp::OTLP_HTTP,
+        profbridge_exporter_otlp::OTLPHTTP,
         profbridge_exporter_file::FACTORY,
         profbridge_exporter_debug::FACTORY,
     ],

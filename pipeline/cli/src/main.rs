@@ -1,1 +1,47 @@
-fn main() {}
+//! The `profbridge` binary: the command line around the pipeline.
+
+mod args;
+mod commands;
+mod components;
+mod configuration;
+mod convert;
+mod demo;
+mod files;
+mod flamegraph;
+mod logging;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, ConfigArgs};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command.unwrap_or(Command::Run(ConfigArgs::default())) {
+        Command::Run(arguments) => commands::run(&arguments),
+        Command::Validate(arguments) => commands::validate(&arguments),
+        Command::Config(arguments) => commands::config(&arguments),
+        Command::Components => commands::components(),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            terminal::say(failure.0);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a command failed, as it is shown to a person.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl Failure {
+    /// A failure with its cause: `what: why: why of that`.
+    pub(crate) fn new(what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) -> Self {
+        Self(format!("error: {what}: {}", profbridge_net::error_chain(why)))
+    }
+}

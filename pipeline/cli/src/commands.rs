@@ -1,0 +1,103 @@
+//! The commands that are about the pipelines: run, validate, config, components.
+
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use profbridge_engine::run::{self, Report};
+use profbridge_net::Shutdown;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+use crate::args::ConfigArgs;
+use crate::{Failure, components, configuration, logging, terminal};
+
+/// The most threads for input and output. The work is done on one thread per pipeline; these only move bytes.
+const MOST_IO_THREADS: usize = 4;
+
+/// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
+pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
+    let plan = match configuration::plan(arguments) {
+        Ok(plan) => plan,
+        Err(problems) => return Err(Failure(configuration::explain(&problems, arguments))),
+    };
+    logging::start(LevelFilter::from_level(plan.service().log_level.into()));
+    for warning in plan.warnings() {
+        terminal::say(warning);
+    }
+    let report = runtime()?.block_on(async {
+        let (trigger, mut shutdown) = Shutdown::pair();
+        let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let [Ok(mut terminate), Ok(mut interrupt)] = signals else {
+            return Err(Failure("error: the system does not let this process wait for signals".to_owned()));
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            trigger.trigger();
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            terminal::say("ended by a second signal; what was held is lost");
+            #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
+            std::process::exit(130);
+        });
+        let running = run::start(plan).await.map_err(|error| Failure(format!("error: {error}")))?;
+        tracing::info!("profbridge is running");
+        shutdown.wait().await;
+        tracing::info!("shutting down");
+        Ok::<Report, Failure>(running.stop().await)
+    })?;
+    for line in report.to_string().lines() {
+        tracing::info!("{line}");
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A runtime for input and output.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    let threads = available_parallelism().map_or(1, usize::from).min(MOST_IO_THREADS);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("io")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("threads cannot be started", &error))
+}
+
+/// `profbridge validate`.
+pub(crate) fn validate(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
+    match configuration::plan(arguments) {
+        Ok(plan) => {
+            for warning in plan.warnings() {
+                terminal::say(format!("{warning}\n"));
+            }
+            for (id, why) in plan.disabled() {
+                terminal::say(format!("exporter {id} is switched off: {why}"));
+            }
+            terminal::result("the configuration is valid");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problems) => Err(Failure(configuration::explain(&problems, arguments))),
+    }
+}
+
+/// `profbridge config`: what was merged, even where it is not valid.
+pub(crate) fn config(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
+    match configuration::load(arguments) {
+        Ok(config) => {
+            terminal::result(config.redacted_yaml().trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problems) => Err(Failure(configuration::explain(&problems, arguments))),
+    }
+}
+
+/// `profbridge components`.
+pub(crate) fn components() -> Result<ExitCode, Failure> {
+    terminal::result(components::listing().trim_end());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,94 @@
+//! `profbridge convert`: the pipeline's own code on files.
+
+mod input;
+mod output;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use profbridge_model::Losses;
+
+use crate::Failure;
+use crate::args::ConvertArgs;
+use crate::terminal::{self, Progress};
+
+use input::Input;
+use output::Output;
+
+/// What the conversion counted, in observations.
+#[derive(Debug, Default)]
+struct Tally {
+    messages: u64,
+    observations: u64,
+    losses: Losses,
+    /// Things worth saying that are no loss.
+    notes: Vec<(&'static str, u64)>,
+    /// Parts of inputs that were refused, each with its place and rule.
+    refused: Vec<String>,
+}
+
+/// The most refusals that are shown one by one.
+const MOST_SHOWN: usize = 10;
+
+impl Tally {
+    fn note(&mut self, notes: &[(&'static str, u64)]) {
+        for &(name, count) in notes {
+            match self.notes.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, total)) => *total += count,
+                None => self.notes.push((name, count)),
+            }
+        }
+    }
+}
+
+/// Converts every input that can be read. Ends with a failure where one could not, after the others were converted.
+pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let mut output = Output::open(arguments)?;
+    let mut progress = Progress::new();
+    let mut unreadable = Vec::new();
+    let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
+    for (position, path) in arguments.inputs.iter().enumerate() {
+        let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), path.display());
+        progress.show(&place);
+        let outcome = Input::read(path, limit).and_then(|input| {
+            input.each(&mut tally, |telemetry, tally| {
+                tally.messages += 1;
+                tally.observations += telemetry.observations();
+                output.take(telemetry, tally)?;
+                progress.show(format!("{place}: {} observations", tally.observations));
+                Ok(())
+            })
+        });
+        if let Err(Failure(why)) = outcome {
+            unreadable.push(why);
+        }
+    }
+    let written = output.close(&mut tally)?;
+    drop(progress);
+    for refusal in tally.refused.iter().take(MOST_SHOWN) {
+        terminal::say(format!("refused: {refusal}"));
+    }
+    if tally.refused.len() > MOST_SHOWN {
+        terminal::say(format!("refused: {} more", tally.refused.len() - MOST_SHOWN));
+    }
+    for why in &unreadable {
+        terminal::say(why);
+    }
+    terminal::say(format!(
+        "read {} observations from {} of {} files in {:.1} s",
+        tally.observations,
+        arguments.inputs.len() - unreadable.len(),
+        arguments.inputs.len(),
+        start.elapsed().as_secs_f64(),
+    ));
+    if tally.losses.total() > 0 {
+        terminal::say(format!("dropped: {}", tally.losses));
+    }
+    for (name, count) in &tally.notes {
+        terminal::say(format!("note: {name} {count}"));
+    }
+    terminal::result(written);
+    Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

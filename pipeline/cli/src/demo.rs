@@ -1,0 +1,167 @@
+//! `profbridge demo`: something to see within a minute, with no profiler, no account and no server.
+//!
+//! The profile goes the way of any other: over OTLP/HTTP into a pipeline, and out as an envelope. The flame graph is
+//! drawn from that envelope, so it shows what Sentry would be sent.
+
+mod profile;
+mod running;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use profbridge_engine::config::{self, Source};
+use profbridge_engine::plan::Plan;
+use profbridge_engine::run;
+use profbridge_model::Profiles;
+use profbridge_wire::folded::{Folded, Threads};
+use profbridge_wire::otlp::{EncodeOptions, encode};
+use profbridge_wire::sentry::{chunk_reader, envelope};
+use tracing::level_filters::LevelFilter;
+
+use crate::args::DemoArgs;
+use crate::components::REGISTRY;
+use crate::files::write_file;
+use crate::terminal::{self, Progress};
+use crate::{Failure, commands, flamegraph, logging};
+
+use running::Running;
+
+/// Generates a profile, sends it, and says where to look.
+pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
+    logging::start(LevelFilter::WARN);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    let instance = format!("demo-{:016x}", fastrand::u64(..));
+    let profiles = profile::generate(arguments.seconds, now, now, &instance)
+        .map_err(|error| Failure::new("the demo's profile", &error))?;
+    terminal::say(format!(
+        "generated {} s of `{}`: {} observations",
+        arguments.seconds,
+        profile::SERVICE,
+        profiles.observations()
+    ));
+    let body = Bytes::from(encode(&profiles, &EncodeOptions::default()));
+    let runtime = commands::runtime()?;
+    let running = if arguments.own { None } else { runtime.block_on(Running::find(&arguments.config)) };
+    let envelope = match running {
+        Some(running) => through_running(&runtime, &running, &profiles, body)?,
+        None => Some(through_own(&runtime, &arguments.output, body)?),
+    };
+    let graph = arguments.output.join("flamegraph.svg");
+    match &envelope {
+        Some(path) => {
+            draw(&read_back(path)?, &graph)?;
+            terminal::result(format!("envelope:    {}", path.display()));
+        }
+        None => {
+            terminal::say("the running configuration has no `file` exporter with `format: sentry`: no envelope to show");
+            draw(&[profiles], &graph)?;
+        }
+    }
+    terminal::result(format!("flame graph: {}", graph.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends the profile to the pipeline that runs and waits for its envelope, if it writes any.
+fn through_running(
+    runtime: &tokio::runtime::Runtime,
+    running: &Running,
+    profiles: &Profiles,
+    body: Bytes,
+) -> Result<Option<PathBuf>, Failure> {
+    let before = running.envelopes.as_deref().map(listing).unwrap_or_default();
+    runtime.block_on(running::post(&running.endpoint, body))?;
+    terminal::say(format!("sent to the pipeline that runs at {}", running.endpoint));
+    let Some(folder) = &running.envelopes else { return Ok(None) };
+    let wanted = running.profiler_id(profiles)?;
+    let start = Instant::now();
+    let mut progress = Progress::new();
+    let most = running.closes_within + Duration::from_secs(10);
+    terminal::say(format!("its window closes in at most {} s; `--own` does not wait", running.closes_within.as_secs()));
+    while start.elapsed() < most {
+        for path in listing(folder).difference(&before) {
+            let found = fs::read(path).is_ok_and(|bytes| contains(&bytes, wanted.as_bytes()));
+            if found {
+                return Ok(Some(path.clone()));
+            }
+        }
+        progress.show(format!("waiting for the envelope: {} s", start.elapsed().as_secs()));
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    drop(progress);
+    Err(Failure(format!(
+        "error: no envelope of the demo appeared in {} within {} s; the log of the running profbridge says why",
+        folder.display(),
+        most.as_secs()
+    )))
+}
+
+/// Sends the profile through a pipeline of the demo's own and returns the envelope.
+fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) -> Result<PathBuf, Failure> {
+    let folder = output.join("envelopes");
+    let before = listing(&folder);
+    let text = OWN.replace("FOLDER", &serde_json::Value::from(folder.display().to_string()).to_string());
+    let source = Source::Text { name: "the demo's configuration".to_owned(), text };
+    let plan = config::load(&[source], &|_| None)
+        .and_then(|config| Plan::new(&config, &REGISTRY))
+        .map_err(|problems| Failure(problems.to_string()))?;
+    let report = runtime.block_on(async {
+        let running = run::start(plan).await.map_err(|error| Failure(format!("error: {error}")))?;
+        let sent = match running.addresses().iter().find(|address| address.protocol == "http") {
+            Some(found) => running::post(&found.address.to_string(), body).await,
+            None => Err(Failure("error: the demo's pipeline does not listen".to_owned())),
+        };
+        let report = running.stop().await;
+        sent.map(|()| report)
+    })?;
+    terminal::say("sent through a pipeline of the demo's own");
+    let envelope = listing(&folder).difference(&before).max().cloned();
+    envelope.ok_or_else(|| Failure(format!("error: the demo's pipeline wrote no envelope:\n{report}")))
+}
+
+/// A pipeline that takes what the demo sends and nothing else.
+const OWN: &str = "
+receivers:
+  otlp: {protocols: {http: {endpoint: '127.0.0.1:0'}}}
+processors: {dedup: , chunk: }
+exporters:
+  file: {path: FOLDER, format: sentry}
+service:
+  telemetry: {metrics: {level: none}, health: {enabled: false}}
+  pipelines:
+    profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
+";
+
+/// The files of a folder; none where it does not exist yet.
+fn listing(folder: &Path) -> HashSet<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|kind| kind == "envelope"))
+        .collect()
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// The profiles of an envelope file.
+fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
+    let bytes = fs::read(path).map_err(|error| Failure::new(path.display(), &error))?;
+    let parsed = envelope::read(bytes.into()).map_err(|error| Failure::new(path.display(), &error))?;
+    let profiles: Result<Vec<_>, _> = chunk_reader::read_items(&parsed.envelope).collect();
+    profiles.map_err(|error| Failure::new(path.display(), &error))
+}
+
+fn draw(profiles: &[Profiles], path: &Path) -> Result<(), Failure> {
+    let mut folded = Folded::new(Threads::Merged);
+    profiles.iter().for_each(|profiles| folded.add(profiles));
+    let mut text = Vec::new();
+    folded.write(&mut text).map_err(|error| Failure::new("stacks", &error))?;
+    let title = format!("{}, generated by profbridge demo", profile::SERVICE);
+    write_file(path, |file| flamegraph::draw(&String::from_utf8_lossy(&text), &title, folded.unit(), file)).map(drop)
+}

@@ -1,0 +1,157 @@
+//! The pipeline that already runs on this machine with the same configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::config::{self, Config, Section};
+use profbridge_engine::plan::Plan;
+use profbridge_model::{Profiles, Telemetry};
+use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
+use serde::Deserialize;
+
+use crate::Failure;
+use crate::args::ConfigArgs;
+use crate::components::REGISTRY;
+use crate::configuration;
+
+/// How long the loopback may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the demo needs to know of a running pipeline.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// Where it takes OTLP over HTTP.
+    pub(super) endpoint: String,
+    /// The folder into which it writes envelopes.
+    pub(super) envelopes: Option<PathBuf>,
+    /// The time after which a window that holds data is closed.
+    pub(super) closes_within: Duration,
+    chunk: Section,
+}
+
+/// The part of a receiver's section that says where it listens.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Listens {
+    protocols: Option<Protocols>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Protocols {
+    http: config::Optional<Http>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct Http {
+    endpoint: String,
+    tls: config::Optional<serde::de::IgnoredAny>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { endpoint: "127.0.0.1:4318".to_owned(), tls: config::Optional::default() }
+    }
+}
+
+/// The part of a file exporter's section that says where envelopes go.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Writes {
+    path: PathBuf,
+    format: String,
+}
+
+impl Running {
+    /// The pipeline that runs with this configuration; `None` where nothing answers, or it cannot be reached in the
+    /// clear over HTTP.
+    pub(super) async fn find(arguments: &ConfigArgs) -> Option<Self> {
+        let config = configuration::load(arguments).ok()?;
+        let plan = Plan::new(&config, &REGISTRY).ok()?;
+        let health = plan.service().health.clone()?;
+        if !answers(&health).await {
+            return None;
+        }
+        let chunk = section(&config.processors, "chunk").unwrap_or_else(Section::defaults);
+        let times = chunk.extract::<profbridge_processor_chunk::Config>().ok()?;
+        Some(Self {
+            endpoint: endpoint(&config)?,
+            envelopes: envelopes(&config),
+            closes_within: times.window.get() + times.lateness.get(),
+            chunk,
+        })
+    }
+
+    /// The id under which the running pipeline files the process of a batch: the same rule gives the same id.
+    pub(super) fn profiler_id(&self, profiles: &Profiles) -> Result<String, Failure> {
+        let mut processor = (profbridge_processor_chunk::FACTORY.create)(&self.chunk)
+            .map_err(|problems| Failure(problems.to_string()))?;
+        let mut out = Outbox::default();
+        let latest = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
+        let now = Now { monotonic_nano: 0, unix_nano: latest.max().unwrap_or_default() };
+        processor.process(profiles.clone().into(), now, &mut out);
+        processor.flush(now, &mut out);
+        let windows = out.telemetry.iter().filter_map(|telemetry| match telemetry {
+            Telemetry::Profiles(profiles) => profiles.window.as_ref(),
+            Telemetry::Envelope(_) => None,
+        });
+        let id = windows.map(|window| window.profiler_id.to_string()).next();
+        id.ok_or_else(|| Failure("error: the demo's profile has no process".to_owned()))
+    }
+}
+
+/// The section of the first component of a kind.
+fn section(components: &config::Ordered<config::ComponentId, Section>, kind: &str) -> Option<Section> {
+    components.iter().find(|(id, _)| id.kind == kind).map(|(_, section)| section.clone())
+}
+
+fn endpoint(config: &Config) -> Option<String> {
+    let listens: Listens = section(&config.receivers, "otlp")?.extract().ok()?;
+    let http = match listens.protocols {
+        None => Http::default(),
+        Some(protocols) => protocols.http.into_option()?,
+    };
+    http.tls.as_ref().is_none().then_some(http.endpoint)
+}
+
+fn envelopes(config: &Config) -> Option<PathBuf> {
+    let mut files = config.exporters.iter().filter(|(id, _)| id.kind == "file");
+    files.find_map(|(_, section)| {
+        let writes: Writes = section.extract().ok()?;
+        (writes.format.is_empty() || writes.format == "sentry").then_some(writes.path)
+    })
+}
+
+/// A client for the loopback: no proxy, no TLS.
+fn client() -> Result<HttpClient, Failure> {
+    let config = HttpClientConfig { tls: None, proxies: Proxies::none(), timeout: PATIENCE, ..Default::default() };
+    HttpClient::new(&config).map_err(|error| Failure::new("no client", &error))
+}
+
+/// Whether a profbridge answers to a health check.
+async fn answers(health: &str) -> bool {
+    let Ok(url) = format!("http://{health}/").parse::<Uri>() else { return false };
+    let Ok(client) = client() else { return false };
+    let response = client.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await;
+    response.is_ok_and(|response| {
+        response.status == StatusCode::OK && String::from_utf8_lossy(&response.body).contains("\"receivers/otlp")
+    })
+}
+
+/// Sends a request to an OTLP/HTTP endpoint.
+pub(super) async fn post(endpoint: &str, body: Bytes) -> Result<(), Failure> {
+    let url: Uri = format!("http://{endpoint}/v1development/profiles")
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| Failure::new(endpoint, &error))?;
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))]);
+    let response = client()?.post(&url, headers, body).await.map_err(|error| Failure::new(endpoint, &error))?;
+    if response.status.is_success() {
+        return Ok(());
+    }
+    Err(Failure(format!("error: {endpoint} answered {}", response.status)))
+}

@@ -1,0 +1,52 @@
+//! A client as profilers have it: tonic's generated one, and bare HTTP.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_client::ProfilesServiceClient;
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesServiceRequest, ExportProfilesServiceResponse,
+};
+use tonic::codec::CompressionEncoding;
+use tonic::transport::Endpoint;
+
+use crate::process::PATIENCE;
+
+/// Sends a request over gRPC.
+pub(crate) fn export(
+    address: SocketAddr,
+    request: ExportProfilesServiceRequest,
+) -> Result<ExportProfilesServiceResponse, tonic::Status> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        let mut client = ProfilesServiceClient::new(channel)
+            .send_compressed(CompressionEncoding::Gzip)
+            .max_encoding_message_size(64 << 20);
+        let call = tokio::time::timeout(PATIENCE, client.export(request)).await.expect("an answer in time");
+        call.map(tonic::Response::into_inner)
+    })
+}
+
+/// Posts a body over HTTP/1.1 and returns the whole answer, head and body.
+pub(crate) fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    stream.write_all(head.as_bytes()).unwrap();
+    // A server that refuses early closes while the body is on its way: what it answered is what counts.
+    stream.write_all(body).ok();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok();
+    answer
+}
+
+/// The status of an answer.
+pub(crate) fn status(answer: &[u8]) -> u16 {
+    let head = String::from_utf8_lossy(answer);
+    head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))
+}

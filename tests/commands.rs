@@ -1,0 +1,194 @@
+//! The command line beside `run`: validate, config, components, convert, demo.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use profbridge_bench::{RequestBuilder, fixture, ms};
+use profbridge_wire::sentry::relay_rules;
+use prost::Message;
+
+use crate::backend::sentry::{KEY, split_envelope};
+use crate::process::run;
+
+/// A captured envelope of a real SDK.
+fn captured(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name)
+}
+
+/// The payloads of the chunks in a folder of envelope files.
+fn payloads(folder: &Path) -> Vec<Vec<u8>> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| split_envelope(&std::fs::read(file).unwrap()).1.remove(0).1).collect()
+}
+
+/// Guarantees: help names every command, and each has help of its own.
+#[test]
+fn help() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run(folder.path(), &["--help"]).stdout;
+    for command in ["run", "validate", "config", "components", "demo", "convert"] {
+        assert!(help.contains(command), "{help}");
+        assert!(run(folder.path(), &[command, "--help"]).status.success());
+    }
+    assert!(run(folder.path(), &["--version"]).stdout.starts_with("profbridge "));
+    let unknown = run(folder.path(), &["convrt"]);
+    assert!(!unknown.status.success() && unknown.stderr.contains("convert"), "{}", unknown.stderr);
+}
+
+/// Guarantees: components are listed as YAML, each with what it does.
+#[test]
+fn components() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = run(folder.path(), &["components"]).stdout;
+    for kind in ["otlp", "dedup", "chunk", "sentry", "file", "debug"] {
+        assert!(list.contains(&format!("- name: {kind}\n    does: ")), "{list}");
+    }
+}
+
+/// Guarantees: without a configuration the first command says how to get one.
+#[test]
+fn no_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = run(folder.path(), &[]);
+    assert!(!finished.status.success());
+    assert!(finished.stderr.contains("config.yaml") && finished.stderr.contains("hint"), "{}", finished.stderr);
+}
+
+/// Guarantees: all problems are shown at once, each with its line; a valid file is called valid; `config` shows the
+/// merged result without the secret.
+#[test]
+fn validate_and_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = format!(
+        "receivers: {{otlp: }}
+processors: {{chunk: }}
+exporters:
+  sentry: {{dsn: 'https://{KEY}@sentry.example/1'}}
+service:
+  pipelines:
+    profiles: {{receivers: [otlp], processors: [chunk], exporters: [sentry]}}
+"
+    );
+    std::fs::write(folder.path().join("config.yaml"), &good).unwrap();
+    let finished = run(folder.path(), &["validate"]);
+    assert!(finished.status.success() && finished.stdout.contains("is valid"), "{}", finished.stderr);
+    let shown = run(folder.path(), &["config", "--set", "processors.chunk.window=30s"]).stdout;
+    assert!(shown.contains("30s") && !shown.contains(KEY), "{shown}");
+
+    let bad = good.replace("{chunk: }", "{chunk: {windw: 1s}}").replace("[otlp], p", "[jaeger], p");
+    std::fs::write(folder.path().join("config.yaml"), bad).unwrap();
+    let finished = run(folder.path(), &["validate"]);
+    assert!(!finished.status.success());
+    assert!(finished.stderr.contains("windw") && finished.stderr.contains("window"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("jaeger"), "{}", finished.stderr);
+    assert!(!finished.stderr.contains(KEY), "{}", finished.stderr);
+}
+
+/// Guarantees: a Sentry exporter without `chunk` before it is refused with the processor to add.
+#[test]
+fn sentry_needs_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "receivers: {{otlp: }}
+exporters: {{sentry: {{dsn: 'https://{KEY}@sentry.example/1'}}}}
+service: {{pipelines: {{profiles: {{receivers: [otlp], exporters: [sentry]}}}}}}
+"
+    );
+    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+    let finished = run(folder.path(), &["validate"]);
+    assert!(!finished.status.success() && finished.stderr.contains("chunk"), "{}", finished.stderr);
+}
+
+/// Guarantees: every input format is told by its content, gzipped or not, and becomes envelopes that pass Relay's
+/// rules; what was read is what was written.
+#[test]
+fn convert_to_sentry() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = fixture::request().encode_to_vec();
+    let mut frames = Vec::new();
+    for pid in 1..=2 {
+        let one = RequestBuilder::new().process("frames", pid).on_cpu(20).sample(&["go!f", "go!g"], pid, &ms([0, 50]));
+        let one = one.encode();
+        frames.extend_from_slice(&(one.len() as u32).to_be_bytes());
+        frames.extend_from_slice(&one);
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&request).unwrap();
+    for (name, bytes) in [("raw", request), ("frames", frames), ("gzip", gzip.finish().unwrap())] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+        let out = format!("{name}-out");
+        let finished = run(folder.path(), &["convert", name, "-o", &out]);
+        assert!(finished.status.success(), "{name}: {}", finished.stderr);
+        let payloads = payloads(&folder.path().join(&out));
+        assert!(payloads.len() >= 2, "{name}: {}", finished.stdout);
+        for payload in payloads {
+            relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{name}: {violations:?}"));
+        }
+    }
+    let raw = payloads(&folder.path().join("raw-out"));
+    assert_eq!(raw, payloads(&folder.path().join("gzip-out")), "gzip makes no difference");
+}
+
+/// Guarantees: real SDKs' envelopes and bare chunks become OTLP, and OTLP becomes stacks; the hot functions are in it.
+#[test]
+fn convert_from_sentry() {
+    let folder = tempfile::tempdir().unwrap();
+    let envelope = captured("python-2.75-profile_chunk.envelope");
+    let bare = folder.path().join("chunk.json");
+    let (_, items) = split_envelope(&std::fs::read(&envelope).unwrap());
+    std::fs::write(&bare, &items[0].1).unwrap();
+    let mut stacks = Vec::new();
+    for (number, input) in [envelope.to_str().unwrap(), bare.to_str().unwrap()].into_iter().enumerate() {
+        let otlp = format!("{number}.otlp");
+        let folded = format!("{number}.folded");
+        let finished = run(folder.path(), &["convert", input, "--to", "otlp", "-o", &otlp]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let finished = run(folder.path(), &["convert", &otlp, "--to", "folded", "-o", &folded]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        stacks.push(std::fs::read_to_string(folder.path().join(&folded)).unwrap());
+    }
+    assert_eq!(stacks[0], stacks[1], "an envelope and the chunk in it say the same");
+    assert!(stacks[0].contains("ContinuousScheduler.run"), "{}", stacks[0]);
+}
+
+/// Guarantees: a flame graph is an SVG with the functions in it.
+#[test]
+fn convert_to_svg() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50]));
+    std::fs::write(folder.path().join("in"), request.encode()).unwrap();
+    let finished = run(folder.path(), &["convert", "in", "--to", "svg", "-o", "graphs/out.svg"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let svg = std::fs::read_to_string(folder.path().join("graphs/out.svg")).unwrap();
+    assert!(svg.contains("<svg") && svg.contains("hot"), "{svg}");
+}
+
+/// Guarantees: a file that is nothing we know is named, the others are converted all the same, and the status says
+/// that not all went well.
+#[test]
+fn convert_goes_on_after_a_bad_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("bad"), b"this is no profile\n").unwrap();
+    std::fs::write(folder.path().join("good"), fixture::request().encode_to_vec()).unwrap();
+    let finished = run(folder.path(), &["convert", "bad", "missing", "good", "-o", "out"]);
+    assert!(!finished.status.success());
+    assert!(finished.stderr.contains("bad: ") && finished.stderr.contains("missing: "), "{}", finished.stderr);
+    assert!(!payloads(&folder.path().join("out")).is_empty());
+}
+
+/// Guarantees: the demo needs nothing but the binary and ends with the paths of an envelope that passes Relay's rules
+/// and of a flame graph that shows its functions.
+#[test]
+fn demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = run(folder.path(), &["demo", "--own", "--seconds", "2"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let path = |title: &str| {
+        let line = finished.stdout.lines().find_map(|line| line.strip_prefix(title)).unwrap();
+        folder.path().join(line.trim())
+    };
+    let (_, items) = split_envelope(&std::fs::read(path("envelope:")).unwrap());
+    relay_rules::validate_json(&items[0].1).unwrap();
+    assert!(std::fs::read_to_string(path("flame graph:")).unwrap().contains("Rule.matches"));
+}

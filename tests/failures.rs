@@ -1,0 +1,237 @@
+//! What happens when something is wrong: with the peer, with the input, with the configuration.
+
+use profbridge_bench::{RequestBuilder, ms};
+
+use crate::backend::sentry::{Behaviour, KEY, Sentry};
+use crate::client::{export, post, status};
+use crate::main_job::to_sentry;
+use crate::process::{Profbridge, command, run};
+
+fn request(service: &str) -> opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest {
+    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
+}
+
+/// Retries that come at once, so that a test need not wait for them.
+const SOON: &str = ", retry_on_failure: {initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}";
+
+/// Guarantees: an outage (no answer, a closed connection, 502, 503, 504) is retried until Sentry takes the chunk, and
+/// the retry carries the same chunk id, so it overwrites itself.
+#[test]
+fn an_outage_is_retried() {
+    for behaviour in [
+        Behaviour::Close,
+        Behaviour::Answer(502, vec![]),
+        Behaviour::Answer(503, vec![]),
+        Behaviour::Answer(504, vec![]),
+    ] {
+        let sentry = Sentry::start();
+        sentry.next(behaviour.clone());
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON));
+        export(profbridge.address("otlp/grpc"), request("checkout")).unwrap();
+        let accepted = sentry.wait_for_chunks(1);
+        let all: Vec<_> = sentry.received.all().iter().flat_map(|request| request.chunks()).collect();
+        assert_eq!(all.len(), 2, "{behaviour:?}");
+        assert_eq!(all[0]["chunk_id"], accepted[0]["chunk_id"], "{behaviour:?}");
+        assert!(profbridge.stop().0.success());
+    }
+}
+
+/// Guarantees: a request that Sentry never answers times out and is retried.
+#[test]
+fn a_hanging_sentry_is_retried() {
+    let sentry = Sentry::start();
+    sentry.next(Behaviour::Hang);
+    let exporter = format!(", timeout: 200ms{SOON}");
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter));
+    export(profbridge.address("otlp/grpc"), request("checkout")).unwrap();
+    assert_eq!(sentry.wait_for_chunks(1).len(), 1);
+}
+
+/// Guarantees: every other failure is final: sent once, counted, explained without the key, and the next goes through.
+#[test]
+fn a_refusal_is_final() {
+    for code in [400, 401, 403, 413, 500] {
+        let sentry = Sentry::start();
+        sentry.next(Behaviour::Answer(code, vec![]));
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON));
+        export(profbridge.address("otlp/grpc"), request("refused")).unwrap();
+        sentry.received.wait(1);
+        export(profbridge.address("otlp/grpc"), request("accepted")).unwrap();
+        let accepted = sentry.wait_for_chunks(1);
+        assert_eq!(accepted[0]["release"], "accepted", "{code}");
+        assert_eq!(profbridge.metric("profbridge_dropped_observations_total", "reason=\"rejected_by_peer\""), 3.0);
+        let (exit, log) = profbridge.stop();
+        assert!(exit.success(), "{log}");
+        assert!(log.contains(&code.to_string()) && !log.contains(KEY), "{log}");
+    }
+}
+
+/// Guarantees: after a 429 nothing is sent while the limit holds, what comes meanwhile is dropped and counted, and
+/// the client report does not speak of what the server itself limited.
+#[test]
+fn rate_limits_hold() {
+    let sentry = Sentry::start();
+    sentry.next(Behaviour::Answer(429, vec![("x-sentry-rate-limits", "600:profile_chunk:organization")]));
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON));
+    export(profbridge.address("otlp/grpc"), request("first")).unwrap();
+    sentry.received.wait(1);
+    let limited = || profbridge.metric("profbridge_dropped_observations_total", "reason=\"rate_limited\"");
+    crate::process::eventually("the limit is known", || (limited() == 3.0).then_some(()));
+    export(profbridge.address("otlp/grpc"), request("second")).unwrap();
+    crate::process::eventually("the second is dropped", || (limited() == 6.0).then_some(()));
+    let chunks: usize = sentry.received.all().iter().map(|request| request.chunks().len()).sum();
+    assert_eq!(chunks, 1);
+    assert!(profbridge.stop().0.success());
+}
+
+/// Guarantees: a server that does not know zstd gets the same chunk as gzip, and everything after it too.
+#[test]
+fn falls_back_to_gzip() {
+    let sentry = Sentry::start();
+    sentry.next(Behaviour::Answer(415, vec![]));
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", SOON));
+    export(profbridge.address("otlp/grpc"), request("first")).unwrap();
+    sentry.wait_for_chunks(1);
+    export(profbridge.address("otlp/grpc"), request("second")).unwrap();
+    sentry.wait_for_chunks(2);
+    let encodings: Vec<_> =
+        sentry.received.all().iter().map(|request| request.headers["content-encoding"].to_str().unwrap().to_owned()).collect();
+    assert_eq!(encodings, ["zstd", "gzip", "gzip"]);
+}
+
+/// Guarantees: with a Sentry that is down, SIGTERM still ends the process within its deadline, and the exit report
+/// says what was left.
+#[test]
+fn shutdown_has_a_deadline() {
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Hang);
+    let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "").replace("service:", "service:\n  shutdown_timeout: 1s");
+    let profbridge = Profbridge::start(&config);
+    export(profbridge.address("otlp/grpc"), request("stuck")).unwrap();
+    sentry.received.wait(1);
+    let (_, log) = profbridge.stop();
+    assert!(log.contains("3 shutdown"), "{log}");
+    assert!(!log.contains("unaccounted"), "{log}");
+}
+
+/// Guarantees: what breaks a rule is refused in the protocol's words, and the next request is served.
+#[test]
+fn bad_requests_are_answered() {
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    let address = profbridge.address("otlp/http");
+    let protobuf = ("Content-Type", "application/x-protobuf");
+    let path = "/v1development/profiles";
+    assert_eq!(status(&post(address, path, &[protobuf], b"\xff\xff\xff")), 400);
+    assert_eq!(status(&post(address, path, &[("Content-Type", "application/json")], b"{}")), 415);
+    assert_eq!(status(&post(address, path, &[protobuf, ("Content-Encoding", "br")], b"")), 415);
+    assert_eq!(status(&post(address, "/v1/profiles", &[protobuf], b"")), 404);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), 65 << 20), &mut bomb).unwrap();
+    let bomb = bomb.finish().unwrap();
+    assert_eq!(status(&post(address, path, &[protobuf, ("Content-Encoding", "gzip")], &bomb)), 413);
+
+    let mut broken = request("broken");
+    let dictionary = broken.dictionary.as_mut().unwrap();
+    dictionary.location_table.last_mut().unwrap().lines[0].function_index = -5;
+    let error = export(profbridge.address("otlp/grpc"), broken).unwrap_err();
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+    assert!(error.message().contains("function_index"), "{error}");
+
+    let mut partial = request("partial");
+    partial.resource_profiles[0].scope_profiles[0].profiles.push(
+        opentelemetry_proto::tonic::profiles::v1development::Profile {
+            samples: vec![opentelemetry_proto::tonic::profiles::v1development::Sample {
+                stack_index: 4_000,
+                timestamps_unix_nano: vec![1],
+                ..Default::default()
+            }],
+            ..Default::default()
+        },
+    );
+    let answer = export(profbridge.address("otlp/grpc"), partial).unwrap();
+    let refused = answer.partial_success.unwrap();
+    assert_eq!(refused.rejected_profiles, 1);
+    assert!(refused.error_message.contains("stack_index"), "{}", refused.error_message);
+    assert_eq!(sentry.wait_for_chunks(1)[0]["release"], "partial", "the good profile went through");
+    assert!(profbridge.stop().0.success());
+}
+
+/// Guarantees: a full disk loses what could not be written and nothing else: the other exporter of the pipeline gets
+/// everything, and the loss has its reason.
+#[test]
+fn a_full_disk_hurts_nobody_else() {
+    let sentry = Sentry::start();
+    let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "")
+        .replace("exporters:\n", "exporters:\n  file: {path: /dev/full, format: otlp, retry_on_failure: {enabled: false}}\n")
+        .replace("exporters: [sentry]", "exporters: [sentry, file]");
+    let profbridge = Profbridge::start(&config);
+    export(profbridge.address("otlp/grpc"), request("checkout")).unwrap();
+    sentry.wait_for_chunks(1);
+    let lost = || profbridge.metric("profbridge_dropped_observations_total", "reason=\"write_failed\"");
+    crate::process::eventually("the loss is counted", || (lost() == 3.0).then_some(()));
+    let (_, log) = profbridge.stop();
+    assert!(log.contains("No space left on device"), "{log}");
+}
+
+/// Guarantees: a port that is taken ends the start with the address and what to do.
+#[test]
+fn a_taken_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let config = to_sentry("http://key@127.0.0.1:1/1", "", "").replacen("127.0.0.1:0", &address, 1);
+    let config = config.replace("http://key@", &format!("http://{KEY}@"));
+    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+    let sets = ["metrics", "health"].map(|name| format!("service.telemetry.{name}.address=127.0.0.1:0"));
+    let output = command(folder.path(), &["run", "--set", &sets[0], "--set", &sets[1]]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(stderr.contains(&address) && stderr.contains("in use"), "{stderr}");
+    assert!(!stderr.contains(KEY));
+}
+
+/// Guarantees: a DSN that is none is refused before anything starts, at its place and without its content.
+#[test]
+fn a_wrong_dsn_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    for dsn in ["https://sentry.example/1", "not a dsn", &format!("https://{KEY}@sentry.example/")] {
+        std::fs::write(folder.path().join("config.yaml"), to_sentry(dsn, "", "")).unwrap();
+        let finished = run(folder.path(), &["run"]);
+        assert!(!finished.status.success());
+        assert!(finished.stderr.contains("config.yaml:5:") && finished.stderr.contains("exporters.sentry.dsn"), "{}", finished.stderr);
+        assert!(!finished.stderr.contains(KEY), "{}", finished.stderr);
+    }
+}
+
+/// Guarantees: an empty DSN switches the exporter off with one line, and the others of the pipeline run.
+#[test]
+fn an_empty_dsn_switches_sentry_off() {
+    let config = to_sentry("", "{window: 0s}", "")
+        .replace("exporters:\n", "exporters:\n  file: {path: envelopes}\n")
+        .replace("exporters: [sentry]", "exporters: [sentry, file]");
+    let profbridge = Profbridge::start(&config);
+    export(profbridge.address("otlp/grpc"), request("checkout")).unwrap();
+    assert!(profbridge.log().contains("switched off"), "{}", profbridge.log());
+    let (exit, log, path, _folder) = profbridge.stop_and_keep();
+    assert!(exit.success(), "{log}");
+    assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1);
+}
+
+/// Guarantees: a real request in an older layout is refused, and the refusal names the layout.
+#[test]
+fn an_older_layout_is_named() {
+    // A request in the layout of opentelemetry-proto 1.8: the sample's attribute indices are field 3.
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures/otlp/ebpf-profiler.wire-1.8.otlp");
+    let Ok(old) = std::fs::read(shared) else {
+        println!("skipped: ../shared/fixtures/otlp/ebpf-profiler.wire-1.8.otlp is absent");
+        return;
+    };
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    let headers = [("Content-Type", "application/x-protobuf")];
+    let answer = post(profbridge.address("otlp/http"), "/v1development/profiles", &headers, &old);
+    assert_eq!(status(&answer), 400);
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains("1.8"), "{text}");
+}

@@ -1,0 +1,244 @@
+//! The main job: OTLP profiles in, Sentry chunks and OTLP out.
+
+use std::collections::BTreeMap;
+
+use profbridge_bench::naive::{self, chunk::Chunk};
+use profbridge_bench::workload::{self, Shape};
+use profbridge_bench::{Frame, RequestBuilder, T0, fixture, ms};
+use profbridge_wire::sentry::relay_rules;
+use prost::Message;
+use serde_json::Value;
+
+use crate::backend::otlp::Otlp;
+use crate::backend::sentry::{KEY, Sentry};
+use crate::client::{export, post, status};
+use crate::process::Profbridge;
+
+/// A configuration with one pipeline from the OTLP receiver to a Sentry, cut by requests unless `chunk` says otherwise.
+pub(crate) fn to_sentry(dsn: &str, chunk: &str, exporter: &str) -> String {
+    format!(
+        "receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}
+processors: {{dedup: , chunk: {chunk}}}
+exporters:
+  sentry: {{dsn: '{dsn}'{exporter}}}
+service:
+  pipelines:
+    profiles: {{receivers: [otlp], processors: [dedup, chunk], exporters: [sentry]}}
+"
+    )
+}
+
+fn checkout() -> RequestBuilder {
+    RequestBuilder::new()
+        .process("checkout", 42)
+        .attr("service.version", "1.2.3")
+        .on_cpu(20)
+        .sample(&["cpython!handle@/srv/app/views.py:12", "cpython!main@/srv/app/main.py:3"], 7, &ms([0, 50, 100]))
+        .thread_name("worker")
+        .sample(&["cpython!render@/srv/app/views.py:40", "cpython!main@/srv/app/main.py:3"], 7, &ms([150, 200]))
+}
+
+/// The non-idle samples of a chunk by value: (thread, microseconds, functions from the leaf).
+fn observed(chunk: &Value) -> Vec<(String, i64, Vec<String>)> {
+    let profile = &chunk["profile"];
+    let mut all = Vec::new();
+    for sample in profile["samples"].as_array().unwrap() {
+        let stack = profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize].as_array().unwrap();
+        if stack.is_empty() {
+            continue;
+        }
+        let functions = stack
+            .iter()
+            .map(|frame| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap().to_owned())
+            .collect();
+        let time = (sample["timestamp"].as_f64().unwrap() * 1e6).round() as i64;
+        all.push((sample["thread_id"].as_str().unwrap().to_owned(), time, functions));
+    }
+    all.sort();
+    all
+}
+
+/// Guarantees: what a profiler sends over gRPC arrives in Sentry as a chunk that Relay's rules accept, with every
+/// observation in it, and the books balance.
+#[test]
+fn otlp_to_sentry() {
+    let sentry = Sentry::start();
+    let mut profbridge = Profbridge::start(&to_sentry(&sentry.dsn(7), "{window: 0s}", ""));
+    let answer = export(profbridge.address("otlp/grpc"), checkout().build()).unwrap();
+    assert_eq!(answer.partial_success, None, "full success leaves it unset");
+    let chunks = sentry.wait_for_chunks(1);
+    let [chunk] = chunks.as_slice() else { panic!("{} chunks", chunks.len()) };
+    let json = serde_json::to_vec(chunk).unwrap();
+    relay_rules::validate_json(&json).unwrap();
+    assert_eq!(chunk["platform"], "python");
+    assert_eq!(chunk["release"], "checkout@1.2.3");
+    assert_eq!(chunk["environment"], "production");
+    assert_eq!(chunk["client_sdk"]["name"], "profbridge.rust");
+    assert_eq!(chunk["profile"]["thread_metadata"]["7"]["name"], "worker");
+    let micros = |offset: i64| T0 as i64 / 1000 + offset * 1000;
+    let stack = |leaf: &str| vec![leaf.to_owned(), "main".to_owned()];
+    let wanted: Vec<_> = [(0, "handle"), (50, "handle"), (100, "handle"), (150, "render"), (200, "render")]
+        .into_iter()
+        .map(|(offset, leaf)| ("7".to_owned(), micros(offset), stack(leaf)))
+        .collect();
+    assert_eq!(observed(chunk), wanted);
+
+    let request = &sentry.received.all()[0];
+    assert_eq!(request.path, "/api/7/envelope/");
+    assert!(request.headers["x-sentry-auth"].to_str().unwrap().contains(KEY), "authenticated by header");
+    assert_eq!(request.headers["content-encoding"], "zstd");
+    assert_eq!(request.items.len(), 1, "one profile item in an envelope");
+    assert_eq!(request.items[0].0["platform"], chunk["platform"]);
+
+    profbridge.wait_for_log("accepted for processing");
+    assert_eq!(profbridge.metric("otelcol_receiver_accepted_profile_samples_total", "receiver=\"otlp\""), 2.0);
+    assert_eq!(profbridge.metric("otelcol_exporter_sent_profile_samples_total", "exporter=\"sentry\""), 2.0);
+    assert_eq!(profbridge.metric("profbridge_dropped_observations_total", ""), 0.0);
+    assert!(profbridge.get("health/telemetry", "/").starts_with("HTTP/1.1 200"));
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success(), "{log}");
+    assert!(!log.contains(KEY) && !log.contains("unaccounted"), "{log}");
+}
+
+/// Guarantees: on the fixture with the shapes of real data, the chunks that reach Sentry are those that a second,
+/// independent implementation of the rules makes.
+#[test]
+fn agrees_with_the_control() {
+    let request = fixture::request();
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    export(profbridge.address("otlp/grpc"), request.clone()).unwrap();
+    let wanted = naive::convert(&request, &naive::Options::default());
+    let chunks = sentry.wait_for_chunks(wanted.len());
+    let chunks: Vec<Chunk> = chunks.into_iter().map(|chunk| serde_json::from_value(chunk).unwrap()).collect();
+    // Ids are made differently, so chunks are matched by what they say.
+    let by_content = |chunks: &[Chunk]| -> BTreeMap<String, usize> {
+        let mut all = BTreeMap::new();
+        for chunk in chunks {
+            *all.entry(format!("{:?}", naive::canonical(chunk))).or_default() += 1;
+        }
+        all
+    };
+    assert_eq!(by_content(&chunks), by_content(&wanted));
+    assert!(profbridge.stop().0.success());
+}
+
+/// Guarantees: over HTTP, plain or gzipped, the same arrives, and the answer is in the request's type.
+#[test]
+fn over_http() {
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    let body = checkout().build().encode_to_vec();
+    let protobuf = ("Content-Type", "application/x-protobuf");
+    let address = profbridge.address("otlp/http");
+    let answer = post(address, "/v1development/profiles", &[protobuf], &body);
+    assert_eq!(status(&answer), 200);
+    assert!(String::from_utf8_lossy(&answer).to_lowercase().contains("content-type: application/x-protobuf"));
+    assert_eq!(observed(&sentry.wait_for_chunks(1)[0]).len(), 5);
+
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let later = RequestBuilder::new().process("cart", 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50]));
+    std::io::Write::write_all(&mut gzip, &later.build().encode_to_vec()).unwrap();
+    let body = gzip.finish().unwrap();
+    let answer = post(address, "/v1development/profiles", &[protobuf, ("Content-Encoding", "gzip")], &body);
+    assert_eq!(status(&answer), 200);
+    assert_eq!(sentry.wait_for_chunks(2).len(), 2);
+}
+
+/// Guarantees: with a window, reports of one process become one chunk, a resend is dropped and counted, and SIGTERM
+/// puts out what the window holds.
+#[test]
+fn windows_and_resends() {
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "", ""));
+    let report = |start: u64| {
+        let times: Vec<u64> = (0..20).map(|tick| start + tick * 50_000_000).collect();
+        let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).range(start, 1_000_000_000);
+        builder.sample(&["f", "main"], 7, &times).build()
+    };
+    // Start of a window that no phase shift can cut: the whole is two seconds of sixty.
+    for start in [T0, T0 + 1_000_000_000, T0 + 1_000_000_000] {
+        export(profbridge.address("otlp/grpc"), report(start)).unwrap();
+    }
+    assert_eq!(profbridge.metric("profbridge_dropped_observations_total", "reason=\"resent\""), 20.0);
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success(), "{log}");
+    let chunks = sentry.wait_for_chunks(1);
+    let total: usize = chunks.iter().map(|chunk| observed(chunk).len()).sum();
+    assert_eq!(total, 40, "{log}");
+    let ids: std::collections::BTreeSet<_> = chunks.iter().map(|chunk| chunk["profiler_id"].to_string()).collect();
+    assert_eq!(ids.len(), 1, "one process is one profiler");
+    assert!(log.contains("20 resent"), "{log}");
+}
+
+/// Guarantees: profiles of different services go to the projects that the routing names, the others to the default.
+#[test]
+fn routes_by_service() {
+    let sentry = Sentry::start();
+    let routing = format!(", routing: {{attribute_to_dsn: {{checkout: '{}'}}}}", sentry.dsn(2));
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", &routing));
+    let request = checkout().process("cart", 1).on_cpu(20).sample(&["f", "g"], 1, &ms([0, 50]));
+    export(profbridge.address("otlp/grpc"), request.build()).unwrap();
+    sentry.wait_for_chunks(2);
+    let projects: BTreeMap<String, String> = sentry
+        .received
+        .all()
+        .into_iter()
+        .map(|request| (request.path.clone(), request.chunks()[0]["release"].as_str().unwrap().to_owned()))
+        .collect();
+    let wanted = [("/api/1/envelope/", "cart"), ("/api/2/envelope/", "checkout@1.2.3")];
+    assert_eq!(projects, wanted.map(|(path, release)| (path.to_owned(), release.to_owned())).into());
+}
+
+/// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in.
+#[test]
+fn otlp_to_otlp() {
+    let backend = Otlp::start();
+    let config = format!(
+        "receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}
+exporters:
+  otlp: {{endpoint: '{}', tls: {{insecure: true}}}}
+service:
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp]}}
+",
+        backend.address()
+    );
+    let profbridge = Profbridge::start(&config);
+    let request = workload::request(Shape::Tiny);
+    export(profbridge.address("otlp/grpc"), request.clone()).unwrap();
+    let mut received = backend.received.wait(1).remove(0);
+    for resource in &mut received.resource_profiles {
+        for profile in resource.scope_profiles.iter_mut().flat_map(|scope| &mut scope.profiles) {
+            assert_eq!(profile.profile_id.len(), 16, "filled in");
+            profile.profile_id.clear();
+        }
+    }
+    assert_eq!(received, request);
+    assert!(profbridge.stop().0.success());
+}
+
+/// Guarantees: a request of a thousand processes gives each process a chunk of its own, and nothing is mixed up.
+#[test]
+fn many_processes() {
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    let mut request = RequestBuilder::new();
+    for pid in 1..=300 {
+        let frame = Frame::from(format!("go!f{pid}").as_str());
+        request = request.process("fleet", pid).on_cpu(20).sample(&[frame], pid, &ms([0, 50, 100]));
+    }
+    export(profbridge.address("otlp/grpc"), request.build()).unwrap();
+    let chunks = sentry.wait_for_chunks(300);
+    let mut seen = std::collections::BTreeSet::new();
+    for chunk in &chunks {
+        let observed = observed(chunk);
+        let (thread, _, stack) = &observed[0];
+        assert_eq!(observed.len(), 3);
+        assert_eq!(stack[0], format!("f{thread}"));
+        seen.insert((chunk["profiler_id"].to_string(), thread.clone()));
+    }
+    assert_eq!(seen.len(), 300);
+}

@@ -1,0 +1,124 @@
+//! Holds `config.yaml` at the top of the tree against the code: every key is in it, and every value is the default.
+
+use std::path::{Path, PathBuf};
+
+use profbridge_engine::config::{self, Section, Source};
+use profbridge_engine::service::ServiceSettings;
+
+use crate::process::run;
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../config.yaml")
+}
+
+fn text() -> String {
+    std::fs::read_to_string(path()).unwrap()
+}
+
+/// The exporters that the file shows but does not use: the lines that start with `#  `, as YAML.
+fn unused_exporters() -> String {
+    text().lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
+}
+
+/// The keys that are valid under a path, as the refusal of another one names them; `None` where no map stands there.
+fn valid_keys(folder: &Path, path: &str) -> Option<Vec<String>> {
+    let key = format!("{path}.zzz");
+    let finished = run(folder, &["validate", "--set", &format!("{key}=1")]);
+    let mut problems = finished.stderr.split("\n\n");
+    let problem = problems.find(|problem| {
+        problem.contains("unknown key `zzz`") && problem.lines().any(|line| line.trim() == format!("= key: {key}"))
+    })?;
+    let (_, list) = problem.split_once("valid keys: ").unwrap_or_else(|| panic!("no keys: {problem}"));
+    Some(list.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+}
+
+fn every_key(folder: &Path, path: &str, found: &mut Vec<String>) {
+    for key in valid_keys(folder, path).unwrap_or_default() {
+        let path = format!("{path}.{key}");
+        every_key(folder, &path, found);
+        found.push(path);
+    }
+}
+
+/// Guarantees: there is no key in the code that the reference configuration does not show.
+#[test]
+fn shows_every_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = text();
+    // The exporters that are only shown become real for this test.
+    config = config.replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
+    std::fs::write(folder.path().join("config.yaml"), &config).unwrap();
+    let mut keys = Vec::new();
+    for path in [
+        "receivers.otlp",
+        "processors.dedup",
+        "processors.chunk",
+        "exporters.sentry",
+        "exporters.file",
+        "exporters.otlp",
+        "exporters.debug",
+        "service.limits",
+        "service.telemetry",
+    ] {
+        let before = keys.len();
+        every_key(folder.path(), path, &mut keys);
+        assert!(keys.len() > before, "{path} has no keys");
+    }
+    for path in keys {
+        let key = path.rsplit('.').next().unwrap();
+        assert!(config.contains(&format!("{key}:")), "config.yaml does not show {path}");
+    }
+}
+
+fn indent(yaml: &str) -> String {
+    yaml.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Guarantees: every value in the reference configuration is what holds without it.
+#[test]
+fn shows_the_defaults() {
+    let config = config::load(&[Source::File(path())], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
+    let section = |components: &config::Ordered<config::ComponentId, Section>, kind: &str| {
+        components.iter().find(|(id, _)| id.kind == kind).unwrap().1.clone()
+    };
+    let receiver = |section: &Section| profbridge_receiver_otlp::Settings::new(section).unwrap();
+    assert_eq!(receiver(&section(&config.receivers, "otlp")), receiver(&Section::defaults()));
+    let dedup: profbridge_processor_dedup::Config = section(&config.processors, "dedup").extract().unwrap();
+    assert_eq!(dedup, profbridge_processor_dedup::Config::default());
+    let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
+    assert_eq!(chunk, profbridge_processor_chunk::Config::default());
+    // Secrets cannot be compared, and show nothing.
+    let sentry: profbridge_exporter_sentry::Config = section(&config.exporters, "sentry").extract().unwrap();
+    assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));
+    let file: profbridge_exporter_file::Config = section(&config.exporters, "file").extract().unwrap();
+    let default = profbridge_exporter_file::Config { path: "out/envelopes".into(), ..Default::default() };
+    assert_eq!(format!("{file:?}"), format!("{default:?}"));
+    assert_eq!(ServiceSettings::new(&config.service).unwrap(), ServiceSettings::default());
+    assert!(config::check_references(&config, &known()).is_empty());
+}
+
+/// Guarantees: the exporters that are only shown have their defaults, too.
+#[test]
+fn shows_the_defaults_of_unused_exporters() {
+    let yaml = unused_exporters();
+    let (otlp, debug) = yaml.split_once("debug:").unwrap();
+    let of = |text: &str| Section::from_yaml(text).unwrap();
+    let otlp: profbridge_exporter_otlp::Config = of(otlp.strip_prefix("otlp:").unwrap()).extract().unwrap();
+    let default = profbridge_exporter_otlp::Config {
+        endpoint: "backend:4317".to_owned(),
+        protocol: otlp.protocol,
+        ..Default::default()
+    };
+    assert_eq!(format!("{otlp:?}"), format!("{default:?}"));
+    let debug: profbridge_exporter_debug::Config = of(debug).extract().unwrap();
+    assert_eq!(debug, profbridge_exporter_debug::Config::default());
+}
+
+fn known() -> config::Known<'static> {
+    config::Known {
+        receivers: &["otlp"],
+        processors: &["dedup", "chunk"],
+        exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
+        signals: &["profiles"],
+    }
+}
