@@ -126,7 +126,7 @@ pub struct HttpSettings {
     pub endpoint: String,
     /// How large a body may be and how long it may take to come. The size holds before and after decompression.
     pub body: BodyLimits,
-    /// How long the rest of a body that is refused unread may take, see [`crate::http`].
+    /// How long the rest of a body that is refused unread is read and forgotten, so that its sender sees the answer.
     pub linger: Duration,
     /// What connections may cost.
     pub server: ServerLimits,

@@ -88,3 +88,24 @@ async fn who_asks_first_is_answered_at_once() {
     let answer = patiently(exchange(rig.http(), request.as_bytes())).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
+
+/// Guarantees: a client that sends all of a body that is far too large before it looks for an answer can send it, sees the
+/// answer, and can use the connection again.
+#[tokio::test]
+async fn who_sends_all_first_sees_the_answer() {
+    let mut rig = Rig::start(SMALL).await;
+    let mut stream = TcpStream::connect(rig.http()).await.unwrap();
+    // More than what the sockets of both sides hold.
+    let body = vec![0; 32 << 20];
+    stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();
+    patiently(stream.write_all(&body)).await.unwrap();
+    let small = small().encode_to_vec();
+    let again = [head(&format!("connection: close\r\ncontent-length: {}", small.len())).into_bytes(), small].concat();
+    stream.write_all(&again).await.unwrap();
+    let mut answers = Vec::new();
+    let (read, taken) = tokio::join!(patiently(stream.read_to_end(&mut answers)), rig.consumer.take());
+    read.unwrap();
+    assert_eq!(profiles(taken).observations(), 3);
+    let answers = String::from_utf8_lossy(&answers);
+    assert!(answers.starts_with("HTTP/1.1 413 ") && answers.contains("HTTP/1.1 200 OK"), "{answers}");
+}
