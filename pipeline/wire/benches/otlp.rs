@@ -1,0 +1,76 @@
+//! The OTLP codec on each shape, beside prost. Observations per second.
+//!
+//! `cargo bench -p profbridge-wire --bench otlp`
+//!
+//! Before the measurements it prints what a batch adds to the memory of its request.
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use profbridge_bench::ExportProfilesServiceRequest;
+use profbridge_bench::workload::{self, Shape};
+use profbridge_model::content_hash::content_hashes;
+use profbridge_model::Profiles;
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, memory, split};
+use prost::Message;
+
+const SHAPES: [Shape; 5] = Shape::ALL;
+
+fn main() {
+    for shape in SHAPES {
+        let (bytes, batch) = prepared(shape);
+        let (wire, memory) = (bytes.len(), memory(&batch));
+        let factor = memory as f64 / wire as f64;
+        println!("{shape:?}: {wire} bytes, the batch adds {memory} ({factor:.2}), {} observations", batch.observations());
+    }
+    divan::main();
+}
+
+fn prepared(shape: Shape) -> (Bytes, Profiles) {
+    let bytes = Bytes::from(workload::request(shape).encode_to_vec());
+    let batch = decode(bytes.clone(), &Limits::default()).unwrap().profiles;
+    (bytes, batch)
+}
+
+fn observations(batch: &Profiles) -> ItemsCount {
+    ItemsCount::new(batch.observations())
+}
+
+#[divan::bench(args = SHAPES)]
+fn decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    bencher.counter(observations(&batch)).bench_local(|| decode(bytes.clone(), &Limits::default()));
+}
+
+#[divan::bench(args = SHAPES)]
+fn decode_prost(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    bencher.counter(observations(&batch)).bench_local(|| ExportProfilesServiceRequest::decode(bytes.clone()));
+}
+
+#[divan::bench(args = SHAPES)]
+fn encode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (_, batch) = prepared(shape);
+    bencher.counter(observations(&batch)).bench_local(|| encode(&batch, &EncodeOptions::default()));
+}
+
+#[divan::bench(args = SHAPES)]
+fn encode_prost(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    let request = ExportProfilesServiceRequest::decode(bytes).unwrap();
+    bencher.counter(observations(&batch)).bench_local(|| request.encode_to_vec());
+}
+
+#[divan::bench(args = SHAPES)]
+fn hash_of_content(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (_, batch) = prepared(shape);
+    bencher.counter(observations(&batch)).bench_local(|| content_hashes(&batch));
+}
+
+/// Into parts of a tenth of the request.
+#[divan::bench(args = SHAPES)]
+fn split_in_ten(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, batch) = prepared(shape);
+    let parts = || split(&batch, bytes.len() / 10, &EncodeOptions::default()).count();
+    bencher.counter(observations(&batch)).bench_local(parts);
+}
