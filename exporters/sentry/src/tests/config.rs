@@ -1,7 +1,10 @@
+use profbridge_engine::component::Exporter;
 use profbridge_engine::config::Section;
+use profbridge_engine::testing::ManualClock;
+use profbridge_net::client::Proxies;
 
 use super::{KEY, settings};
-use crate::{Config, FACTORY};
+use crate::{Config, FACTORY, SentryExporter};
 
 fn problems(yaml: &str) -> String {
     let section = Section::from_yaml(yaml).unwrap();
@@ -16,7 +19,7 @@ fn defaults() {
     assert_eq!((settings.destinations.len(), settings.default), (0, None));
     assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
     assert_eq!(settings.delivery.timeout.as_secs(), 30);
-    assert!(FACTORY.create as usize != 0 && (FACTORY.needs_chunks)(&Section::defaults()));
+    assert!((FACTORY.needs_chunks)(&Section::defaults()));
     assert!((FACTORY.create)(&Section::defaults()).is_ok());
 }
 
@@ -70,4 +73,17 @@ fn broken_rules() {
     assert!(text.contains("no DSN for its values") && text.contains("the attribute has no name"), "{text}");
     assert!(problems("compression: lz4").contains("`auto`"));
     assert!(problems("dns: x").contains("dsn"));
+}
+
+/// Guarantees: a file that TLS needs and that is not there fails the start, by its name, but only where a DSN needs TLS.
+#[tokio::test]
+async fn missing_files() {
+    for (scheme, fails) in [("https", true), ("http", false)] {
+        let yaml = format!("dsn: {scheme}://{KEY}@sentry.example/1\ntls: {{ca_file: /nonexistent/ca.pem}}");
+        let exporter = SentryExporter::with(settings(&yaml), ManualClock::default().clock(), Proxies::none());
+        match exporter.start().await {
+            Ok(()) => assert!(!fails),
+            Err(error) => assert!(fails && error.to_string().contains("/nonexistent/ca.pem"), "{error}"),
+        }
+    }
 }
