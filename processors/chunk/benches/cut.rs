@@ -1,0 +1,65 @@
+//! What `chunk` costs per observation: cutting requests at once, and holding them in windows.
+
+// A benchmark ends where its input is broken.
+#![allow(clippy::unwrap_used)]
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use profbridge_bench::workload::{Host, Shape};
+use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::config::Section;
+use profbridge_model::Profiles;
+use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_wire::otlp;
+use prost::Message;
+
+const SHAPES: [Shape; 3] = [Shape::Tiny, Shape::Avg, Shape::RubyDeep];
+const SECOND: u64 = 1_000_000_000;
+
+fn main() {
+    divan::main();
+}
+
+/// Successive requests of one host.
+fn requests(shape: Shape, count: usize) -> Vec<Profiles> {
+    let mut host = Host::new(shape, 7);
+    let request = |n| otlp::decode(host.report(n).encode_to_vec().into(), &otlp::Limits::default()).unwrap().profiles;
+    (0..count).map(request).collect()
+}
+
+fn chunk(yaml: &str) -> Chunk {
+    let section = Section::from_yaml(yaml).unwrap();
+    Chunk::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+}
+
+/// The time at which the n-th request arrives.
+fn now(n: u64) -> Now {
+    let arrival = (n + 1) * 5 * SECOND;
+    Now { monotonic_nano: arrival, unix_nano: profbridge_bench::T0 + arrival }
+}
+
+#[divan::bench(args = SHAPES)]
+fn at_once(bencher: Bencher<'_, '_>, shape: Shape) {
+    let request = requests(shape, 1).remove(0);
+    let mut chunk = chunk("window: 0s");
+    bencher.counter(ItemsCount::new(request.observations())).bench_local(|| {
+        let mut out = Outbox::default();
+        chunk.process(request.clone().into(), now(0), &mut out);
+        out
+    });
+}
+
+#[divan::bench(args = SHAPES)]
+fn a_minute_in_windows(bencher: Bencher<'_, '_>, shape: Shape) {
+    let requests = requests(shape, 12);
+    let observations: u64 = requests.iter().map(Profiles::observations).sum();
+    bencher.counter(ItemsCount::new(observations)).bench_local(|| {
+        let mut chunk = chunk("");
+        let mut out = Outbox::default();
+        for (n, request) in requests.iter().enumerate() {
+            chunk.process(request.clone().into(), now(n as u64), &mut out);
+        }
+        chunk.flush(now(12), &mut out);
+        out
+    });
+}

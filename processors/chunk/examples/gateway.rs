@@ -1,0 +1,110 @@
+//! What a gateway holds: 200 hosts, each with a report every five seconds, windows of 60 seconds, on a simulated clock.
+//!
+//! ```text
+//! cargo run --release -p profbridge-processor-chunk --example gateway [SHAPE] [HOSTS] [SECONDS]
+//! ```
+//!
+//! Prints, for each five seconds, what `chunk` holds; and at the end the most it held, the memory of the distinct
+//! elements of the dictionaries, and what is left per observation. Everything that is allocated counts: logs, windows,
+//! tables, hash tables, room for growth. The figure must be at most 16 bytes per observation.
+
+// It prints, and ends where its input is broken.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use profbridge_bench::T0;
+use profbridge_bench::workload::{Host, Shape};
+use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::config::Section;
+use profbridge_model::Telemetry;
+use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_wire::otlp;
+use prost::Message;
+
+const SECOND: u64 = 1_000_000_000;
+const REPORT: u64 = 5 * SECOND;
+
+/// What is held at one moment.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    observations: u64,
+    bytes: u64,
+    distinct: u64,
+}
+
+impl Moment {
+    fn of(chunk: &Chunk) -> Self {
+        let held = chunk.held();
+        Self { observations: held.observations, bytes: held.bytes, distinct: chunk.distinct_bytes() }
+    }
+
+    fn per_observation(self) -> f64 {
+        (self.bytes - self.distinct) as f64 / self.observations.max(1) as f64
+    }
+}
+
+/// Names a host's resources, so that its processes are told from those of others.
+fn named(mut request: profbridge_bench::ExportProfilesServiceRequest, host: usize) -> Vec<u8> {
+    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
+    for resource in request.resource_profiles.iter_mut().filter_map(|profiles| profiles.resource.as_mut()) {
+        let value = Some(AnyValue { value: Some(Value::StringValue(format!("host-{host}"))) });
+        resource.attributes.push(KeyValue { key: "host.id".to_owned(), value, ..KeyValue::default() });
+    }
+    request.encode_to_vec()
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let shape: Shape = arguments.next().map_or(Shape::Avg, |shape| shape.parse().unwrap());
+    let hosts: usize = arguments.next().map_or(200, |hosts| hosts.parse().unwrap());
+    let seconds: u64 = arguments.next().map_or(180, |seconds| seconds.parse().unwrap());
+
+    let section = Section::from_yaml("max_bytes: 8GiB").unwrap();
+    let settings = section.extract::<Config>().unwrap().check(&section).unwrap();
+    let mut chunk = Chunk::new(settings);
+    let mut machines: Vec<Host> = (0..hosts).map(|seed| Host::new(shape, seed as u64).starting_at(T0)).collect();
+    let (mut most, mut worst) = (Moment::default(), Moment::default());
+    let (mut taken, mut sent, mut batches) = (0, 0, 0);
+    println!(
+        "{shape}, {hosts} hosts: second, observations held, bytes held, of that distinct, the rest per observation"
+    );
+    for n in 0..seconds * SECOND / REPORT {
+        for (host, machine) in machines.iter_mut().enumerate() {
+            // Reports of different hosts do not come at the same moment.
+            let since = (n + 1) * REPORT + host as u64 * REPORT / hosts as u64;
+            let now = Now { monotonic_nano: since, unix_nano: T0 + since };
+            let request = named(machine.report(n as usize), host);
+            let mut profiles = otlp::decode(request.into(), &otlp::Limits::default()).unwrap().profiles;
+            profiles.peer = Some(format!("host-{host}").into());
+            taken += profiles.observations();
+            let mut out = Outbox::default();
+            chunk.advance(now, &mut out);
+            chunk.process(profiles.into(), now, &mut out);
+            sent += out.telemetry.iter().map(Telemetry::observations).sum::<u64>();
+            batches += out.telemetry.len();
+        }
+        let moment = Moment::of(&chunk);
+        if moment.bytes > most.bytes {
+            most = moment;
+        }
+        // While windows fill, there is little to divide by; what counts is a gateway that runs.
+        if n * REPORT >= 60 * SECOND && moment.per_observation() > worst.per_observation() {
+            worst = moment;
+        }
+        println!(
+            "{:>5} {:>11} {:>13} {:>13} {:>7.2}",
+            (n + 1) * REPORT / SECOND,
+            moment.observations,
+            moment.bytes,
+            moment.distinct,
+            moment.per_observation()
+        );
+    }
+    assert_eq!(taken, sent + chunk.held().observations);
+    println!("most held: {} bytes for {} observations; {batches} batches were sent", most.bytes, most.observations);
+    println!("distinct dictionary then: {} bytes", most.distinct);
+    println!(
+        "held per observation besides: {:.2} bytes then, {:.2} at worst",
+        most.per_observation(),
+        worst.per_observation()
+    );
+}

@@ -1,0 +1,96 @@
+//! What it costs to merge N requests into one, and how that grows: first a table of t(2N)/t(N), which must stay at or
+//! below 2.2 up to N = 64, then divan's own figures. And what it costs to look for resends.
+
+// A benchmark prints, and ends where its input is broken.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use profbridge_bench::workload::{Host, Shape};
+use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::config::Section;
+use profbridge_model::{Profiles, Telemetry};
+use profbridge_processor_dedup::{Config, Dedup};
+use profbridge_wire::otlp;
+use prost::Message;
+
+const SHAPES: [Shape; 2] = [Shape::Avg, Shape::RubyDeep];
+const MANY: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+const NOW: Now = Now { monotonic_nano: 1, unix_nano: 1 };
+
+/// Successive requests of one host.
+fn requests(shape: Shape, count: usize) -> Vec<Profiles> {
+    let mut host = Host::new(shape, 7);
+    let request = |n| otlp::decode(host.report(n).encode_to_vec().into(), &otlp::Limits::default()).unwrap().profiles;
+    (0..count).map(request).collect()
+}
+
+fn dedup(yaml: &str) -> Dedup {
+    let section = Section::from_yaml(yaml).unwrap();
+    Dedup::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+}
+
+/// Merges requests and returns the batch.
+fn merge(requests: &[Profiles]) -> Telemetry {
+    let mut dedup = dedup("window: 60s\nresends: keep\nmax_observations: 100000000\nmax_bytes: 4GiB");
+    let mut out = Outbox::default();
+    for request in requests {
+        dedup.process(request.clone().into(), NOW, &mut out);
+    }
+    dedup.flush(NOW, &mut out);
+    out.telemetry.pop().unwrap()
+}
+
+/// The median of some runs.
+fn median(requests: &[Profiles]) -> Duration {
+    let runs = if requests.len() < 16 { 15 } else { 7 };
+    let mut times: Vec<Duration> = (0..runs)
+        .map(|_| {
+            let start = Instant::now();
+            let batch = merge(requests);
+            let took = start.elapsed();
+            drop(batch);
+            took
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn main() {
+    for shape in SHAPES {
+        let requests = requests(shape, 128);
+        println!("{shape}: N, t(N), per observation, t(2N)/t(N)");
+        let times: Vec<Duration> = MANY.iter().map(|&n| median(&requests[..n])).collect();
+        for (at, (&n, time)) in MANY.iter().zip(&times).enumerate() {
+            let observations: u64 = requests[..n].iter().map(Profiles::observations).sum();
+            let ratio = times
+                .get(at + 1)
+                .map_or(String::new(), |next| format!("{:.2}", next.as_secs_f64() / time.as_secs_f64()));
+            let each = time.as_nanos() as f64 / observations as f64;
+            println!("  {n:>3}  {:>9.3} ms  {each:>6.1} ns  {ratio}", time.as_secs_f64() * 1e3);
+        }
+    }
+    divan::main();
+}
+
+#[divan::bench(args = [Shape::Tiny, Shape::Avg, Shape::RubyDeep])]
+fn look_for_resends(bencher: Bencher<'_, '_>, shape: Shape) {
+    let request = requests(shape, 1).remove(0);
+    bencher.counter(ItemsCount::new(request.observations())).with_inputs(|| dedup("")).bench_local_values(
+        |mut dedup| {
+            let mut out = Outbox::default();
+            dedup.process(request.clone().into(), NOW, &mut out);
+            out
+        },
+    );
+}
+
+#[divan::bench(args = SHAPES)]
+fn merge_two(bencher: Bencher<'_, '_>, shape: Shape) {
+    let requests = requests(shape, 2);
+    let observations: u64 = requests.iter().map(Profiles::observations).sum();
+    bencher.counter(ItemsCount::new(observations)).bench_local(|| merge(&requests));
+}
