@@ -13,6 +13,7 @@ use super::naming::{basename, is_absolute, split};
 use super::report::Notes;
 use super::runtime::Runtime;
 use super::settings::InApp;
+use super::stamped::Stamped;
 
 /// What is known of a location in the current chunk.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,12 +43,18 @@ pub(super) struct Frames {
     slots: Vec<Slot>,
     stamp: u32,
     frames: Vec<FrameRef>,
-    /// The stacks, as the inside of a JSON array. The first is empty.
-    pub(super) stacks: Vec<u8>,
+    /// Room for the stacks' text, of which `written` bytes are used: text is written eight bytes at a time.
+    room: Vec<u8>,
+    written: usize,
     /// The frames, as the inside of a JSON array.
     pub(super) text: Vec<u8>,
     pub(super) images: Images,
+    /// The runtimes that sets of attributes name.
+    by_set: Stamped,
 }
+
+/// Stands for "names no runtime".
+const NO_RUNTIME: u32 = u32::MAX;
 
 impl Frames {
     /// Starts a chunk.
@@ -63,8 +70,10 @@ impl Frames {
         }
         self.frames.clear();
         self.text.clear();
-        self.stacks.clear();
-        self.stacks.extend_from_slice(b"[]");
+        self.by_set.begin(dictionary.tables().attribute_sets.len());
+        self.make_room(2);
+        self.room[..2].copy_from_slice(b"[]");
+        self.written = 2;
         self.images.begin(dictionary);
     }
 
@@ -73,19 +82,31 @@ impl Frames {
         self.frames.len()
     }
 
+    /// The stacks, as the inside of a JSON array. The first is empty.
+    pub(super) fn stacks(&self) -> &[u8] {
+        &self.room[..self.written]
+    }
+
+    /// Makes room for so many bytes of stacks, and for eight more that a write may touch.
+    fn make_room(&mut self, bytes: usize) {
+        let wanted = self.written + bytes + 8;
+        if self.room.len() < wanted {
+            self.room.resize(wanted.max(2 * self.room.len()), 0);
+        }
+    }
+
     /// Appends a stack. Returns the runtime nearest to its leaf, machine code aside.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: StackId, notes: &mut Notes) -> Runtime {
-        let packed = dictionary.stack_bytes(Some(stack));
-        let mut at = self.stacks.len();
+        let mut packed = dictionary.stack_bytes(Some(stack));
         // A location takes at least one byte and, as a rule, becomes at most eight.
-        self.stacks.resize(at + 2 + packed.len() * 8 + 8, 0);
-        self.stacks[at..at + 2].copy_from_slice(b",[");
-        at += 2;
+        self.make_room(3 + packed.len() * 8);
+        self.room[self.written..self.written + 2].copy_from_slice(b",[");
+        let mut at = self.written + 2;
         let mut runtime = 0;
-        let mut room = MAX_STACK_FRAMES;
-        for index in varint::Packed::new(packed) {
+        let mut left = MAX_STACK_FRAMES;
+        while let Some(index) = varint::take(&mut packed) {
             let Some(id) = LocationId::new(index as u32) else { continue };
-            if room == 0 {
+            if left == 0 {
                 notes.truncated_stacks += 1;
                 break;
             }
@@ -98,35 +119,32 @@ impl Frames {
             }
             let len = usize::from(slot.text[7]);
             if len > 0 {
-                self.stacks[at..at + 8].copy_from_slice(&slot.text);
+                self.room[at..at + 8].copy_from_slice(&slot.text);
                 at += len;
-                room -= 1;
+                left -= 1;
                 continue;
             }
             let lines = dictionary.location(id).lines_len as usize;
-            let frames = lines.min(room);
-            if frames < lines {
-                notes.truncated_stacks += 1;
-            }
-            self.stacks.truncate(at);
+            let frames = lines.min(left);
+            self.written = at;
+            self.make_room((frames + packed.len()) * 8);
             let first = slot.first & ((1 << FIRST_BITS) - 1);
             for frame in first..first + frames as u32 {
-                json::number(&mut self.stacks, u64::from(frame));
-                self.stacks.push(b',');
+                // A chunk with more frames than six digits number is too large to be written.
+                let text = json::index(frame % MAX_FRAMES as u32);
+                self.room[at..at + 8].copy_from_slice(&text);
+                at += usize::from(text[7]);
             }
-            room -= frames;
-            at = self.stacks.len();
-            self.stacks.resize(at + packed.len() * 8 + 8, 0);
+            left -= frames;
             if frames < lines {
+                notes.truncated_stacks += 1;
                 break;
             }
         }
         // The last comma becomes the bracket.
-        if self.stacks[at - 1] == b',' {
-            at -= 1;
-        }
-        self.stacks[at] = b']';
-        self.stacks.truncate(at + 1);
+        at -= usize::from(self.room[at - 1] == b',');
+        self.room[at] = b']';
+        self.written = at + 1;
         Runtime::from_number(runtime as u8)
     }
 
@@ -134,21 +152,30 @@ impl Frames {
     #[cold]
     fn number(&mut self, dictionary: &Dictionary, id: LocationId) -> Slot {
         let location = dictionary.location(id);
-        let runtime = Runtime::of(dictionary, location);
+        let runtime = self.runtime(dictionary, location);
         let first = self.frames.len() as u32;
         // More lines than a stack may have frames are never written.
         let lines = location.lines_len.clamp(1, MAX_STACK_FRAMES as u32);
         self.frames.extend((0..lines).map(|line| FrameRef { location: id, line }));
         let mut slot = Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: [0; 8] };
         if lines == 1 && (first as usize) < MAX_FRAMES {
-            let mut text = Vec::with_capacity(8);
-            json::number(&mut text, u64::from(first));
-            text.push(b',');
-            slot.text[..text.len()].copy_from_slice(&text);
-            slot.text[7] = text.len() as u8;
+            slot.text = json::index(first);
         }
         self.slots[id.index()] = slot;
         slot
+    }
+
+    fn runtime(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
+        let Some(set) = location.attributes else { return Runtime::guessed(dictionary, location) };
+        let number = match self.by_set.get(set.index()) {
+            Some(number) => number,
+            None => {
+                let number = Runtime::named(dictionary, set).map_or(NO_RUNTIME, |runtime| runtime as u32);
+                self.by_set.set(set.index(), number);
+                number
+            }
+        };
+        if number == NO_RUNTIME { Runtime::guessed(dictionary, location) } else { Runtime::from_number(number as u8) }
     }
 
     /// Whether the chunk has more frames than can be numbered.
@@ -240,38 +267,40 @@ impl Frames {
     }
 }
 
+const NOTHING: &[u8] = b"";
+
 /// Where a frame comes from, in the words of its producer.
 #[derive(Debug, Clone, Copy)]
 struct Source<'a> {
-    name: &'a str,
-    path: &'a str,
-    package: &'a str,
+    name: &'a [u8],
+    path: &'a [u8],
+    package: &'a [u8],
 }
 
 impl<'a> Source<'a> {
     fn of(dictionary: &'a Dictionary, runtime: Runtime, location: &Location, line: &Line) -> Self {
         let function = line.function.map(|id| dictionary.function(id));
-        let name = function.map_or("", |function| match dictionary.string(function.name) {
-            "" => dictionary.string(function.system_name),
+        let name = function.map_or(NOTHING, |function| match dictionary.string_bytes(function.name) {
+            b"" => dictionary.string_bytes(function.system_name),
             name => name,
         });
-        let path = function.map_or("", |function| dictionary.string(function.filename));
+        let path = function.map_or(NOTHING, |function| dictionary.string_bytes(function.filename));
         let mapped = location.mapping.filter(|_| runtime.has_machine_address() || runtime == Runtime::Error);
-        let package = mapped.map_or("", |id| dictionary.string(dictionary.mapping(id).filename));
+        let package = mapped.map_or(NOTHING, |id| dictionary.string_bytes(dictionary.mapping(id).filename));
         // The eBPF profiler has the assembly where others have the source.
-        if runtime == Runtime::Dotnet && (path.ends_with(".dll") || path.ends_with(".exe")) {
-            return Self { name, path: "", package: path };
+        if runtime == Runtime::Dotnet && (path.ends_with(b".dll") || path.ends_with(b".exe")) {
+            return Self { name, path: NOTHING, package: path };
         }
         Self { name, path, package }
     }
 }
 
 /// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in.
-fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &str, notes: &mut Notes) {
+fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], notes: &mut Notes) {
     notes.unnamed_frames += 1;
-    let name = match basename(package) {
-        "" if runtime == Runtime::Error => "unwinding stopped",
-        "" => "unknown",
+    let name: &[u8] = match basename(package) {
+        b"" if runtime == Runtime::Error => b"unwinding stopped",
+        b"" => b"unknown",
         name => name,
     };
     out.extend_from_slice(b"{\"function\":\"[");
@@ -281,8 +310,7 @@ fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &str, notes: &mut Notes
 
 /// Appends a text, cut where it is too long.
 #[inline]
-pub(super) fn text(out: &mut Vec<u8>, text: &str, notes: &mut Notes) {
-    let text = text.as_bytes();
+pub(super) fn text(out: &mut Vec<u8>, text: &[u8], notes: &mut Notes) {
     if text.len() <= MAX_STRING_BYTES {
         json::escaped(out, text);
         return;

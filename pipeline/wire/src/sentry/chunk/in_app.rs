@@ -1,7 +1,8 @@
 //! Rule 7: whether a frame is the user's own code.
 //!
 //! Sentry keeps function metrics of own code only, and takes our word for it (getsentry/vroom
-//! `internal/frame/frame.go`, `SetInApp`). The defaults follow Sentry's SDKs and vroom.
+//! `internal/frame/frame.go`, `SetInApp`). The defaults follow Sentry's SDKs and vroom. Paths are told by their folders,
+//! in one pass.
 
 use super::naming::basename;
 use super::runtime::Runtime;
@@ -10,13 +11,14 @@ use super::settings::InApp;
 /// What decides about a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place<'a> {
-    pub(super) function: &'a str,
-    pub(super) module: &'a str,
-    pub(super) path: &'a str,
-    pub(super) package: &'a str,
+    pub(super) function: &'a [u8],
+    pub(super) module: &'a [u8],
+    pub(super) path: &'a [u8],
+    pub(super) package: &'a [u8],
 }
 
 /// Whether a frame is the user's own code: by the operator's prefixes, else by its runtime's rule.
+#[inline]
 pub(super) fn in_app(rules: &InApp, runtime: Runtime, place: &Place<'_>) -> bool {
     if !rules.include.is_empty() && matches(&rules.include, place) {
         return true;
@@ -28,74 +30,146 @@ pub(super) fn in_app(rules: &InApp, runtime: Runtime, place: &Place<'_>) -> bool
 }
 
 fn matches(prefixes: &[String], place: &Place<'_>) -> bool {
-    let fallback = if place.module.is_empty() && place.path.is_empty() { place.function } else { "" };
+    let fallback = if place.module.is_empty() && place.path.is_empty() { place.function } else { b"" };
     prefixes.iter().filter(|prefix| !prefix.is_empty()).any(|prefix| {
-        [place.module, place.path, place.package, fallback].iter().any(|text| text.starts_with(prefix.as_str()))
+        [place.module, place.path, place.package, fallback].iter().any(|text| text.starts_with(prefix.as_bytes()))
     })
 }
 
 fn by_runtime(runtime: Runtime, place: &Place<'_>) -> bool {
+    let path = place.path;
     match runtime {
         Runtime::Kernel | Runtime::Error => false,
-        Runtime::Native => !is_system_library(place.package) && !place.path.starts_with("/usr/"),
-        Runtime::Rust => {
-            let std = ["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust"];
-            let library = ["/rustc/", "/.cargo/registry/", "/.cargo/git/", "/.rustup/", "library/std/"];
-            !is_system_library(place.package)
-                && !std.iter().any(|prefix| place.function.starts_with(prefix))
-                && !contains(place.path, &library)
+        Runtime::Native => !is_system_library(place.package) && !path.starts_with(b"/usr/"),
+        Runtime::Rust => !is_system_library(place.package) && !rust_std(place.function) && !library(runtime, path),
+        Runtime::Go => !library(runtime, path) && !go_std(place.module),
+        Runtime::Python | Runtime::Node | Runtime::Php => {
+            !path.is_empty() && !path.starts_with(b"<") && !path.starts_with(b"node:") && !library(runtime, path)
         }
-        Runtime::Go => !contains(place.path, &["/go/src/", "/pkg/mod/", "/vendor/", "/third_party/"]) && !go_std(place),
-        Runtime::Python => {
-            !place.path.is_empty()
-                && !place.path.starts_with('<')
-                && !contains(
-                    place.path,
-                    &["site-packages/", "dist-packages/", "/usr/local/", "/usr/lib/", "/lib/python"],
-                )
-        }
-        Runtime::Node => {
-            !place.path.is_empty()
-                && !place.path.starts_with("node:")
-                && !place.path.starts_with("internal/")
-                && !contains(place.path, &["node_modules/"])
-        }
-        Runtime::Java => {
-            let library = ["java.", "javax.", "jakarta.", "jdk.", "sun.", "com.sun.", "kotlin.", "kotlinx.", "scala."];
-            !library.iter().any(|prefix| place.module.starts_with(prefix))
-        }
-        Runtime::Ruby => {
-            !place.path.starts_with('<') && !contains(place.path, &["/gems/", "/lib/ruby/", "/usr/lib/", "(eval"])
-        }
-        Runtime::Php => !contains(place.path, &["/vendor/"]) && !place.path.is_empty(),
-        Runtime::Perl => !contains(place.path, &["/usr/share/perl", "/usr/lib/", "/usr/local/lib/", "/perl5/"]),
-        Runtime::Dotnet => !["System.", "Microsoft.", "Interop."].iter().any(|prefix| place.module.starts_with(prefix)),
+        Runtime::Ruby => !path.starts_with(b"<") && !path.starts_with(b"(eval") && !library(runtime, path),
+        Runtime::Perl | Runtime::Lua => !library(runtime, path),
+        Runtime::Java => !java_library(place.module),
+        Runtime::Dotnet => !starts_with_any(place.module, &[b"System.", b"Microsoft.", b"Interop."]),
         // Erlang's own modules are lower-case words, an application's are `Shop.Cart`.
-        Runtime::Beam => {
-            place.module.starts_with(|first: char| first.is_ascii_uppercase()) && !elixir_std(place.module)
-        }
-        Runtime::Lua => !contains(place.path, &["/usr/share/lua", "/usr/local/share/lua", "/usr/local/openresty/"]),
+        Runtime::Beam => place.module.first().is_some_and(u8::is_ascii_uppercase) && !elixir_std(place.module),
     }
 }
 
-fn contains(path: &str, parts: &[&str]) -> bool {
-    parts.iter().any(|part| path.contains(part))
+fn starts_with_any(text: &[u8], prefixes: &[&[u8]]) -> bool {
+    prefixes.iter().any(|prefix| text.starts_with(prefix))
+}
+
+/// Whether a source file lies in a folder of libraries: of the runtime, of its package manager, or of the system.
+fn library(runtime: Runtime, path: &[u8]) -> bool {
+    if path.starts_with(b"/usr/lib/") || path.starts_with(b"/usr/local/lib/") || path.starts_with(b"/usr/share/") {
+        return true;
+    }
+    let mut before: &[u8] = b"";
+    path.split(|&byte| byte == b'/').any(|folder| {
+        let found = match runtime {
+            Runtime::Python => matches!(folder, b"site-packages" | b"dist-packages") || folder.starts_with(b"python3."),
+            Runtime::Node => matches!(folder, b"node_modules") || (before.is_empty() && folder == b"internal"),
+            Runtime::Go => {
+                matches!((before, folder), (b"go", b"src") | (b"pkg", b"mod"))
+                    || matches!(folder, b"vendor" | b"third_party")
+            }
+            Runtime::Rust => {
+                matches!((before, folder), (b".cargo", _) | (b"library", b"std"))
+                    || matches!(folder, b"rustc" | b".rustup")
+            }
+            Runtime::Ruby => folder == b"gems" || matches!((before, folder), (b"lib", b"ruby")),
+            Runtime::Php => folder == b"vendor",
+            Runtime::Perl => folder == b"perl5",
+            Runtime::Lua => folder == b"openresty",
+            _ => false,
+        };
+        before = folder;
+        found
+    })
 }
 
 /// Libraries of the system, by the names they have on Linux. The eBPF profiler names the file without its folder.
-fn is_system_library(package: &str) -> bool {
+fn is_system_library(package: &[u8]) -> bool {
     let name = basename(package);
-    let shared = name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
-    shared || name.starts_with("ld-") || name.contains("vdso") || name == "vmlinux"
+    let contains = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    let shared = name.starts_with(b"lib") && (name.ends_with(b".so") || contains(b".so."));
+    shared || name.starts_with(b"ld-") || contains(b"vdso") || name == b"vmlinux"
 }
 
-/// Go's own packages have no dot in their first element; `main` is the user's.
-fn go_std(place: &Place<'_>) -> bool {
-    let first = place.module.split('/').next().unwrap_or("");
-    first != "main" && !first.contains('.') && (place.path.is_empty() || !place.path.starts_with('/'))
+fn rust_std(function: &[u8]) -> bool {
+    starts_with_any(function, &[b"std::", b"core::", b"alloc::", b"<std::", b"<core::", b"<alloc::", b"__rust"])
 }
 
-fn elixir_std(module: &str) -> bool {
-    let first = module.split('.').next().unwrap_or("");
-    matches!(first, "Enum" | "Stream" | "Task" | "GenServer" | "Supervisor" | "Kernel" | "Process" | "Map" | "List")
+fn java_library(module: &[u8]) -> bool {
+    const PREFIXES: [&[u8]; 9] =
+        [b"java.", b"javax.", b"jakarta.", b"jdk.", b"sun.", b"com.sun.", b"kotlin.", b"kotlinx.", b"scala."];
+    starts_with_any(module, &PREFIXES)
+}
+
+/// Whether a package is one of Go's own, by its first element (`go list std`).
+fn go_std(module: &[u8]) -> bool {
+    let first = module.split(|&byte| byte == b'/').next().unwrap_or(b"");
+    matches!(
+        first,
+        b"archive"
+            | b"bufio"
+            | b"bytes"
+            | b"cmp"
+            | b"compress"
+            | b"container"
+            | b"context"
+            | b"crypto"
+            | b"database"
+            | b"debug"
+            | b"embed"
+            | b"encoding"
+            | b"errors"
+            | b"expvar"
+            | b"flag"
+            | b"fmt"
+            | b"go"
+            | b"hash"
+            | b"html"
+            | b"image"
+            | b"index"
+            | b"internal"
+            | b"io"
+            | b"iter"
+            | b"log"
+            | b"maps"
+            | b"math"
+            | b"mime"
+            | b"net"
+            | b"os"
+            | b"path"
+            | b"plugin"
+            | b"reflect"
+            | b"regexp"
+            | b"runtime"
+            | b"slices"
+            | b"sort"
+            | b"strconv"
+            | b"strings"
+            | b"structs"
+            | b"sync"
+            | b"syscall"
+            | b"testing"
+            | b"text"
+            | b"time"
+            | b"unicode"
+            | b"unique"
+            | b"unsafe"
+            | b"vendor"
+            | b"weak"
+            | b"type:"
+            | b"go:"
+    )
+}
+
+fn elixir_std(module: &[u8]) -> bool {
+    let first = module.split(|&byte| byte == b'.').next().unwrap_or(b"");
+    matches!(
+        first,
+        b"Enum" | b"Stream" | b"Task" | b"GenServer" | b"Supervisor" | b"Kernel" | b"Process" | b"Map" | b"List"
+    )
 }

@@ -36,6 +36,22 @@ pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// A number below a million followed by a comma, and in the last byte how long both are together.
+#[inline]
+pub(super) fn index(value: u32) -> [u8; 8] {
+    let digits = six_digits(value);
+    let zeroes = (value < 100_000) as usize
+        + (value < 10_000) as usize
+        + (value < 1_000) as usize
+        + (value < 100) as usize
+        + (value < 10) as usize;
+    let mut text = [0; 8];
+    text[..6 - zeroes].copy_from_slice(&digits[zeroes..]);
+    text[6 - zeroes] = b',';
+    text[7] = (7 - zeroes) as u8;
+    text
+}
+
 /// Six digits, zeroes in front.
 #[inline]
 pub(super) fn six_digits(value: u32) -> [u8; 6] {
@@ -152,6 +168,8 @@ mod tests {
             prop_assert_eq!(String::from_utf8(out).unwrap(), format!("\"{value:#x}\""));
             let six = (value % 1_000_000) as u32;
             prop_assert_eq!(String::from_utf8(six_digits(six).to_vec()).unwrap(), format!("{six:06}"));
+            let text = index(six);
+            prop_assert_eq!(text[..usize::from(text[7])].to_vec(), format!("{six},").into_bytes());
         }
 
         /// Guarantees: a cut text is a prefix, valid UTF-8, and at most three bytes shorter than it may be.

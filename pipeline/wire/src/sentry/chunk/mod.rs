@@ -182,7 +182,7 @@ impl Converter {
         for (&stack, &uses) in self.plan.stacks.iter().zip(&self.plan.uses) {
             let runtime = self.frames.stack(dictionary, self.window.stacks[stack as usize], &mut notes);
             runtimes[runtime as usize] += u64::from(uses);
-            if samples_bytes + self.frames.stacks.len() > limit || self.frames.is_full() {
+            if samples_bytes + self.frames.stacks().len() > limit || self.frames.is_full() {
                 return None;
             }
         }
@@ -190,11 +190,11 @@ impl Converter {
             Some(platform) => platform.clone(),
             None => dominant(&runtimes).to_owned(),
         };
-        let left = limit - samples_bytes - self.frames.stacks.len();
+        let left = limit - samples_bytes - self.frames.stacks().len();
         if !self.frames.write(dictionary, &platform, &self.settings.in_app, left, &mut notes) {
             return None;
         }
-        let estimated_bytes = samples_bytes + self.frames.stacks.len() + self.frames.text.len();
+        let estimated_bytes = samples_bytes + self.frames.stacks().len() + self.frames.text.len();
         Some(Planned { platform, estimated_bytes, notes })
     }
 

@@ -1,20 +1,21 @@
 //! Rule 7: how a function's name is told apart into module and function.
 //!
 //! Sentry groups functions by module, else package, else file, and shows Java's only where the module has a dot
-//! (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler.
+//! (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut next to
+//! ASCII characters only.
 
 use super::runtime::Runtime;
 
 /// A name in Sentry's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name<'a> {
-    pub(super) module: &'a str,
-    pub(super) function: &'a str,
+    pub(super) module: &'a [u8],
+    pub(super) function: &'a [u8],
 }
 
 /// Splits a function's name by the conventions of its runtime. The module is empty where there is none.
-pub(super) fn split(runtime: Runtime, name: &str) -> Name<'_> {
-    let whole = Name { module: "", function: name };
+pub(super) fn split(runtime: Runtime, name: &[u8]) -> Name<'_> {
+    let whole = Name { module: b"", function: name };
     let split = match runtime {
         Runtime::Java => java(name),
         Runtime::Dotnet => dotnet(name),
@@ -25,46 +26,62 @@ pub(super) fn split(runtime: Runtime, name: &str) -> Name<'_> {
     split.filter(|split| !split.module.is_empty() && !split.function.is_empty()).unwrap_or(whole)
 }
 
+fn position(text: &[u8], byte: u8) -> Option<usize> {
+    text.iter().position(|&other| other == byte)
+}
+
+fn last_position(text: &[u8], byte: u8) -> Option<usize> {
+    text.iter().rposition(|&other| other == byte)
+}
+
+/// What stands before the arguments.
+fn qualified(name: &[u8]) -> &[u8] {
+    &name[..position(name, b'(').unwrap_or(name.len())]
+}
+
 /// `void java.lang.Thread.run()` (HotSpot, as the eBPF profiler writes it) and `java.lang.Thread.run`: class and
 /// method.
-fn java(name: &str) -> Option<Name<'_>> {
-    let qualified = name.split('(').next()?;
-    let qualified = qualified.rsplit(' ').next()?;
-    let (module, function) = qualified.rsplit_once('.')?;
-    Some(Name { module, function })
+fn java(name: &[u8]) -> Option<Name<'_>> {
+    let qualified = qualified(name);
+    let qualified = &qualified[last_position(qualified, b' ').map_or(0, |space| space + 1)..];
+    let dot = last_position(qualified, b'.')?;
+    Some(Name { module: &qualified[..dot], function: &qualified[dot + 1..] })
 }
 
 /// `System.Threading.Thread.StartCallback()`: type and method. A constructor is called `.ctor`.
-fn dotnet(name: &str) -> Option<Name<'_>> {
-    let qualified = name.split('(').next()?;
-    let (module, function) = qualified.rsplit_once('.')?;
-    match module.strip_suffix('.') {
-        Some(module) => Some(Name { module, function: &qualified[module.len() + 1..] }),
-        None => Some(Name { module, function }),
+fn dotnet(name: &[u8]) -> Option<Name<'_>> {
+    let qualified = qualified(name);
+    let dot = last_position(qualified, b'.')?;
+    let module = &qualified[..dot];
+    match module.strip_suffix(b".") {
+        Some(module) => Some(Name { module, function: &qualified[dot..] }),
+        None => Some(Name { module, function: &qualified[dot + 1..] }),
     }
 }
 
 /// `net/http.(*conn).serve`: the package ends at the first dot behind the last slash, as in Sentry's Go SDK
 /// (getsentry/sentry-go `stacktrace.go`). Type parameters may hold slashes.
-fn go(name: &str) -> Option<Name<'_>> {
-    let generic = name.find('[').unwrap_or(name.len());
-    let slash = name[..generic].rfind('/').map_or(0, |slash| slash + 1);
-    let dot = slash + name[slash..].find('.')?;
+fn go(name: &[u8]) -> Option<Name<'_>> {
+    let generic = position(name, b'[').unwrap_or(name.len());
+    let slash = last_position(&name[..generic], b'/').map_or(0, |slash| slash + 1);
+    let dot = slash + position(&name[slash..], b'.')?;
     Some(Name { module: &name[..dot], function: &name[dot + 1..] })
 }
 
 /// `Elixir.Shop.Cart:total/2`: module and function with its arity.
-fn beam(name: &str) -> Option<Name<'_>> {
-    let (module, function) = name.split_once(':')?;
-    Some(Name { module: module.strip_prefix("Elixir.").unwrap_or(module), function })
+fn beam(name: &[u8]) -> Option<Name<'_>> {
+    let colon = position(name, b':')?;
+    let module = name[..colon].strip_prefix(b"Elixir.").unwrap_or(&name[..colon]);
+    Some(Name { module, function: &name[colon + 1..] })
 }
 
 /// The last part of a path.
-pub(super) fn basename(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or(path)
+pub(super) fn basename(path: &[u8]) -> &[u8] {
+    let start = path.iter().rposition(|&byte| byte == b'/' || byte == b'\\').map_or(0, |slash| slash + 1);
+    &path[start..]
 }
 
 /// Whether a path says where on a machine a file lies.
-pub(super) fn is_absolute(path: &str) -> bool {
-    path.starts_with('/') || path.starts_with("file://") || path.as_bytes().get(1..3) == Some(b":\\")
+pub(super) fn is_absolute(path: &[u8]) -> bool {
+    path.starts_with(b"/") || path.starts_with(b"file://") || path.get(1..3) == Some(b":\\")
 }

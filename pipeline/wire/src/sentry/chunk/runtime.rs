@@ -1,6 +1,8 @@
 //! The runtimes that frames come from.
 
-use profbridge_model::{Dictionary, Location, Value};
+use profbridge_model::{AttributeSetId, Dictionary, Location, Value};
+
+use super::naming::basename;
 
 /// What executes a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
 /// error frames of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `libpf/frametype.go`).
@@ -63,35 +65,42 @@ impl Runtime {
     /// The runtime of a frame whose producer does not name it: by its source file, else machine code.
     ///
     /// `native` is right for any that has an address only, and harmless for others.
-    pub(super) fn from_filename(filename: &str) -> Self {
-        let name = filename.rsplit(['/', '\\']).next().unwrap_or(filename);
-        match name.rsplit_once('.').map(|(_, extension)| extension) {
-            Some("go") => Runtime::Go,
-            Some("py" | "pyx") => Runtime::Python,
-            Some("js" | "mjs" | "cjs" | "ts" | "jsx" | "tsx") => Runtime::Node,
-            Some("java" | "kt" | "scala" | "groovy" | "clj") => Runtime::Java,
-            Some("rb") => Runtime::Ruby,
-            Some("php") => Runtime::Php,
-            Some("pl" | "pm") => Runtime::Perl,
-            Some("cs" | "fs" | "vb") => Runtime::Dotnet,
-            Some("ex" | "exs" | "erl") => Runtime::Beam,
-            Some("lua") => Runtime::Lua,
-            Some("rs") => Runtime::Rust,
+    pub(super) fn from_filename(filename: &[u8]) -> Self {
+        let name = basename(filename);
+        match name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[dot + 1..]) {
+            Some(b"go") => Runtime::Go,
+            Some(b"py" | b"pyx") => Runtime::Python,
+            Some(b"js" | b"mjs" | b"cjs" | b"ts" | b"jsx" | b"tsx") => Runtime::Node,
+            Some(b"java" | b"kt" | b"scala" | b"groovy" | b"clj") => Runtime::Java,
+            Some(b"rb") => Runtime::Ruby,
+            Some(b"php") => Runtime::Php,
+            Some(b"pl" | b"pm") => Runtime::Perl,
+            Some(b"cs" | b"fs" | b"vb") => Runtime::Dotnet,
+            Some(b"ex" | b"exs" | b"erl") => Runtime::Beam,
+            Some(b"lua") => Runtime::Lua,
+            Some(b"rs") => Runtime::Rust,
             _ => Runtime::Native,
         }
     }
 
-    /// The runtime of a location.
-    pub(super) fn of(dictionary: &Dictionary, location: &Location) -> Self {
+    /// The runtime that a location's attributes name.
+    pub(super) fn named(dictionary: &Dictionary, attributes: AttributeSetId) -> Option<Self> {
         let named = dictionary
-            .attributes(location.attributes)
+            .attributes(Some(attributes))
             .find(|attribute| dictionary.string_bytes(attribute.key) == b"profile.frame.type");
-        if let Some(Value::String(kind)) = named.map(|attribute| &attribute.value) {
-            return Self::from_frame_type(dictionary.string(*kind)).unwrap_or(Runtime::Native);
+        match named.map(|attribute| &attribute.value) {
+            Some(Value::String(kind)) => {
+                Some(Self::from_frame_type(dictionary.string(*kind)).unwrap_or(Runtime::Native))
+            }
+            _ => None,
         }
+    }
+
+    /// The runtime of a location whose attributes name none.
+    pub(super) fn guessed(dictionary: &Dictionary, location: &Location) -> Self {
         let function = dictionary.lines(location).first().and_then(|line| line.function);
         let filename = function.and_then(|function| dictionary.function(function).filename);
-        Self::from_filename(dictionary.string(filename))
+        Self::from_filename(dictionary.string_bytes(filename))
     }
 
     /// Sentry's name of the platform (event payloads, `platform`). `cocoa`, `android` and `javascript` are no

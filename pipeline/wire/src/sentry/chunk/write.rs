@@ -1,7 +1,7 @@
 //! Writes a planned chunk as JSON.
 //!
-//! The samples come thread by thread: what differs from one to the next is then some digits of the time and the
-//! stack, which costs a compressor least. Relay sorts by time itself (getsentry/relay
+//! The samples come thread by thread, the time last: between the stack of one sample and the digits of its time lies
+//! the same text as in the sample before, which a compressor finds as one match. Relay sorts by time itself (getsentry/relay
 //! `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
 
 use std::io;
@@ -72,12 +72,10 @@ pub(super) fn write(
     buffer.clear();
     head(parts, buffer, notes);
     samples(parts, buffer, &mut out)?;
-    buffer.extend_from_slice(b"],\"stacks\":[");
-    out.write(buffer)?;
-    out.write(&parts.frames.stacks)?;
+    out.write(b"],\"stacks\":[")?;
+    out.write(parts.frames.stacks())?;
     out.write(b"],\"frames\":[")?;
     out.write(&parts.frames.text)?;
-    buffer.clear();
     buffer.extend_from_slice(b"],\"thread_metadata\":{");
     threads(parts, buffer, notes);
     buffer.extend_from_slice(b"}}");
@@ -99,7 +97,7 @@ pub(super) fn write(
 
 fn head(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
     out.extend_from_slice(b"{\"version\":\"2\",\"platform\":\"");
-    text(out, parts.platform, notes);
+    text(out, parts.platform.as_bytes(), notes);
     out.extend_from_slice(b"\",\"client_sdk\":{\"name\":\"");
     out.extend_from_slice(SDK_NAME.as_bytes());
     out.extend_from_slice(b"\",\"version\":\"");
@@ -108,47 +106,66 @@ fn head(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
     out.extend_from_slice(parts.profiler_id.to_string().as_bytes());
     if let Some(release) = &parts.about.release {
         out.extend_from_slice(b"\",\"release\":\"");
-        text(out, release, notes);
+        text(out, release.as_bytes(), notes);
     }
     out.extend_from_slice(b"\",\"environment\":\"");
-    text(out, &parts.about.environment, notes);
+    text(out, parts.about.environment.as_bytes(), notes);
     out.extend_from_slice(b"\",\"profile\":{\"samples\":[");
 }
 
+/// Writes what is in the buffer, then the samples, and leaves the buffer empty.
 fn samples(parts: &Parts<'_>, buffer: &mut Vec<u8>, out: &mut Output<'_>) -> io::Result<()> {
-    let mut front = Vec::with_capacity(64);
-    let mut back = Vec::with_capacity(64);
-    let mut second = u64::MAX;
+    out.write(buffer)?;
+    buffer.clear();
+    let stacks: Vec<[u8; 8]> = (0..=parts.plan.stacks.len() as u32).map(|n| json::index(n % 1_000_000)).collect();
+    let mut middle = Vec::with_capacity(128);
+    let mut thread_id = Vec::with_capacity(64);
+    buffer.resize(PIECE, 0);
+    // The first sample has no comma in front.
+    let (mut skip, mut at) = (1, 0);
     let mut start = 0;
-    let mut comma = false;
     for thread in &parts.plan.threads {
-        back.clear();
-        back.extend_from_slice(b",\"thread_id\":\"");
-        json::escaped(&mut back, parts.lanes[thread.lane as usize].id.as_bytes());
-        back.extend_from_slice(b"\"}");
+        thread_id.clear();
+        json::escaped(&mut thread_id, parts.lanes[thread.lane as usize].id.as_bytes());
+        let most = SAMPLE_BYTES + thread_id.len() + 16;
+        // The second that `middle` names, in microseconds: none yet, and far from any.
+        let mut second = u64::MAX / 2;
         for &sample in &parts.plan.samples[start..thread.end] {
             let micros = parts.line.unix_nano(tick(sample)) / 1_000;
-            if micros / 1_000_000 != second {
-                second = micros / 1_000_000;
-                front.clear();
-                front.extend_from_slice(b",{\"timestamp\":");
-                json::number(&mut front, second);
-                front.push(b'.');
+            if micros.wrapping_sub(second) >= 1_000_000 {
+                second = micros - micros % 1_000_000;
+                name_second(&mut middle, &thread_id, second / 1_000_000);
             }
-            if buffer.len() > PIECE {
-                out.write(buffer)?;
-                buffer.clear();
+            if buffer.len() - at < most {
+                out.write(&buffer[skip..at])?;
+                (skip, at) = (0, 0);
             }
-            buffer.extend_from_slice(&front[usize::from(!comma)..]);
-            comma = true;
-            buffer.extend_from_slice(&json::six_digits((micros % 1_000_000) as u32));
-            buffer.extend_from_slice(b",\"stack_id\":");
-            json::number(buffer, number(sample) as u64);
-            buffer.extend_from_slice(&back);
+            let text = &mut buffer[at..at + most];
+            text[..13].copy_from_slice(b",{\"stack_id\":");
+            let stack = stacks[number(sample)];
+            text[13..21].copy_from_slice(&stack);
+            let mut end = 12 + usize::from(stack[7]);
+            text[end..end + middle.len()].copy_from_slice(&middle);
+            end += middle.len();
+            text[end..end + 6].copy_from_slice(&json::six_digits((micros - second) as u32));
+            text[end + 6] = b'}';
+            at += end + 7;
         }
         start = thread.end;
     }
+    out.write(&buffer[skip..at])?;
+    buffer.clear();
     Ok(())
+}
+
+/// The text between a sample's stack and the fraction of its time.
+fn name_second(middle: &mut Vec<u8>, thread_id: &[u8], second: u64) {
+    middle.clear();
+    middle.extend_from_slice(b",\"thread_id\":\"");
+    middle.extend_from_slice(thread_id);
+    middle.extend_from_slice(b"\",\"timestamp\":");
+    json::number(middle, second);
+    middle.push(b'.');
 }
 
 fn threads(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
@@ -159,7 +176,7 @@ fn threads(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
         match lane.name {
             Some(name) => {
                 out.extend_from_slice(b"\":{\"name\":\"");
-                text(out, parts.dictionary.string(Some(name)), notes);
+                text(out, parts.dictionary.string_bytes(Some(name)), notes);
                 out.extend_from_slice(b"\"}");
             }
             None => out.extend_from_slice(b"\":{}"),

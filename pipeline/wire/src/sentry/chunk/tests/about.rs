@@ -20,9 +20,9 @@ fn whole_chunk() {
         concat!(
             r#"{{"version":"2","platform":"python","client_sdk":{{"name":"profbridge.rust","version":"{}"}},"#,
             r#""profiler_id":"123456789abc4ef092345678 9abcdef0","release":"shop","environment":"production","#,
-            r#""profile":{{"samples":[{{"timestamp":1760000000.000000,"stack_id":1,"thread_id":"7"}},"#,
-            r#"{{"timestamp":1760000000.050000,"stack_id":1,"thread_id":"7"}},"#,
-            r#"{{"timestamp":1760000000.100000,"stack_id":0,"thread_id":"7"}}],"stacks":[[],[0]],"#,
+            r#""profile":{{"samples":[{{"stack_id":1,"thread_id":"7","timestamp":1760000000.000000}},"#,
+            r#"{{"stack_id":1,"thread_id":"7","timestamp":1760000000.050000}},"#,
+            r#"{{"stack_id":0,"thread_id":"7","timestamp":1760000000.100000}}],"stacks":[[],[0]],"#,
             r#""frames":[{{"function":"work","abs_path":"/app/shop.py","filename":"/app/shop.py","lineno":3,"#,
             r#""in_app":true}}],"thread_metadata":{{"7":{{"name":"main"}}}}}},"chunk_id":"{}"}}"#
         ),

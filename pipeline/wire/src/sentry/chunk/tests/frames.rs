@@ -122,6 +122,8 @@ fn go() {
     assert_eq!((&generic["module"], &generic["function"]), (&json!("main"), &json!("Map[github.com/acme/x.T]")));
     assert_eq!(one("go", "runtime.mallocgc", "/usr/local/go/src/runtime/malloc.go").1["in_app"], false);
     assert_eq!(one("go", "runtime.mallocgc", "").1["in_app"], false);
+    assert_eq!(one("go", "net/http.(*conn).serve", "").1["in_app"], false);
+    assert_eq!(one("go", "acme/cart.Add", "").1["in_app"], true);
     assert_eq!(one("go", "github.com/x/y.Z", "/root/go/pkg/mod/github.com/x/y@v1/z.go").1["in_app"], false);
 }
 

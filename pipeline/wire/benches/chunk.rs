@@ -1,0 +1,140 @@
+//! The converter on each shape, by itself, with its compressor and with the decoder in front, beside the control's
+//! parts. Observations per second; the control's own benchmark is `cargo bench -p profbridge-bench`.
+//!
+//! `cargo bench -p profbridge-wire --bench chunk`
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use profbridge_bench::naive::{self, Options};
+use profbridge_bench::workload::{self, Shape};
+use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
+use profbridge_wire::otlp::{self, Limits};
+use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSummary, Converter, Settings, Sink};
+use prost::Message;
+
+const SHAPES: [Shape; 5] = Shape::ALL;
+
+fn main() {
+    divan::main();
+}
+
+/// A request's bytes, and how many observations are in it.
+fn encoded(shape: Shape) -> (Bytes, ItemsCount) {
+    let bytes = Bytes::from(workload::request(shape).encode_to_vec());
+    let count = ItemsCount::new(decoded(&bytes).observations());
+    (bytes, count)
+}
+
+fn decoded(bytes: &Bytes) -> Profiles {
+    otlp::decode(bytes.clone(), &Limits::default()).unwrap().profiles
+}
+
+/// The windows of a request: its resources are its processes.
+fn windows(batch: &Profiles) -> Vec<Profiles> {
+    let window = |resource: usize| {
+        let resources = batch.resources()[resource..=resource].to_vec();
+        let mut window = batch.with_resources(resources).unwrap();
+        let range = window.profiles().map(|profile| (profile.time_unix_nano, profile.duration_nano));
+        let (start, end) = range.fold((u64::MAX, 0), |(start, end), (at, long)| (start.min(at), end.max(at + long)));
+        window.window = Some(ProcessWindow {
+            profiler_id: ProfilerId::from_hash(resource as u128),
+            strength: IdentityStrength::Strong,
+            start_unix_nano: start,
+            end_unix_nano: end,
+        });
+        window
+    };
+    (0..batch.resources().len()).map(window).collect()
+}
+
+/// Counts what it is given.
+#[derive(Default)]
+struct Null(u64);
+
+impl Sink for Null {
+    fn begin(&mut self, _: &ChunkHead<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, json: &[u8]) -> io::Result<()> {
+        self.0 += json.len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &ChunkSummary) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn abandon(&mut self) {}
+}
+
+/// Compresses each chunk with zstd.
+struct Zstd(Option<zstd::Encoder<'static, Vec<u8>>>);
+
+impl Sink for Zstd {
+    fn begin(&mut self, _: &ChunkHead<'_>) -> io::Result<()> {
+        self.0 = Some(zstd::Encoder::new(Vec::new(), 1)?);
+        Ok(())
+    }
+
+    fn write(&mut self, json: &[u8]) -> io::Result<()> {
+        self.0.as_mut().unwrap().write_all(json)
+    }
+
+    fn finish(&mut self, _: &ChunkSummary) -> io::Result<()> {
+        divan::black_box(self.0.take().unwrap().finish()?);
+        Ok(())
+    }
+
+    fn abandon(&mut self) {}
+}
+
+#[divan::bench(args = SHAPES)]
+fn convert(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, count) = encoded(shape);
+    let windows = windows(&decoded(&bytes));
+    let mut converter = Converter::new(Settings::default());
+    bencher.counter(count).bench_local(|| {
+        let mut sink = Null::default();
+        windows.iter().for_each(|window| assert_eq!(converter.convert(window, &mut sink).losses.total(), 0));
+        sink.0
+    });
+}
+
+#[divan::bench(args = SHAPES)]
+fn convert_zstd(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, count) = encoded(shape);
+    let windows = windows(&decoded(&bytes));
+    let mut converter = Converter::new(Settings::default());
+    bencher.counter(count).bench_local(|| {
+        windows.iter().for_each(|window| drop(converter.convert(window, &mut Zstd(None))));
+    });
+}
+
+#[divan::bench(args = SHAPES)]
+fn decode_convert_zstd(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, count) = encoded(shape);
+    let mut converter = Converter::new(Settings::default());
+    bencher.counter(count).bench_local(|| {
+        windows(&decoded(&bytes)).iter().for_each(|window| drop(converter.convert(window, &mut Zstd(None))));
+    });
+}
+
+#[divan::bench(args = SHAPES)]
+fn control_convert(bencher: Bencher<'_, '_>, shape: Shape) {
+    let request = workload::request(shape);
+    let (_, count) = encoded(shape);
+    bencher.counter(count).bench_local(|| {
+        let chunks = naive::convert(&request, &Options::default());
+        chunks.iter().map(|chunk| naive::json(chunk).unwrap()).collect::<Vec<_>>()
+    });
+}
+
+#[divan::bench(args = SHAPES)]
+fn control_whole(bencher: Bencher<'_, '_>, shape: Shape) {
+    let (bytes, count) = encoded(shape);
+    bencher.counter(count).bench_local(|| naive::run(&bytes));
+}
