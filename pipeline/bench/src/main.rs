@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use profbridge_bench::{
     figures::Figures,
     fixture,
-    harness::{self, calibrator, control, load, process, sink},
+    harness::{self, calibrator, control, footprint, load, memory, parts, process, sink, slow_sink},
     naive,
     workload::{self, Host, Shape},
 };
@@ -59,6 +59,17 @@ enum Command {
     },
     /// Measure the CPU time per observation of the binary, against the control's
     Process(process::Options),
+    /// Measure the CPU time per observation in one process, against the control's
+    Parts(parts::Options),
+    /// Measure the most memory that one large request takes
+    Memory(memory::Options),
+    /// Measure the size of the binary, its start and its idle memory
+    Footprint(footprint::Options),
+    /// Measure the memory while the sink takes a tenth of what comes
+    SlowSink(slow_sink::Options),
+    /// Convert one file and print the memory that it took
+    #[command(hide = true)]
+    ConvertOnce(memory::OnceOptions),
     /// Run the control as a server
     #[command(hide = true)]
     ControlServer(control::Options),
@@ -109,6 +120,11 @@ fn run(command: Command) -> Result<(), harness::Error> {
             Ok(())
         }
         Command::Process(options) => process::run(&options),
+        Command::Parts(options) => parts::run(&options),
+        Command::Memory(options) => memory::run(&options),
+        Command::Footprint(options) => footprint::run(&options),
+        Command::SlowSink(options) => slow_sink::run(&options),
+        Command::ConvertOnce(options) => memory::once(&options),
         Command::ControlServer(options) => control::run(options),
         Command::Sink(options) => sink::run(options),
         Command::Load(options) => load::run(options),

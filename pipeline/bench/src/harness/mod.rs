@@ -13,18 +13,18 @@ pub mod calibrator;
 pub mod children;
 pub mod control;
 pub mod count;
-//F
+pub mod footprint;
 pub mod load;
-//M
-//O
+pub mod memory;
+pub mod ours;
 pub mod pairs;
-//P
+pub mod parts;
 pub mod patch;
 pub mod process;
 pub mod procfs;
 pub mod report;
 pub mod sink;
-//S
+pub mod slow_sink;
 pub mod statistics;
 pub mod target;
 

@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, default_value = "zstd")]
     compression: String,
     /// The processors in front of `chunk`, separated by commas
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', default_value = "dedup")]
     processors: Vec<String>,
     /// Pairs of blocks
     #[arg(long, default_value_t = 8)]

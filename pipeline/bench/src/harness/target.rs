@@ -10,6 +10,8 @@ use super::{
 /// What differs between the measurements.
 #[derive(Clone, Debug)]
 pub struct Setting {
+    /// Where it takes OTLP over gRPC; port 0 for any.
+    pub otlp: SocketAddr,
     /// The length of `chunk`'s windows, such as `0s`.
     pub window: String,
     /// The processors in front of `chunk`, such as `dedup`.
@@ -27,6 +29,7 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Self {
         Self {
+            otlp: SocketAddr::from(([127, 0, 0, 1], 0)),
             window: "0s".to_owned(),
             processors: vec!["dedup".to_owned()],
             window_mib: None,
@@ -39,10 +42,13 @@ impl Default for Setting {
 
 impl Setting {
     /// The configuration file for a sink.
-    fn yaml(&self, sink: SocketAddr) -> Result<String, Error> {
-        let Self { window, processors, window_mib, queue_mib, blocks, compression } = self;
-        let mut yaml =
-            String::from("receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: 127.0.0.1:0\n");
+    ///
+    /// # Errors
+    /// None in practice: a text takes every line.
+    pub fn yaml(&self, sink: SocketAddr) -> Result<String, Error> {
+        let Self { otlp, window, processors, window_mib, queue_mib, blocks, compression } = self;
+        let mut yaml = String::new();
+        writeln!(yaml, "receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: {otlp}")?;
         writeln!(yaml, "processors:\n  chunk:\n    window: {window}")?;
         if let Some(mib) = window_mib {
             writeln!(yaml, "    max_bytes: {mib}MiB")?;
