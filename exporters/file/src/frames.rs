@@ -156,7 +156,8 @@ fn whole_frames(file: &mut File, length: u64) -> io::Result<u64> {
         file.seek(SeekFrom::Start(end))?;
         file.read_exact(&mut prefix)?;
         let next = end + PREFIX + u64::from(u32::from_be_bytes(prefix));
-        if next > length {
+        // An empty frame is what a power failure leaves: blocks of zeros.
+        if next > length || next == end + PREFIX {
             break;
         }
         end = next;

@@ -169,8 +169,10 @@ fn status(headers: &HeaderMap) -> (Status, Option<Retry>) {
         let bytes = metadata.get_bin(GRPC_STATUS_DETAILS)?.to_bytes().ok()?;
         tonic_types::Status::decode(bytes).ok()
     });
-    let status = Status::from_header_map(&headers).unwrap_or_else(|| Status::unknown("there is no grpc-status"));
-    (status, details.and_then(|details| answer::retry_info(&details)))
+    // A message that cannot be decoded is no reason to lose the code, as it is for tonic.
+    let code = headers.get(Status::GRPC_STATUS).map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
+    let text = Status::from_header_map(&headers).map(|status| status.message().to_owned()).unwrap_or_default();
+    (Status::new(code, text), details.and_then(|details| answer::retry_info(&details)))
 }
 
 /// The specification's table (opentelemetry-proto `docs/specification.md`, "Failures").

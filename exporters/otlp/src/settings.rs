@@ -141,6 +141,10 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
     if !text.starts_with("http://") && !text.starts_with("https://") {
         return Err(refused("the URL does not begin with http:// or https://"));
     }
+    let written = if key == "endpoint" { &config.endpoint } else { &config.profiles_endpoint };
+    if written.split_once("://").is_none_or(|(_, rest)| rest.is_empty() || rest.starts_with('/')) {
+        return Err(refused("the host is missing"));
+    }
     if key == "endpoint" && config.endpoint.contains(['?', '#']) {
         return Err(refused("a query belongs into `profiles_endpoint`, which takes the whole URL"));
     }

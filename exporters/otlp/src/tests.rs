@@ -1,1 +1,74 @@
+//! The exporter against peers that listen on real sockets and behave in every way that the specification names, and
+//! in some that it does not.
 
+mod config;
+mod grpc;
+mod http;
+mod peer;
+mod prepare;
+mod secure;
+
+use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
+use profbridge_engine::config::Section;
+use profbridge_engine::testing::ManualClock;
+use profbridge_model::{Builder, Profiles, Telemetry};
+use profbridge_wire::otlp::{self, EncodeOptions, Limits};
+
+use crate::config::Protocol;
+use crate::exporter::OtlpExporter;
+use crate::prepare::Meta;
+use crate::settings::Settings;
+
+/// An exporter of a section that has to be right.
+fn exporter(protocol: Protocol, yaml: &str) -> OtlpExporter {
+    OtlpExporter::new(settings(protocol, yaml))
+}
+
+fn settings(protocol: Protocol, yaml: &str) -> Settings {
+    let section = Section::from_yaml(yaml).unwrap();
+    Settings::check(section.extract().unwrap(), protocol, &section).unwrap()
+}
+
+/// Starts an exporter, prepares `telemetry` and makes one attempt for each request.
+async fn send_all(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Result<Accepted, SendError>> {
+    exporter.start().await.unwrap();
+    let mut outcomes = Vec::new();
+    for request in requests(exporter, telemetry) {
+        outcomes.push(exporter.send(&request).await);
+    }
+    outcomes
+}
+
+/// As [`send_all`], for a batch that makes one request.
+async fn send(exporter: &OtlpExporter, profiles: &Profiles) -> Result<Accepted, SendError> {
+    let mut outcomes = send_all(exporter, &profiles.clone().into()).await;
+    assert_eq!(outcomes.len(), 1);
+    outcomes.remove(0)
+}
+
+fn requests(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Request<Meta>> {
+    exporter.prepare(telemetry, ManualClock::default().now()).requests
+}
+
+/// A batch with so many observations in each of its profiles.
+fn batch(observations: &[u64]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "checkout".into())]);
+    builder.scope("test", "1");
+    let leaf = builder.frame("parse", "main.rs", 7);
+    let root = builder.frame("main", "main.rs", 1);
+    let stack = builder.stack(&[leaf, root]);
+    for count in observations {
+        builder.on_cpu(20);
+        let times: Vec<u64> = (1..=*count).collect();
+        builder.sample(stack, None, None, &times, &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// The same as it comes from a receiver.
+fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
+    let decoded = otlp::decode(otlp::encode(profiles, options).into(), &Limits::default()).unwrap();
+    assert!(decoded.refused.is_empty() && decoded.profiles.received.is_some());
+    decoded.profiles
+}

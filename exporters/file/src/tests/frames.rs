@@ -1,0 +1,132 @@
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use profbridge_model::Envelope;
+use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
+
+use super::*;
+use crate::frames::Appended;
+
+fn at(second: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600 + second)
+}
+
+fn messages(path: &Path) -> Vec<bytes::Bytes> {
+    delimited::frames(std::fs::read(path).unwrap().into()).map(Result::unwrap).collect()
+}
+
+fn frame(message: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    delimited::put_frame(&mut frame, message).unwrap();
+    frame
+}
+
+/// Guarantees: requests are appended as frames: what came unchanged as it came, anything else encoded, an envelope as
+/// its profiles, over restarts.
+#[tokio::test]
+async fn appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made/profiles.otlp");
+    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
+    let received = otlp::decode(otlp::encode(&chunk(1, 0), &options).into(), &Limits::default()).unwrap().profiles;
+    for _ in 0..2 {
+        let exporter = exporter(&path, "format: otlp");
+        exporter.start().await.unwrap();
+        write(&exporter, received.clone()).await.unwrap();
+        let profiles = vec![chunk(2, 0), chunk(3, 0)];
+        write(&exporter, Envelope { profiles, ..Envelope::default() }).await.unwrap();
+    }
+    let messages = messages(&path);
+    assert_eq!(messages.len(), 6);
+    assert_eq!(Some(&messages[0]), received.received.as_ref());
+    for message in messages {
+        assert_eq!(otlp::decode(message, &Limits::default()).unwrap().profiles.observations(), 20);
+    }
+}
+
+/// Guarantees: each message is compressed by itself.
+#[tokio::test]
+async fn compressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    let exporter = exporter(&path, "format: otlp, compression: zstd");
+    exporter.start().await.unwrap();
+    write(&exporter, chunk(1, 0)).await.unwrap();
+    write(&exporter, chunk(2, 0)).await.unwrap();
+    for message in messages(&path) {
+        let message = zstd::stream::decode_all(&message[..]).unwrap();
+        assert_eq!(otlp::decode(message.into(), &Limits::default()).unwrap().profiles.observations(), 20);
+    }
+}
+
+/// Guarantees: a file that would become too large is set aside under its time, whole frames in each; the oldest
+/// backups go, and nobody else's files.
+#[test]
+fn rotation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    for other in ["profiles-old.otlp", "other-20260101T000000.000Z.otlp", "profiles-20260101T000000.000Z.txt"] {
+        std::fs::write(folder.path().join(other), "mine").unwrap();
+    }
+    let mut file = Appended::open(path.clone(), 30, 2, at(0)).unwrap();
+    for n in 0..8_u8 {
+        // Two frames of 14 bytes fit.
+        file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
+    }
+    // Two backups at the same time have different names.
+    file.append(&frame(&[9; 100]), at(6)).unwrap();
+    assert_eq!(
+        names(folder.path()),
+        [
+            "other-20260101T000000.000Z.otlp",
+            "profiles-20260101T000000.000Z.txt",
+            "profiles-20260101T000006.000Z.otlp",
+            "profiles-20260101T000006.001Z.otlp",
+            "profiles-old.otlp",
+            "profiles.otlp",
+        ]
+    );
+    assert_eq!(messages(&path), [&[9; 100][..]]);
+    let backup = folder.path().join("profiles-20260101T000006.001Z.otlp");
+    assert_eq!(messages(&backup), [&[6; 10][..], &[7; 10]]);
+}
+
+/// Guarantees: a file that a killed process left within a frame, or with a block of zeros at its end, is set aside as
+/// it is, and the next one begins whole.
+#[test]
+fn torn_files_are_set_aside() {
+    for torn in [&b"\0\0\0"[..], b"\0\0\0\x09ab", &[0; 64]] {
+        let folder = tempfile::tempdir().unwrap();
+        let path: PathBuf = folder.path().join("profiles.otlp");
+        let before = [&frame(b"whole")[..], torn].concat();
+        std::fs::write(&path, &before).unwrap();
+        let mut file = Appended::open(path.clone(), 1 << 20, 5, at(3)).unwrap();
+        file.append(&frame(b"next"), at(4)).unwrap();
+        assert_eq!(messages(&path), [&b"next"[..]]);
+        let backup = folder.path().join("profiles-20260101T000003.000Z.otlp");
+        assert_eq!(std::fs::read(backup).unwrap(), before);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    std::fs::write(&path, frame(b"whole")).unwrap();
+    Appended::open(path.clone(), 1 << 20, 5, at(3)).unwrap().append(&frame(b"next"), at(4)).unwrap();
+    assert_eq!(messages(&path), [&b"whole"[..], b"next"]);
+}
+
+/// Guarantees: an attempt that nobody waited for any more and the one after it write one frame.
+#[tokio::test]
+async fn dropped_attempts_do_not_write_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    let exporter = exporter(&path, "format: otlp");
+    exporter.start().await.unwrap();
+    let requests = requests(&exporter, chunk(1, 0));
+    for _ in 0..20 {
+        // Polled once, so that the write has begun, and dropped.
+        let mut attempt = exporter.send(&requests[0]);
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(attempt.as_mut().poll(cx).is_ready())).await;
+        drop((polled, attempt));
+    }
+    exporter.send(&requests[0]).await.unwrap();
+    assert_eq!(messages(&path).len(), 1);
+}

@@ -1,0 +1,218 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesPartialSuccess, ExportProfilesServiceResponse,
+};
+use profbridge_engine::component::Retry;
+use profbridge_model::Reason;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::peer::{collector, grpc_response, raw, response};
+use super::*;
+
+const OK: fn() -> super::peer::Answer = || Ok(ExportProfilesServiceResponse::default());
+
+fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
+    exporter(Protocol::Grpc, &format!("{{endpoint: '{address}', tls: {{insecure: true}}, {more}}}"))
+}
+
+/// Guarantees: a real gRPC server gets the message whole, by each compression, with our headers and a deadline.
+#[tokio::test]
+async fn a_server_gets_the_message() {
+    for (compression, encoding) in [("none", None), ("gzip", Some("gzip")), ("zstd", Some("zstd"))] {
+        let mut peer = collector(None, OK).await;
+        let exporter = to(peer.address, &format!("compression: {compression}, headers: {{x-token: abc}}"));
+        let profiles = received(&batch(&[3]), &EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() });
+        assert_eq!(send(&exporter, &profiles).await, Ok(Accepted::default()));
+        let (headers, message) = peer.seen.recv().await.unwrap();
+        assert_eq!(prost::Message::encode_to_vec(&message), profiles.received.unwrap());
+        let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(header("grpc-encoding").as_deref(), encoding);
+        assert_eq!(header("x-token").as_deref(), Some("abc"));
+        assert_eq!(header("grpc-timeout").as_deref(), Some("30000m"));
+        assert!(header("user-agent").unwrap().starts_with("profbridge/"));
+    }
+}
+
+/// Guarantees: each status is treated as the specification's table says, and shown with the peer's words.
+#[tokio::test]
+async fn the_retry_table() {
+    let retryable =
+        [Code::Cancelled, Code::DeadlineExceeded, Code::Aborted, Code::OutOfRange, Code::Unavailable, Code::DataLoss];
+    for number in 1..=16 {
+        let code = Code::from_i32(number);
+        let peer = collector(None, move || Err(Status::new(code, "the\nreason"))).await;
+        let error = send(&to(peer.address, ""), &batch(&[1])).await.unwrap_err();
+        let (retry, reason) = match retryable.contains(&code) {
+            true => (Retry::Later, Reason::RetriesExhausted),
+            false => (Retry::Never, Reason::RejectedByPeer),
+        };
+        assert_eq!((error.retry, error.reason), (retry, reason), "{code:?}");
+        let start = format!("{} answers ", peer.address);
+        assert!(error.message.starts_with(&start) && error.message.contains(": the reason"), "{error}");
+    }
+}
+
+/// Guarantees: RetryInfo sets the pause, and makes RESOURCE_EXHAUSTED retryable; where the status is final all the
+/// same, it changes nothing.
+#[tokio::test]
+async fn retry_info() {
+    let pause = Duration::from_millis(7500);
+    for (code, delay, retry) in [
+        (Code::Unavailable, Some(pause), Retry::After(pause)),
+        (Code::Unavailable, Some(Duration::ZERO), Retry::Later),
+        (Code::ResourceExhausted, Some(pause), Retry::After(pause)),
+        (Code::ResourceExhausted, None, Retry::Later),
+        (Code::InvalidArgument, Some(pause), Retry::Never),
+    ] {
+        let peer = collector(None, move || {
+            Err(Status::with_error_details(code, "busy", ErrorDetails::with_retry_info(delay)))
+        });
+        let error = send(&to(peer.await.address, ""), &batch(&[1])).await.unwrap_err();
+        assert_eq!(error.retry, retry, "{code:?} {delay:?}");
+        if code == Code::ResourceExhausted {
+            assert_eq!(error.reason, Reason::RateLimited);
+        }
+    }
+}
+
+/// Guarantees: rejected profiles are counted as observations by their average, a warning alone rejects nothing, and
+/// neither is an error that would send the request again.
+#[tokio::test]
+async fn partial_success() {
+    for (rejected, message, expected, says) in [
+        (1, "no", 7, Some("1 profiles were rejected: no")),
+        (2, "", 14, Some("2 profiles were rejected")),
+        (9, "all", 20, Some("9 profiles were rejected: all")),
+        (0, "old agent", 0, Some("old agent")),
+        (0, "", 0, None),
+        (-4, "", 0, None),
+    ] {
+        let peer = collector(None, move || {
+            let partial = ExportProfilesPartialSuccess { rejected_profiles: rejected, error_message: message.into() };
+            Ok(ExportProfilesServiceResponse { partial_success: Some(partial) })
+        });
+        let peer = peer.await;
+        let accepted = send(&to(peer.address, ""), &batch(&[1, 2, 17])).await.unwrap();
+        assert_eq!(accepted.rejected, expected);
+        assert_eq!(accepted.message, says.map(|says| format!("{}: {says}", peer.address)));
+    }
+}
+
+/// Guarantees: what a peer can answer wrongly, or a proxy in its place, has a verdict and no panic: details that are
+/// no base64, an unknown status, a text that is not gRPC, a success without a message, an answer without a status.
+#[tokio::test]
+async fn strange_answers() {
+    let grpc = ("content-type", "application/grpc");
+    let later = Err(Retry::Later);
+    let never = Err(Retry::Never);
+    type Make = Box<dyn Fn() -> ::http::Response<super::peer::Body> + Send + Sync>;
+    let strange: [(Make, Result<&str, Retry>); 12] = [
+        (Box::new(move || response(200, &[grpc, ("grpc-status", "14"), ("grpc-status-details-bin", "!!")], "")), later),
+        (
+            Box::new(move || response(200, &[grpc, ("grpc-status", "8"), ("grpc-status-details-bin", "AAAA")], "")),
+            never,
+        ),
+        (Box::new(move || response(200, &[grpc, ("grpc-status", "99")], "")), never),
+        (Box::new(move || response(200, &[grpc, ("grpc-status", "14"), ("grpc-message", "%ff%")], "")), later),
+        (Box::new(|| response(200, &[("content-type", "text/html")], "<html>")), never),
+        (Box::new(|| response(503, &[], "overloaded")), later),
+        (Box::new(|| response(404, &[], "")), never),
+        (Box::new(|| grpc_response(b"\0\0\0\0\0", &[("grpc-status", "0")])), Ok("")),
+        (Box::new(|| grpc_response(b"\0\0\0\0\x02\xff\xff", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
+        (Box::new(|| grpc_response(b"\x01\0\0\0\x01x", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
+        (Box::new(|| grpc_response(b"", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
+        (Box::new(|| grpc_response(b"\0\0\0\0\0", &[])), later),
+    ];
+    for (number, (answer, expected)) in strange.into_iter().enumerate() {
+        let peer = raw(None, answer).await;
+        match (send(&to(peer.address, ""), &batch(&[1])).await, expected) {
+            (Ok(accepted), Ok(says)) => {
+                assert_eq!(accepted.rejected, 0);
+                assert!(accepted.message.unwrap_or_default().contains(says), "{number}");
+            }
+            (Err(error), Err(retry)) => assert_eq!(error.retry, retry, "{number}: {error}"),
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+}
+
+/// Guarantees: an answer of any size is bounded, and the request counts as taken.
+#[tokio::test]
+async fn an_endless_answer_is_bounded() {
+    static LARGE: [u8; 9 << 20] = [0; 9 << 20];
+    let peer = raw(None, || grpc_response(&LARGE, &[("grpc-status", "0")])).await;
+    let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
+    assert!(accepted.message.unwrap().contains("no ExportProfiles"));
+}
+
+/// Guarantees: a peer that is not there or hangs up is retried, and named once.
+#[tokio::test]
+async fn nobody_answers() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let closes = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        drop(stream);
+        drop(listener);
+    });
+    let exporter = to(address, "");
+    let error = send(&exporter, &batch(&[1])).await.unwrap_err();
+    assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted), "{error}");
+    assert_eq!(error.message.matches(&address.to_string()).count(), 1, "{error}");
+    closes.await.unwrap();
+    let error = send(&exporter, &batch(&[1])).await.unwrap_err();
+    assert_eq!(error.retry, Retry::Later);
+    assert!(error.message.starts_with(&format!("cannot connect to {address}")), "{error}");
+}
+
+/// Guarantees: an attempt may be dropped at any time; the next one works over the same channel.
+#[tokio::test]
+async fn attempts_may_be_dropped() {
+    let calls = AtomicUsize::new(0);
+    let (started, mut waiting) = tokio::sync::mpsc::unbounded_channel();
+    let hang = raw(None, move || {
+        started.send(()).unwrap_or_default();
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            // A body that never ends.
+            0 => ::http::Response::new(http_body_util::BodyExt::boxed_unsync(Endless)),
+            _ => grpc_response(b"\0\0\0\0\0", &[("grpc-status", "0")]),
+        }
+    });
+    let hang = hang.await;
+    let exporter = to(hang.address, "");
+    exporter.start().await.unwrap();
+    let requests = requests(&exporter, &batch(&[1]).into());
+    tokio::select! {
+        outcome = exporter.send(&requests[0]) => panic!("{outcome:?}"),
+        Some(()) = waiting.recv() => {}
+    }
+    assert_eq!(exporter.send(&requests[0]).await, Ok(Accepted::default()));
+}
+
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>>> {
+        std::task::Poll::Pending
+    }
+}
+
+/// Guarantees: a peer that sends our secrets back does not get them into a message, and no message is endless.
+#[tokio::test]
+async fn messages_hold_no_secrets() {
+    let long = "x".repeat(10_000);
+    let peer = collector(None, move || Err(Status::unauthenticated(format!("bad token hush-hush {long}")))).await;
+    let exporter = to(peer.address, "headers: {authorization: Bearer hush-hush}");
+    let error = send(&exporter, &batch(&[1])).await.unwrap_err();
+    assert!(error.message.contains("bad token [redacted] xxx"), "{error}");
+    assert!(!error.message.contains("hush") && error.message.len() < 500, "{error}");
+}

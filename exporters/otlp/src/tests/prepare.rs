@@ -1,0 +1,180 @@
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use profbridge_engine::testing;
+use profbridge_model::{Envelope, Profile, Reason};
+use profbridge_net::compression::{Coding, decompress};
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+/// The message of a request, uncompressed.
+fn message(request: &Request<Meta>) -> Vec<u8> {
+    let coding = Coding::parse(request.meta.compression.content_encoding()).unwrap();
+    decompress(coding, request.body.clone(), 1 << 30).unwrap().to_vec()
+}
+
+fn decoded(request: &Request<Meta>) -> ExportProfilesServiceRequest {
+    ExportProfilesServiceRequest::decode(&*message(request)).unwrap()
+}
+
+/// What is said in requests, however it is cut: each observation with all that is known of it, and how often.
+fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
+    let mut said = BTreeMap::new();
+    for request in requests {
+        let dictionary = request.dictionary.clone().unwrap_or_default();
+        let string = |index: i32| dictionary.string_table[index as usize].as_str();
+        for resource in &request.resource_profiles {
+            let about = format!("{:?}", resource.resource.as_ref().map(|resource| &resource.attributes));
+            for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
+                let about = format!("{about} {:?} {}", profile.profile_id, profile.time_unix_nano);
+                for sample in &profile.samples {
+                    let stack = &dictionary.stack_table[sample.stack_index as usize];
+                    let functions: Vec<_> = stack
+                        .location_indices
+                        .iter()
+                        .flat_map(|&location| &dictionary.location_table[location as usize].lines)
+                        .map(|line| string(dictionary.function_table[line.function_index as usize].name_strindex))
+                        .collect();
+                    let mut tell = |time: Option<u64>, value: Option<i64>| {
+                        *said.entry(format!("{about} {functions:?} {time:?} {value:?}")).or_default() += 1;
+                    };
+                    if sample.timestamps_unix_nano.is_empty() {
+                        tell(None, sample.values.first().copied());
+                    }
+                    for (position, &time) in sample.timestamps_unix_nano.iter().enumerate() {
+                        tell(Some(time), sample.values.get(position).copied());
+                    }
+                }
+            }
+        }
+    }
+    said
+}
+
+/// Guarantees: `in = requests + losses` for any telemetry, whatever the compression, and no request is empty.
+#[test]
+fn conserves() {
+    for compression in ["none", "gzip", "zstd"] {
+        for limit in ["1KiB", "64MiB"] {
+            let yaml = format!("{{endpoint: 'c:1', compression: {compression}, max_request_bytes: {limit}}}");
+            let exporter = exporter(Protocol::Grpc, &yaml);
+            testing::check_prepare(&exporter, 5, |random, now| testing::telemetry(random, 80, now));
+        }
+    }
+}
+
+/// Guarantees: what nobody changed leaves as the bytes it came as.
+#[test]
+fn unchanged_batches_are_forwarded() {
+    let options = EncodeOptions { fill_profile_id: true, references: true, ..EncodeOptions::default() };
+    let profiles = received(&batch(&[3, 4]), &options);
+    let exporter = exporter(Protocol::Grpc, "{endpoint: 'c:1', compression: none}");
+    let prepared = exporter.prepare(&profiles.clone().into(), ManualClock::default().now());
+    assert_eq!(prepared.requests.len(), 1);
+    assert_eq!(prepared.requests[0].body, profiles.received.unwrap());
+    assert_eq!(prepared.requests[0].meta.profiles, 2);
+    assert_eq!(prepared.notes, [("otlp_batches_forwarded_unchanged", 1)]);
+}
+
+/// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
+/// keeps it; and where that is switched off, the batch leaves as it came.
+#[test]
+fn ids_are_filled() {
+    let without = received(&batch(&[2000]), &EncodeOptions::default());
+    let ids = |yaml: &str| -> BTreeSet<Vec<u8>> {
+        requests(&exporter(Protocol::Grpc, yaml), &without.clone().into())
+            .iter()
+            .flat_map(|request| decoded(request).resource_profiles)
+            .flat_map(|resource| resource.scope_profiles)
+            .flat_map(|scope| scope.profiles)
+            .map(|profile| profile.profile_id)
+            .collect()
+    };
+    let whole = ids("endpoint: c:1");
+    assert_eq!(whole.len(), 1);
+    assert_eq!(whole.first().unwrap().len(), 16);
+    assert_eq!(ids("{endpoint: 'c:1', max_request_bytes: 1KiB}"), whole);
+    assert_eq!(ids("{endpoint: 'c:1', fill_profile_id: false}"), [Vec::new()].into());
+
+    let with = received(&without, &EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() });
+    let kept = with.profiles().map(|profile| profile.profile_id.unwrap().to_vec()).collect::<BTreeSet<_>>();
+    assert_eq!(kept, whole);
+}
+
+/// Guarantees: a payload goes out where it is asked for and nobody changed the profile, and never otherwise.
+#[test]
+fn payloads() {
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.scope("test", "1");
+    let payload = builder.bytes(b"pprof bytes");
+    builder.profile(Profile { original_payload: payload, ..Profile::default() });
+    let stack = builder.frame("parse", "main.rs", 7);
+    let stack = builder.stack(&[stack]);
+    builder.sample(stack, None, None, &[1, 2], &[]);
+    let made = builder.finish().unwrap();
+    let came = received(&made, &EncodeOptions { original_payload: true, ..EncodeOptions::default() });
+    let payload = |profiles: &Profiles, yaml: &str| {
+        let requests = requests(&exporter(Protocol::Grpc, yaml), &profiles.clone().into());
+        decoded(&requests[0]).resource_profiles[0].scope_profiles[0].profiles[0].original_payload.clone()
+    };
+    assert_eq!(payload(&came, "endpoint: c:1"), b"");
+    assert_eq!(payload(&came, "{endpoint: 'c:1', fill_profile_id: false}"), b"");
+    assert_eq!(payload(&came, "{endpoint: 'c:1', original_payload: true}"), b"pprof bytes");
+    assert_eq!(payload(&made, "{endpoint: 'c:1', original_payload: true}"), b"");
+}
+
+/// Guarantees: an envelope leaves as the profiles that were understood of it, one without any as nothing, and a batch
+/// without profiles makes no empty request.
+#[test]
+fn views() {
+    let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
+    let envelope = Envelope { profiles: vec![batch(&[2]), batch(&[3])], ..Envelope::default() };
+    let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.observations).collect();
+    assert_eq!(observations, [2, 3]);
+    assert!(requests(&exporter, &Envelope::default().into()).is_empty());
+    assert!(requests(&exporter, &Builder::new().finish().unwrap().into()).is_empty());
+}
+
+/// Guarantees: what cannot be cut below the limit is counted, and the rest leaves.
+#[test]
+fn too_large() {
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.scope("test", "1");
+    builder.on_cpu(20);
+    for name in ["short", &"x".repeat(4000)] {
+        let frame = builder.frame(name, "main.rs", 7);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[1], &[]);
+    }
+    let exporter = exporter(Protocol::Grpc, "{endpoint: 'c:1', max_request_bytes: 1KiB}");
+    let prepared = exporter.prepare(&builder.finish().unwrap().into(), ManualClock::default().now());
+    assert_eq!(prepared.requests.iter().map(|request| request.observations).sum::<u64>(), 1);
+    assert_eq!(prepared.losses.get(Reason::TooLarge), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Guarantees: whatever the limit, each request stays below it, and together they say what the batch said.
+    #[test]
+    fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000) {
+        let now = ManualClock::default().now();
+        let profiles = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
+        let prepare = |limit: usize| {
+            let yaml = format!("{{endpoint: 'c:1', compression: zstd, max_request_bytes: {limit}}}");
+            exporter(Protocol::Grpc, &yaml).prepare(&profiles.clone().into(), now)
+        };
+        let (whole, parts) = (prepare(64 << 20), prepare(limit));
+        prop_assert_eq!(parts.losses.total(), 0);
+        for request in &parts.requests {
+            prop_assert!(message(request).len() <= limit);
+        }
+        let decode = |requests: &[Request<Meta>]| requests.iter().map(decoded).collect::<Vec<_>>();
+        prop_assert_eq!(said(&decode(&parts.requests)), said(&decode(&whole.requests)));
+    }
+}
