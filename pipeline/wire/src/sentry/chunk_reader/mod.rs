@@ -1,4 +1,4 @@
-//! A `profile_chunk` becomes a batch of profiles: the way back of [`chunk`](super).
+//! A `profile_chunk` becomes a batch of profiles: the way back of [`chunk`](super::chunk).
 //!
 //! One chunk is one process in one window, so it becomes one resource with one profile, whose `profile_id` is the
 //! `chunk_id`. What OTLP has a field for goes there, what it has none for into `sentry.*` attributes:
