@@ -109,3 +109,29 @@ async fn who_sends_all_first_sees_the_answer() {
     let answers = String::from_utf8_lossy(&answers);
     assert!(answers.starts_with("HTTP/1.1 413 ") && answers.contains("HTTP/1.1 200 OK"), "{answers}");
 }
+
+/// Guarantees: the same over HTTP/2: the stream takes the rest of a refused body instead of ending under its sender.
+#[tokio::test]
+async fn http2_takes_the_rest() {
+    let rig = Rig::start(SMALL).await;
+    let request = Request::post("http://x/v1development/profiles").header("content-type", "application/x-protobuf");
+    let (sender, body) = feed();
+    let mut client = http2(rig.http()).await;
+    let request = request.body(body).unwrap();
+    let pending = tokio::spawn(async move { client.send_request(request).await });
+    let piece = || sender.send(Ok(vec![0; 0x10000].into()));
+    for _ in 0..32 {
+        piece().unwrap();
+    }
+    until(|| rig.requests("failure", "http") == 1).await;
+    for _ in 0..64 {
+        // A stream that was ended would drop its body meanwhile.
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        piece().unwrap();
+    }
+    drop(sender);
+    let response = patiently(pending).await.unwrap().unwrap();
+    assert_eq!(response.status(), 413);
+}
