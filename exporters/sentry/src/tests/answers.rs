@@ -75,7 +75,7 @@ async fn outages() {
     let exporter = exporter_to(&server, "timeout: 50ms").await;
     let error = exporter.send(&request(&exporter)).await.unwrap_err();
     assert_eq!((error.retry, error.reason), (Retry::Later, Reason::RetriesExhausted));
-    assert!(error.message.contains("no response within 50ms"), "{error}");
+    assert!(error.message.contains("within 50ms"), "{error}");
 
     // A port that was free a moment ago.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

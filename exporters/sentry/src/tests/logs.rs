@@ -94,7 +94,7 @@ async fn keys_stay_secret() {
     replies.push(Reply::status(301).with("location", format!("http://{KEY}@h/{KEY}?{SECRET}")));
     for reply in replies {
         let server = Server::always(reply).await;
-        let yaml = format!("dsn: {0}\ntimeout: 50ms\nrouting: {{attribute_to_dsn: {{shop: '{0}'}}}}", server.dsn(1));
+        let yaml = format!("dsn: {0}\ntimeout: 1s\nrouting: {{attribute_to_dsn: {{shop: '{0}'}}}}", server.dsn(1));
         let exporter = exporter(&yaml, &ManualClock::default()).await;
         let prepared = prepare(&exporter, batch("shop"));
         let result = exporter.send(&prepared.requests[0]).await;
