@@ -98,13 +98,14 @@ impl Profbridge {
             }
         });
         let mut this = Self { child, lines, log, folder, addresses: HashMap::new() };
-        while !this.log().contains("profbridge is running") {
+        loop {
             let line = this.next_line("profbridge is running");
+            if line.contains("profbridge is running") {
+                break;
+            }
             if let Some((name, address)) = line.split_once(" listening on ") {
                 let name = name.rsplit(' ').next().unwrap().to_owned();
-                let address = address.split_whitespace().next().unwrap().trim_end_matches('/');
-                let address = address.rsplit('/').next().unwrap();
-                this.addresses.insert(name, address.parse().unwrap());
+                this.addresses.insert(name, address.trim().parse().unwrap());
             }
         }
         this

@@ -64,8 +64,8 @@ impl Output {
     }
 }
 
-/// Holds everything until the end: one file is one batch.
-const MERGE: &str = "{window: 1h, resends: drop}";
+/// Holds everything until the end: no time passes here.
+const MERGE: &str = "{window: 10m, resends: drop}";
 
 fn processor(
     create: fn(&Section) -> Result<Box<dyn Processor>, profbridge_engine::config::Problems>,
