@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +37,7 @@ impl Appended {
 
     /// Appends a frame, whole or not at all. Begins a new file first, where this one would become too large.
     pub(crate) fn append(&mut self, frame: &[u8], now: SystemTime) -> io::Result<()> {
-        if self.file.is_none() {
+        if !self.is_in_place()? {
             self.reopen(now)?;
         }
         if self.length > 0 && self.length + frame.len() as u64 > self.max_bytes {
@@ -52,11 +53,22 @@ impl Appended {
             }
             Err(error) => {
                 // Takes the part back that was written. Where that fails too, the file is looked at anew.
-                if is_regular(&file)? && file.set_len(self.length).is_ok() {
+                if is_regular(&file).unwrap_or(false) && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Whether the open file is still the one at the path: somebody may have moved it away or removed it.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let Some(file) = &self.file else { return Ok(false) };
+        let open = file.metadata()?;
+        match fs::metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -68,6 +68,7 @@ async fn full_within_a_write() {
     }
     let _unmount = Unmount(&mount);
 
+    std::fs::create_dir(folder.path().join("envelopes")).unwrap();
     let path = folder.path().join("profiles.otlp");
     let frames = exporter(&path, "format: otlp");
     frames.start().await.unwrap();
@@ -95,6 +96,8 @@ async fn full_within_a_write() {
 
     // Room is made: the same exporters go on.
     std::fs::remove_file(&path).unwrap();
+    write(&frames, chunk(1, 0)).await.unwrap();
+    assert!(path.exists());
     envelopes.start().await.unwrap();
     write(&envelopes, chunk(1, 0)).await.unwrap();
     assert_eq!(names(&folder.path().join("envelopes")).len(), 1);

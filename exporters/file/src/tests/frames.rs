@@ -130,3 +130,20 @@ async fn dropped_attempts_do_not_write_twice() {
     exporter.send(&requests[0]).await.unwrap();
     assert_eq!(messages(&path).len(), 1);
 }
+
+/// Guarantees: where somebody moves the file away or removes it, a new one is begun, so that nothing is written to
+/// where nobody looks.
+#[test]
+fn a_file_that_was_moved_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    let mut file = Appended::open(path.clone(), 1 << 20, 5, at(0)).unwrap();
+    file.append(&frame(b"one"), at(1)).unwrap();
+    std::fs::rename(&path, folder.path().join("moved.otlp")).unwrap();
+    file.append(&frame(b"two"), at(2)).unwrap();
+    assert_eq!(messages(&folder.path().join("moved.otlp")), [&b"one"[..]]);
+    assert_eq!(messages(&path), [&b"two"[..]]);
+    std::fs::remove_file(&path).unwrap();
+    file.append(&frame(b"three"), at(3)).unwrap();
+    assert_eq!(messages(&path), [&b"three"[..]]);
+}
