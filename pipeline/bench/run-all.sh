@@ -1,0 +1,31 @@
+#!/bin/sh
+# Measures every figure and collects what was printed, and the JSON, in a folder (default: target/figures).
+#
+# Takes about half an hour on two cores, and means nothing on a machine that does other work meanwhile.
+# `SECONDS_SLOW` shortens the five minutes of the slow sink, `PAIRS` the number of pairs.
+set -eu
+cd "$(dirname "$0")/../.."
+out=${1:-target/figures}
+mkdir -p "$out"
+cargo build --profile dist -p profbridge -p profbridge-bench
+bench=target/dist/profbridge-bench
+
+# A figure that is not reached is printed as such; a measurement that fails ends the run.
+measure() {
+    name=$1
+    shift
+    echo "== $name: $*"
+    "$@" > "$out/$name.txt" 2>&1 || { cat "$out/$name.txt"; exit 1; }
+    cat "$out/$name.txt"
+}
+
+measure footprint $bench footprint --json "$out/footprint.json"
+measure parts $bench parts --pairs "${PAIRS:-12}" --json "$out/parts.json"
+measure parts-gzip $bench parts --compression gzip --shapes avg,ruby-deep --pairs "${PAIRS:-12}" --json "$out/parts-gzip.json"
+measure process-avg $bench process --pairs "${PAIRS:-8}" --json "$out/process-avg.json"
+measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json "$out/process-avg-60s.json"
+measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"
+measure memory $bench memory --windows --json "$out/memory.json"
+measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
+measure gateway cargo run --profile dist -p profbridge-processor-chunk --example gateway
+measure merge cargo bench --profile dist -p profbridge-processor-dedup --bench merge -- only-the-table
