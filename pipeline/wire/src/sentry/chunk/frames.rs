@@ -7,7 +7,7 @@ use profbridge_model::{Dictionary, Line, Location, LocationId, StackId, varint};
 
 use super::images::Images;
 use super::in_app::{Place, in_app};
-use super::json;
+use super::json::{self, Index};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::naming::{basename, is_absolute, split};
 use super::report::Notes;
@@ -22,9 +22,8 @@ struct Slot {
     stamp: u32,
     /// The number of its first frame, and above it the [`Runtime`].
     first: u32,
-    /// The number of its one frame and a comma, and in the last byte how long that is. The length is 0 where the
-    /// location has several frames.
-    text: [u8; 8],
+    /// The number of its one frame; none where it has several.
+    text: Index,
 }
 
 /// The bits of a frame's number.
@@ -104,8 +103,8 @@ impl Frames {
         let mut at = self.written + 2;
         let mut runtime = 0;
         let mut left = MAX_STACK_FRAMES;
-        while let Some(index) = varint::take(&mut packed) {
-            let Some(id) = LocationId::new(index as u32) else { continue };
+        while let Some(index) = take_index(&mut packed) {
+            let Some(id) = LocationId::new(index) else { continue };
             if left == 0 {
                 notes.truncated_stacks += 1;
                 break;
@@ -117,10 +116,9 @@ impl Frames {
             if runtime < Runtime::Go as u32 {
                 runtime = slot.first >> FIRST_BITS;
             }
-            let len = usize::from(slot.text[7]);
-            if len > 0 {
-                self.room[at..at + 8].copy_from_slice(&slot.text);
-                at += len;
+            if slot.text.len() > 0 {
+                slot.text.write(&mut self.room, at);
+                at += slot.text.len();
                 left -= 1;
                 continue;
             }
@@ -131,9 +129,9 @@ impl Frames {
             let first = slot.first & ((1 << FIRST_BITS) - 1);
             for frame in first..first + frames as u32 {
                 // A chunk with more frames than six digits number is too large to be written.
-                let text = json::index(frame % MAX_FRAMES as u32);
-                self.room[at..at + 8].copy_from_slice(&text);
-                at += usize::from(text[7]);
+                let text = Index::new(frame % Index::END as u32);
+                text.write(&mut self.room, at);
+                at += text.len();
             }
             left -= frames;
             if frames < lines {
@@ -157,9 +155,9 @@ impl Frames {
         // More lines than a stack may have frames are never written.
         let lines = location.lines_len.clamp(1, MAX_STACK_FRAMES as u32);
         self.frames.extend((0..lines).map(|line| FrameRef { location: id, line }));
-        let mut slot = Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: [0; 8] };
+        let mut slot = Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: Index::default() };
         if lines == 1 && (first as usize) < MAX_FRAMES {
-            slot.text = json::index(first);
+            slot.text = Index::new(first);
         }
         self.slots[id.index()] = slot;
         slot
@@ -264,6 +262,22 @@ impl Frames {
             out.push(b'"');
         }
         out.extend_from_slice(if own { b",\"in_app\":true}" } else { b",\"in_app\":false}" });
+    }
+}
+
+/// Takes a location's index off the front of a stack. Most have one or two bytes.
+#[inline]
+fn take_index(packed: &mut &[u8]) -> Option<u32> {
+    match **packed {
+        [low, ref rest @ ..] if low < 0x80 => {
+            *packed = rest;
+            Some(u32::from(low))
+        }
+        [low, high, ref rest @ ..] if high < 0x80 => {
+            *packed = rest;
+            Some(u32::from(low & 0x7f) | u32::from(high) << 7)
+        }
+        _ => varint::take(packed).map(|index| index as u32),
     }
 }
 

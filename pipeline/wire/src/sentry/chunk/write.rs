@@ -13,7 +13,7 @@ use profbridge_model::{Dictionary, ProfilerId};
 
 use super::about::About;
 use super::frames::{Frames, text};
-use super::json;
+use super::json::{self, Index};
 use super::plan::Plan;
 use super::report::Notes;
 use super::sink::Sink;
@@ -117,7 +117,8 @@ fn head(parts: &Parts<'_>, out: &mut Vec<u8>, notes: &mut Notes) {
 fn samples(parts: &Parts<'_>, buffer: &mut Vec<u8>, out: &mut Output<'_>) -> io::Result<()> {
     out.write(buffer)?;
     buffer.clear();
-    let stacks: Vec<[u8; 8]> = (0..=parts.plan.stacks.len() as u32).map(|n| json::index(n % 1_000_000)).collect();
+    let stacks = (0..=parts.plan.stacks.len() as u32).map(|number| Index::new(number % Index::END as u32));
+    let stacks: Vec<Index> = stacks.collect();
     let mut middle = Vec::with_capacity(128);
     let mut thread_id = Vec::with_capacity(64);
     buffer.resize(PIECE, 0);
@@ -143,8 +144,8 @@ fn samples(parts: &Parts<'_>, buffer: &mut Vec<u8>, out: &mut Output<'_>) -> io:
             let text = &mut buffer[at..at + most];
             text[..13].copy_from_slice(b",{\"stack_id\":");
             let stack = stacks[number(sample)];
-            text[13..21].copy_from_slice(&stack);
-            let mut end = 12 + usize::from(stack[7]);
+            stack.write(text, 13);
+            let mut end = 12 + stack.len();
             text[end..end + middle.len()].copy_from_slice(&middle);
             end += middle.len();
             text[end..end + 6].copy_from_slice(&json::six_digits((micros - second) as u32));
