@@ -33,6 +33,7 @@ pub(crate) fn settings(yaml: &str) -> Settings {
 
 /// An exporter on a clock that stands, without a proxy, started.
 pub(crate) async fn exporter(yaml: &str, clock: &ManualClock) -> SentryExporter {
+    logs::install();
     let exporter = SentryExporter::with(settings(yaml), clock.clock(), Proxies::none());
     exporter.start().await.unwrap();
     exporter
