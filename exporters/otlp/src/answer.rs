@@ -31,6 +31,27 @@ struct PartialSuccess {
     error_message: String,
 }
 
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: SendError,
+    /// The peer says that the request is larger than it takes: a smaller one may pass.
+    pub(crate) too_large: bool,
+}
+
+impl From<SendError> for Refused {
+    fn from(error: SendError) -> Self {
+        Self { error, too_large: false }
+    }
+}
+
+/// Whether a peer's text says that a request is too large. There is no code for it alone: grpc-go says "received
+/// message larger than max", tonic "decoded message length too large", grpc-java "gRPC message exceeds maximum size",
+/// and the Collector's HTTP receiver "http: request body too large".
+pub(crate) fn says_too_large(text: &str) -> bool {
+    ["larger than", "too large", "maximum size"].iter().any(|words| text.contains(words))
+}
+
 /// What a peer said that took a request, or most of it. Never a reason to send it again.
 pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let Ok(response) = Response::decode(body) else {

@@ -10,6 +10,8 @@ use profbridge_net::client::{HttpClient, grpc_channel};
 use profbridge_net::compression::EncoderContext;
 use tonic::transport::Channel;
 
+use crate::answer::Refused;
+use crate::oversize::PeerLimit;
 use crate::prepare::{self, Meta};
 use crate::settings::{Settings, Target};
 use crate::{grpc, http};
@@ -18,6 +20,7 @@ use crate::{grpc, http};
 pub(crate) struct OtlpExporter {
     settings: Settings,
     encoder: Mutex<EncoderContext>,
+    limit: PeerLimit,
     client: OnceLock<Client>,
 }
 
@@ -28,10 +31,40 @@ enum Client {
 
 impl OtlpExporter {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, encoder: Mutex::default(), client: OnceLock::new() }
+        let limit = PeerLimit::new(settings.max_request_bytes);
+        Self { settings, encoder: Mutex::default(), limit, client: OnceLock::new() }
     }
 
+    /// Makes one attempt. Where the peer says that the request is too large, it is cut, and its parts are sent one
+    /// after the other; what was sent of them stays sent, whatever becomes of the attempt.
     async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
+        let parts = &request.meta.parts;
+        loop {
+            let part = parts.next();
+            let sending = part.as_deref().unwrap_or(request);
+            let outcome = match self.send_once(sending).await {
+                Err(refused) if refused.too_large => match self.limit.cut(&self.settings.host, sending).await {
+                    Some(smaller) => {
+                        parts.replace(smaller);
+                        continue;
+                    }
+                    None => Err(SendError { retry: Retry::Never, reason: Reason::RejectedByPeer, ..refused.error }),
+                },
+                Err(refused) => Err(refused.error),
+                Ok(accepted) => Ok(accepted),
+            };
+            match part {
+                None => return outcome,
+                Some(part) => {
+                    if let Some(all) = parts.settle(&part, outcome)? {
+                        return Ok(all);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send_once(&self, request: &Request<Meta>) -> Result<Accepted, Refused> {
         match (self.client.get(), &self.settings.target) {
             (Some(Client::Grpc(channel)), _) => grpc::export(channel, &self.settings, request).await,
             (Some(Client::Http(client)), Target::Http { url, .. }) => {
@@ -41,7 +74,8 @@ impl OtlpExporter {
                 retry: Retry::Never,
                 reason: Reason::Internal,
                 message: "the exporter was not started".to_owned(),
-            }),
+            }
+            .into()),
         }
     }
 }
@@ -51,7 +85,7 @@ impl Exporter for OtlpExporter {
 
     fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<Meta> {
         let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
-        prepare::prepare(&self.settings, telemetry, &mut encoder)
+        prepare::prepare(&self.settings, self.limit.get(), telemetry, &mut encoder)
     }
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {

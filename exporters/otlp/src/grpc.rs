@@ -14,7 +14,7 @@ use ::http::{Method, StatusCode, Uri, Version};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_engine::component::{Accepted, Request, Retry};
 use profbridge_model::Reason;
 use profbridge_net::client::ConnectError;
 use profbridge_net::error_chain;
@@ -24,7 +24,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::answer;
+use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
@@ -42,7 +42,7 @@ pub(crate) async fn export(
     channel: &Channel,
     settings: &Settings,
     request: &Request<Meta>,
-) -> Result<Accepted, SendError> {
+) -> Result<Accepted, Refused> {
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn export(
     let status = match trailers {
         Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
         // A clean end without a status is how hyper shows a stream that a proxy has reset, so nobody gave a verdict.
-        _ => return Err(answer::unanswered(settings, "the answer ended without a grpc-status")),
+        _ => return Err(answer::unanswered(settings, "the answer ended without a grpc-status").into()),
     };
     verdict(settings, request, status, message.as_deref().unwrap_or(b"\xff"))
 }
@@ -181,7 +181,7 @@ fn verdict(
     request: &Request<Meta>,
     (status, retry_info): (Status, Option<Retry>),
     message: &[u8],
-) -> Result<Accepted, SendError> {
+) -> Result<Accepted, Refused> {
     let (retry, reason) = match status.code() {
         Code::Ok => return Ok(answer::accepted(settings, request, message)),
         Code::Cancelled
@@ -197,15 +197,18 @@ fn verdict(
         _ => (Retry::Never, Reason::RejectedByPeer),
     };
     let mut error = answer::refused(settings, retry, reason, name(status.code()), status.message());
+    // OUT_OF_RANGE is what tonic's servers say.
+    let too_large = matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange)
+        && retry_info.is_none()
+        && answer::says_too_large(status.message());
     if retry == Retry::Never {
         error.message.push_str(match (status.code(), request.meta.compression.content_encoding()) {
-            (Code::ResourceExhausted, _) => "; where a request is too large for it, lower `max_request_bytes`",
             (Code::Unimplemented, Some("zstd")) => "; it may not take profiles, or not with `compression: zstd`",
             (Code::Unimplemented, _) => "; it may not take profiles",
             _ => "",
         });
     }
-    Err(error)
+    Err(Refused { error, too_large })
 }
 
 /// What a status of HTTP says where gRPC's is missing: a proxy answered

@@ -9,7 +9,7 @@ use profbridge_model::Reason;
 use profbridge_net::client::{Failure, HttpClient, Response};
 use prost::Message as _;
 
-use crate::answer;
+use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::Settings;
 
@@ -22,7 +22,7 @@ pub(crate) async fn export(
     url: &Uri,
     settings: &Settings,
     request: &Request<Meta>,
-) -> Result<Accepted, SendError> {
+) -> Result<Accepted, Refused> {
     let mut headers = settings.headers.clone();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     if let Some(name) = request.meta.compression.content_encoding() {
@@ -31,10 +31,13 @@ pub(crate) async fn export(
     match client.post(url, headers, request.body.clone()).await {
         Ok(response) if response.status.is_success() => Ok(success(settings, request, &response)),
         Ok(response) => {
-            let text = text(&response);
-            Err(refused(settings, response.status, retry_after(&response.headers, SystemTime::now()), &text))
+            let (status, text) = (response.status, text(&response));
+            let error = refused(settings, status, retry_after(&response.headers, SystemTime::now()), &text);
+            // 413 is the specification's; the Collector's receiver says 400.
+            let too_large = status == 413 || (status == 400 && answer::says_too_large(&text));
+            Err(Refused { error, too_large })
         }
-        Err(failure) => failed(settings, failure),
+        Err(failure) => Ok(failed(settings, failure)?),
     }
 }
 
@@ -75,7 +78,6 @@ fn refused(settings: &Settings, status: StatusCode, retry_after: Option<Retry>, 
     };
     let mut error = answer::refused(settings, retry, reason, &status.to_string(), text);
     error.message.push_str(match status.as_u16() {
-        413 => "; lower `max_request_bytes`",
         415 => "; it may not understand the `compression`",
         404 => "; it may not take profiles, or under another path",
         _ => "",

@@ -1,6 +1,6 @@
 //! Telemetry becomes requests: forwarded or encoded, split, compressed.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 
 use bytes::Bytes;
 use profbridge_engine::component::{Prepared, Request};
@@ -10,15 +10,18 @@ use profbridge_model::{Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, split};
 
+use crate::oversize::Parts;
 use crate::settings::Settings;
 
 /// What is known of a request beside its body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Meta {
     /// The `Profile` messages in it, which is what a partial success counts.
     pub(crate) profiles: u64,
     /// How the body is compressed.
     pub(crate) compression: Compression,
+    /// What is left of it, where the peer did not take it as a whole.
+    pub(crate) parts: Parts,
 }
 
 /// Batches that left as the bytes they came as.
@@ -27,8 +30,14 @@ const FORWARDED: &str = "otlp_batches_forwarded_unchanged";
 /// Batches that were too large for one request.
 const SPLIT: &str = "otlp_batches_split";
 
-pub(crate) fn prepare(settings: &Settings, telemetry: &Telemetry, context: &mut EncoderContext) -> Prepared<Meta> {
-    let mut out = Out { settings, context, prepared: Prepared::default() };
+/// Makes requests of at most `limit` bytes before compression.
+pub(crate) fn prepare(
+    settings: &Settings,
+    limit: usize,
+    telemetry: &Telemetry,
+    context: &mut EncoderContext,
+) -> Prepared<Meta> {
+    let mut out = Out { settings, limit, context, prepared: Prepared::default() };
     match telemetry {
         Telemetry::Profiles(profiles) => out.batch(profiles),
         Telemetry::Envelope(envelope) => envelope.profiles.iter().for_each(|view| out.batch(view)),
@@ -38,6 +47,7 @@ pub(crate) fn prepare(settings: &Settings, telemetry: &Telemetry, context: &mut 
 
 struct Out<'a> {
     settings: &'a Settings,
+    limit: usize,
     context: &'a mut EncoderContext,
     prepared: Prepared<Meta>,
 }
@@ -48,7 +58,7 @@ impl Out<'_> {
         if profiles.profiles().next().is_none() {
             return;
         }
-        if let Some(received) = unchanged(self.settings, profiles) {
+        if let Some(received) = unchanged(self.settings, self.limit, profiles) {
             self.note(FORWARDED);
             return self.request(received, profiles);
         }
@@ -62,16 +72,15 @@ impl Out<'_> {
             original_payload: self.settings.original_payload && profiles.received.is_some(),
             ..EncodeOptions::default()
         };
-        let limit = self.settings.max_request_bytes;
-        if encoded_len(&whole, &options) <= limit {
+        if encoded_len(&whole, &options) <= self.limit {
             return self.request(&encode(&whole, &options), &whole);
         }
         self.note(SPLIT);
         // The parts of a profile are not what its payload says.
         let options = EncodeOptions { original_payload: false, ..options };
-        for part in split(&whole, limit, &options) {
+        for part in split(&whole, self.limit, &options) {
             let body = encode(&part, &options);
-            if body.len() > limit {
+            if body.len() > self.limit {
                 self.prepared.losses.add(Reason::TooLarge, part.observations());
             } else {
                 self.request(&body, &part);
@@ -79,18 +88,11 @@ impl Out<'_> {
         }
     }
 
-    fn request(&mut self, body: &[u8], profiles: &Profiles) {
-        let compression = self.settings.compression;
-        let observations = profiles.observations();
-        match compress(body, compression, self.context) {
-            Ok(body) => self.prepared.requests.push(Request {
-                body,
-                observations,
-                samples: profiles.profiles().map(|profile| profile.samples.len() as u64).sum(),
-                meta: Meta { profiles: profiles.profiles().count() as u64, compression },
-            }),
+    fn request(&mut self, message: &[u8], profiles: &Profiles) {
+        match pack(message, profiles, self.settings.compression, self.context) {
+            Ok(request) => self.prepared.requests.push(request),
             // Only memory can run out here, which ends the process anyway.
-            Err(_) => self.prepared.losses.add(Reason::Internal, observations),
+            Err(_) => self.prepared.losses.add(Reason::Internal, profiles.observations()),
         }
     }
 
@@ -103,11 +105,11 @@ impl Out<'_> {
 }
 
 /// The bytes that a batch came as, where they are what shall be sent.
-fn unchanged<'a>(settings: &Settings, profiles: &'a Profiles) -> Option<&'a Bytes> {
+fn unchanged<'a>(settings: &Settings, limit: usize, profiles: &'a Profiles) -> Option<&'a Bytes> {
     let received = profiles.received.as_ref()?;
     let fills = settings.fill_profile_id && profiles.profiles().any(|profile| profile.profile_id.is_none());
     let strips = !settings.original_payload && profiles.profiles().any(|profile| !profile.original_payload.is_empty());
-    (!fills && !strips && received.len() <= settings.max_request_bytes).then_some(received)
+    (!fills && !strips && received.len() <= limit).then_some(received)
 }
 
 /// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one: who
@@ -126,12 +128,21 @@ fn with_ids(settings: &Settings, profiles: &Profiles) -> Result<Profiles, Invali
     profiles.with_resources(resources)
 }
 
-fn compress(body: &[u8], compression: Compression, context: &mut EncoderContext) -> std::io::Result<Bytes> {
-    // Profiles shrink to a fifth; what is too much is given back below.
-    let capacity = if compression == Compression::None { body.len() } else { body.len() / 4 + 64 };
+/// A request of an encoded batch.
+pub(crate) fn pack(
+    message: &[u8],
+    profiles: &Profiles,
+    compression: Compression,
+    context: &mut EncoderContext,
+) -> io::Result<Request<Meta>> {
+    // Profiles shrink to a fifth; the queue counts what it holds by length, so what is too much is given back.
+    let capacity = if compression == Compression::None { message.len() } else { message.len() / 4 + 64 };
     let mut encoder = Encoder::new(compression, Vec::with_capacity(capacity), context)?;
-    encoder.write_all(body)?;
-    let mut out = encoder.finish()?;
-    out.shrink_to_fit();
-    Ok(out.into())
+    encoder.write_all(message)?;
+    Ok(Request {
+        body: encoder.finish()?.into_boxed_slice().into(),
+        observations: profiles.observations(),
+        samples: profiles.profiles().map(|profile| profile.samples.len() as u64).sum(),
+        meta: Meta { profiles: profiles.profiles().count() as u64, compression, parts: Parts::default() },
+    })
 }

@@ -4,6 +4,7 @@
 mod config;
 mod grpc;
 mod http;
+mod oversize;
 mod peer;
 mod prepare;
 mod secure;

@@ -38,7 +38,7 @@ pub(super) struct Peer<T> {
 pub(super) type Call = (HeaderMap, ExportProfilesServiceRequest);
 
 struct Collector {
-    answer: Box<dyn Fn() -> Answer + Send + Sync>,
+    answer: Box<dyn Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync>,
     tell: mpsc::UnboundedSender<Call>,
 }
 
@@ -49,8 +49,9 @@ impl ProfilesService for Collector {
         request: tonic::Request<ExportProfilesServiceRequest>,
     ) -> Result<tonic::Response<ExportProfilesServiceResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
+        let answer = (self.answer)(&message);
         drop(self.tell.send((metadata.into_headers(), message)));
-        (self.answer)().map(tonic::Response::new)
+        answer.map(tonic::Response::new)
     }
 }
 
@@ -58,6 +59,14 @@ impl ProfilesService for Collector {
 pub(super) async fn collector(
     tls: Option<TlsServerConfig>,
     answer: impl Fn() -> Answer + Send + Sync + 'static,
+) -> Peer<Call> {
+    collector_that(tls, move |_| answer()).await
+}
+
+/// The same, with an answer that depends on the message.
+pub(super) async fn collector_that(
+    tls: Option<TlsServerConfig>,
+    answer: impl Fn(&ExportProfilesServiceRequest) -> Answer + Send + Sync + 'static,
 ) -> Peer<Call> {
     let (tell, seen) = mpsc::unbounded_channel();
     let server = ProfilesServiceServer::new(Collector { answer: Box::new(answer), tell })
@@ -79,6 +88,14 @@ pub(super) async fn raw(
     tls: Option<TlsServerConfig>,
     answer: impl Fn() -> Response<Body> + Send + Sync + 'static,
 ) -> Peer<Raw> {
+    raw_that(tls, move |_| answer()).await
+}
+
+/// The same, with an answer that depends on the body.
+pub(super) async fn raw_that(
+    tls: Option<TlsServerConfig>,
+    answer: impl Fn(&Bytes) -> Response<Body> + Send + Sync + 'static,
+) -> Peer<Raw> {
     let (tell, seen) = mpsc::unbounded_channel();
     let answer = Arc::new(answer);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -86,8 +103,9 @@ pub(super) async fn raw(
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
+            let answer = answer(&body);
             drop(tell.send((head, body)));
-            Ok::<_, hyper::Error>(answer())
+            Ok::<_, hyper::Error>(answer)
         }
     });
     let (address, stop) = listen(tls, service).await;

@@ -1,0 +1,132 @@
+//! A peer that takes less than we send.
+//!
+//! The specification recommends 64 MiB for both sides, but the Collector's receivers take 4 MiB over gRPC and 20 MiB
+//! over HTTP unless they are told otherwise (grpc-go `defaultServerMaxReceiveMessageSize`, opentelemetry-collector
+//! `config/confighttp`). What such a peer refuses for its size is not lost: it is halved and sent in parts, and the
+//! exporter remembers, so that this happens a few times in its life.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
+use profbridge_net::compression::{Coding, Compression, EncoderContext, decompress};
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, split};
+
+use crate::prepare::{Meta, pack};
+
+/// A peer that takes less than this has another reason than its size to refuse a request: 64 KiB.
+const MIN_LIMIT: usize = 64 << 10;
+
+/// The largest request that the peer takes, as far as is known, in bytes before compression. It never grows again.
+#[derive(Debug)]
+pub(crate) struct PeerLimit(Arc<AtomicUsize>);
+
+impl PeerLimit {
+    pub(crate) fn new(configured: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(configured)))
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Cuts a request that the peer found too large, to the limit that is known now or to about half its size. `None` where
+    /// it cannot be cut, or is so small that its size cannot be what is wrong with it.
+    pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
+        let (known, body, compression) = (self.get(), request.body.clone(), request.meta.compression);
+        let cut = tokio::task::spawn_blocking(move || cut(body, compression, known)).await.ok()??;
+        if self.0.fetch_min(cut.limit, Ordering::Relaxed) > cut.limit {
+            tracing::warn!(
+                "{host} takes no request of {} bytes, so that requests are split below {} bytes from now on; \
+                 a fitting `max_request_bytes` spares the attempts",
+                cut.size,
+                cut.limit
+            );
+        }
+        Some(cut.parts)
+    }
+}
+
+struct Cut {
+    parts: Vec<Request<Meta>>,
+    size: usize,
+    limit: usize,
+}
+
+fn cut(body: Bytes, compression: Compression, known: usize) -> Option<Cut> {
+    let coding = Coding::parse(compression.content_encoding()).ok()?;
+    // Its own body: it is as large as it was when it was compressed.
+    let message = decompress(coding, body, i32::MAX as usize).ok()?;
+    let size = message.len();
+    // Somewhat more than half, so that two halves fit that both need the same names.
+    let limit = if size > known { known } else { size / 8 * 5 };
+    if limit < MIN_LIMIT {
+        return None;
+    }
+    let limits = Limits { max_request: size, ..Limits::default() };
+    let decoded = decode(message, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
+    // The parts of a profile are not what its payload says; the ids are there.
+    let options = EncodeOptions::default();
+    let mut context = EncoderContext::default();
+    let mut parts = Vec::new();
+    for part in split(&decoded.profiles, limit, &options) {
+        parts.push(pack(&encode(&part, &options), &part, compression, &mut context).ok()?);
+    }
+    (parts.len() > 1).then_some(Cut { parts, size, limit })
+}
+
+/// What is left of a request that was cut. Outlives the attempts: what was sent is not sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Mutex<Left>);
+
+#[derive(Debug, Default)]
+struct Left {
+    parts: VecDeque<Arc<Request<Meta>>>,
+    /// What the peer said about those that were sent.
+    said: Accepted,
+}
+
+impl Parts {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The part to be sent next; `None` where the request was never cut.
+    pub(crate) fn next(&self) -> Option<Arc<Request<Meta>>> {
+        self.left().parts.front().cloned()
+    }
+
+    /// Puts smaller parts in the place of the next one, or of the whole request.
+    pub(crate) fn replace(&self, smaller: Vec<Request<Meta>>) {
+        let mut left = self.left();
+        left.parts.pop_front();
+        for part in smaller.into_iter().rev() {
+            left.parts.push_front(Arc::new(part));
+        }
+    }
+
+    /// Takes down what became of the next part. `Some` after the last one: what the peer said about all. A part that
+    /// was refused for good counts as rejected, like the profiles of a partial success, and the others go on.
+    ///
+    /// # Errors
+    ///
+    /// The part can be tried again.
+    pub(crate) fn settle(
+        &self,
+        part: &Request<Meta>,
+        outcome: Result<Accepted, SendError>,
+    ) -> Result<Option<Accepted>, SendError> {
+        let (rejected, message) = match outcome {
+            Ok(accepted) => (accepted.rejected, accepted.message),
+            Err(error) if error.retry == Retry::Never => (part.observations, Some(error.message)),
+            Err(error) => return Err(error),
+        };
+        let mut left = self.left();
+        left.said.rejected += rejected;
+        left.said.message = left.said.message.take().or(message);
+        left.parts.pop_front();
+        Ok(left.parts.is_empty().then(|| left.said.clone()))
+    }
+}
