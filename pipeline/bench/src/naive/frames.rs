@@ -99,18 +99,26 @@ pub(super) fn has_machine_address(frame_type: &str) -> bool {
     matches!(frame_type, "native" | "kernel" | "go" | "rust")
 }
 
-/// The class of a Java frame is its module, and the method its name; other names stay whole.
+/// The class of a Java frame is its module, and the method its name; a Go frame's is its package; other names stay whole.
 ///
 /// HotSpot frames read `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's `java.lang.Thread.run`.
 fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<String>) {
-    if frame_type != "jvm" {
-        return (None, non_empty(name));
-    }
-    let qualified = name.split('(').next().unwrap_or(name);
-    let qualified = qualified.rsplit(' ').next().unwrap_or(qualified);
-    match qualified.rsplit_once('.') {
-        Some((class, method)) if !class.is_empty() && !method.is_empty() => {
-            (Some(class.to_owned()), Some(method.to_owned()))
+    let split = match frame_type {
+        "jvm" => {
+            let qualified = name.split('(').next().unwrap_or(name);
+            qualified.rsplit(' ').next().unwrap_or(qualified).rsplit_once('.')
+        }
+        // The package ends at the first dot behind the last slash; type parameters may hold slashes.
+        "go" => {
+            let plain = name.split('[').next().unwrap_or(name);
+            let slash = plain.rfind('/').map_or(0, |slash| slash + 1);
+            name[slash..].find('.').map(|dot| (&name[..slash + dot], &name[slash + dot + 1..]))
+        }
+        _ => None,
+    };
+    match split {
+        Some((module, name)) if !module.is_empty() && !name.is_empty() => {
+            (Some(module.to_owned()), Some(name.to_owned()))
         }
         _ => (None, non_empty(name)),
     }

@@ -1,0 +1,115 @@
+//! The converter against the control: another reading of the same rules, made of prost and serde structs, that shares
+//! no code with it (`profbridge_bench::naive`).
+
+use bytes::Bytes;
+use profbridge_bench::naive::{self, Chunk, Options};
+use profbridge_bench::workload::{self, Shape};
+use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0};
+use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
+use profbridge_wire::otlp::{self, Limits};
+use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
+use profbridge_wire::sentry::relay_rules::validate_json;
+use proptest::prelude::*;
+use prost::Message;
+
+/// The payloads of a request, each resource of which is a process and reports of one time.
+fn payloads(request: &ExportProfilesServiceRequest) -> Vec<Vec<u8>> {
+    let bytes = Bytes::from(request.encode_to_vec());
+    let batch = otlp::decode(bytes, &Limits::default()).unwrap().profiles;
+    let mut converter = Converter::new(Settings { max_gap: std::time::Duration::from_secs(60), ..Settings::default() });
+    let mut collected = Collected::default();
+    for resource in 0..batch.resources().len() {
+        let window = cut(&batch, resource);
+        let report = converter.convert(&window, &mut collected);
+        assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+    }
+    collected.chunks.into_iter().map(|(json, _)| json).collect()
+}
+
+fn cut(batch: &Profiles, resource: usize) -> Profiles {
+    let mut window = batch.with_resources(batch.resources()[resource..=resource].to_vec()).unwrap();
+    let ranges = window.profiles().map(|profile| (profile.time_unix_nano, profile.duration_nano));
+    let (start, end) = ranges.fold((u64::MAX, 0), |(start, end), (at, long)| (start.min(at), end.max(at + long)));
+    window.window = Some(ProcessWindow {
+        profiler_id: ProfilerId::from_hash(resource as u128),
+        strength: IdentityStrength::Strong,
+        start_unix_nano: start,
+        end_unix_nano: end,
+    });
+    window
+}
+
+fn parse(payload: &[u8]) -> Chunk {
+    assert_eq!(validate_json(payload), Ok(()));
+    serde_json::from_slice(payload).unwrap()
+}
+
+/// Compares chunk by chunk what a reader of either would see.
+fn compare(request: &ExportProfilesServiceRequest) {
+    let control = naive::convert(request, &Options::default());
+    let own: Vec<Chunk> = payloads(request).iter().map(|payload| parse(payload)).collect();
+    assert_eq!(own.len(), control.len());
+    for (own, control) in own.iter().zip(&control) {
+        assert_eq!(naive::difference(own, control), None);
+        assert_eq!(naive::attributed_us(own), naive::attributed_us(control));
+        assert_eq!((&own.release, &own.environment), (&control.release, &control.environment));
+        assert_eq!(own.profile.thread_metadata, control.profile.thread_metadata);
+    }
+}
+
+/// Guarantees: on requests like the eBPF profiler's both readings of the rules make the same samples.
+#[test]
+fn workloads_agree() {
+    for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
+        let request = workload::request(shape);
+        compare(&request);
+        let platform = parse(&payloads(&request)[0]).platform;
+        assert_eq!(platform, naive::convert(&request, &Options::default())[0].platform);
+    }
+}
+
+/// Guarantees: after zstd at level 1 a chunk is at most a tenth larger than the control's after gzip at level 6.
+#[test]
+fn compressed_size() {
+    for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
+        let request = workload::request(shape);
+        let control: usize = naive::run(&request.encode_to_vec()).unwrap().iter().map(Vec::len).sum();
+        let own: usize =
+            payloads(&request).iter().map(|payload| zstd::encode_all(&payload[..], 1).unwrap().len()).sum();
+        assert!(own * 10 <= control * 11, "{shape}: {own} bytes, the control has {control}");
+    }
+}
+
+/// The frames that random stacks are made of.
+const FRAMES: [&str; 8] = [
+    "native!libc.so.6+0x91000",
+    "kernel!do_syscall_64",
+    "cpython!handle@/app/views.py:12",
+    "cpython!main@/app/main.py:3",
+    "jvm!void java.lang.Thread.run()@Thread.java:7",
+    "go!github.com/acme/cart.(*Cart).Add@/src/cart.go:9",
+    "ruby!Cart#total@/app/models/cart.rb:17",
+    "native!app+0x2000",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: so they do on any samples of one process, lone ones, gaps and equal times included. (Two runtimes in
+    /// one process are none of them, so platforms are not compared.)
+    #[test]
+    fn random_requests_agree(
+        samples in proptest::collection::vec(
+            (proptest::collection::vec(0..FRAMES.len(), 1..6), 1_i64..4, proptest::collection::vec(0_u64..4_900_000_000, 1..8)),
+            1..12,
+        ),
+    ) {
+        let mut builder = RequestBuilder::new().process("shop", 7).on_cpu(20);
+        for (stack, thread, times) in &samples {
+            let stack: Vec<&str> = stack.iter().map(|&frame| FRAMES[frame]).collect();
+            let times: Vec<u64> = times.iter().map(|time| T0 + time).collect();
+            builder = builder.sample(&stack, *thread, &times);
+        }
+        compare(&builder.build());
+    }
+}
