@@ -21,7 +21,7 @@ use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::profiles::{Profile, ValueType};
 
 /// A resource in the words of an arena. Its attributes are a set of the arena's attribute table.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct HeldResource {
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
@@ -29,8 +29,8 @@ pub struct HeldResource {
     pub dropped_attributes_count: u32,
     /// The schema.
     pub schema_url: Option<StringId>,
-    /// `entity_refs`, each message as it stood on the wire, as a blob of the arena.
-    pub entity_refs: Box<[Span]>,
+    /// `entity_refs`, each message as it stood on the wire behind its length as a varint: one blob of the arena.
+    pub entity_refs: Span,
 }
 
 /// A scope in the words of an arena. Its attributes are a set of the arena's attribute table.
@@ -120,8 +120,6 @@ pub struct Held {
     scopes: Interned<HeldScope>,
     series: Interned<Series>,
     joined: Vec<Joined>,
-    /// What the resources' entity references occupy, in bytes.
-    entities: usize,
     observations: u64,
 }
 
@@ -133,12 +131,7 @@ impl Held {
 
     /// A resource that series can refer to.
     pub fn resource(&mut self, resource: HeldResource) -> u32 {
-        let (before, entities) = (self.resources.values().len(), size_of_val(&resource.entity_refs[..]));
-        let at = self.resources.get_or_add(resource);
-        if self.resources.values().len() > before {
-            self.entities += entities;
-        }
-        at
+        self.resources.get_or_add(resource)
     }
 
     /// A scope that series can refer to.
@@ -197,7 +190,6 @@ impl Held {
             + self.resources.allocated()
             + self.scopes.allocated()
             + self.series.allocated()
-            + self.joined.capacity() * size_of::<Joined>()
-            + self.entities) as u64
+            + self.joined.capacity() * size_of::<Joined>()) as u64
     }
 }

@@ -3,6 +3,7 @@
 use std::time;
 
 use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use profbridge_model::arena::Limits;
 use serde::Deserialize;
 
 use crate::identity::Kind;
@@ -71,6 +72,8 @@ pub struct Settings {
     /// 0 is one session for ever.
     pub(crate) session: u64,
     pub(crate) identity: Vec<Kind>,
+    /// What an arena may become. There is no key for it: its age and size end it before.
+    pub(crate) arena: Limits,
 }
 
 impl Default for Settings {
@@ -155,6 +158,7 @@ impl Config {
             max_dictionary_bytes: self.max_dictionary_bytes.get(),
             session: nanos(self.session),
             identity: self.identity.clone(),
+            arena: Limits::ADDRESSABLE,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Puts requests into windows: `window` above `0s`.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::{Full, Source, Transfer};
 use profbridge_model::compact::split_values;
-use profbridge_model::held::{Carrier, Shape};
+use profbridge_model::held::{Carrier, HeldResource, HeldScope, Shape};
 use profbridge_model::{AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
+use crate::budget::size;
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::skew::Skew;
@@ -60,6 +64,21 @@ struct Carried {
     transfer: Transfer,
     /// Attribute sets without what was moved out of them.
     kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
+    /// The resources of targets, and the scopes of resources.
+    resources: HashMap<u32, HeldResource>,
+    scopes: HashMap<(u32, u32), HeldScope>,
+}
+
+impl Carried {
+    fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            transfer: Transfer::default(),
+            kept: HashMap::new(),
+            resources: HashMap::new(),
+            scopes: HashMap::new(),
+        }
+    }
 }
 
 /// One request on its way into the windows.
@@ -87,6 +106,7 @@ impl Hold {
 
     /// Puts a request into the windows of its processes and times.
     pub(crate) fn take(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
+        self.windows.begin(size(profiles));
         let mut request = Request {
             settings: &self.settings,
             windows: &mut self.windows,
@@ -145,7 +165,9 @@ impl<'a> Request<'a> {
 
     /// Puts a sample into the windows of its timestamps.
     fn sample(&mut self, place: Place<'_>, sample: &Sample<'a>, out: &mut Outbox) {
-        let target = self.targets.of(place.at, sample.attributes);
+        let Some(target) = self.targets.of(place.at, sample.attributes) else {
+            return out.drop(Reason::LimitExceeded, sample.observations());
+        };
         let identity = self.targets.get(target).identity;
         if identity.strength == profbridge_model::IdentityStrength::Weak {
             self.weak += sample.observations();
@@ -197,9 +219,7 @@ impl<'a> Request<'a> {
                 Err(Full { .. }) => {
                     let identity = self.targets.get(piece.target).identity;
                     let slot = self.windows.find(identity, piece.cell, &self.profiles.peer, self.now, out);
-                    self.windows.end_epoch(&self.profiles.peer);
-                    out.note(crate::CLOSED_EARLY, 1);
-                    self.windows.close(slot, out);
+                    self.windows.retire(slot, out);
                     self.cursor = None;
                 }
             }
@@ -245,22 +265,30 @@ impl<'a> Request<'a> {
             return Err(Full { what: "windows", limit: self.settings.max_processes as u64 });
         };
         let carried = self.carried.iter().rposition(|carried| carried.epoch == window.epoch).unwrap_or_else(|| {
-            self.carried.push(Carried { epoch: window.epoch, transfer: Transfer::default(), kept: HashMap::new() });
+            self.carried.push(Carried::new(window.epoch));
             self.carried.len() - 1
         });
-        let transfer = &mut self.carried[carried].transfer;
+        let Carried { transfer, resources, scopes, .. } = &mut self.carried[carried];
         let mut carrier = Carrier { source: &self.source, transfer, arena };
         let resource = match self.resources.get(&(piece.target, window.order)) {
             Some(&known) => known,
             None => {
-                let held = carrier.resource(place.resource, self.targets.merged(target).into_iter())?;
+                let held = match resources.get(&piece.target) {
+                    Some(&held) => held,
+                    None => carrier.resource(place.resource, self.targets.merged(target).into_iter())?,
+                };
+                resources.insert(piece.target, held);
                 *self.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
             }
         };
         let scope = match self.scopes.get(&(place.at, place.scope_at, window.order)) {
             Some(&known) => known,
             None => {
-                let held = carrier.scope(place.scope)?;
+                let held = match scopes.get(&(place.at, place.scope_at)) {
+                    Some(&held) => held,
+                    None => carrier.scope(place.scope)?,
+                };
+                scopes.insert((place.at, place.scope_at), held);
                 *self.scopes.entry((place.at, place.scope_at, window.order)).or_insert(window.held.scope(held))
             }
         };

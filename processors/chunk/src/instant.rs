@@ -11,6 +11,7 @@ use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
 use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, ScopeProfiles};
 
+use crate::budget::{Budget, size};
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::identity::Identity;
@@ -86,7 +87,8 @@ impl Instant {
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                groups.look_at(&profiles, &mut targets, at as u32, profile, now, &mut of_resource[at]);
+                let refused = groups.look_at(&profiles, &mut targets, at as u32, profile, now, &mut of_resource[at]);
+                out.drop(Reason::LimitExceeded, refused);
             }
         }
         groups.note(now, &profiles, out);
@@ -146,7 +148,7 @@ impl Instant {
             for (scope_at, scope) in resource.scopes.iter().enumerate() {
                 for (profile_at, profile) in scope.profiles.iter().enumerate() {
                     for row in profile.samples.clone() {
-                        let target = targets.of(at as u32, profiles.sample(row).attributes);
+                        let Some(target) = targets.of(at as u32, profiles.sample(row).attributes) else { continue };
                         let (scope, profile_at) = (scope_at as u32, profile_at as u32);
                         let piece = Piece { target, scope, profile: profile_at, row, from: 0, len: 0 };
                         let identity = targets.get(target).identity;
@@ -155,10 +157,16 @@ impl Instant {
                 }
             }
         }
+        let mut budget = Budget::of(size(profiles));
         for bucket in buckets.all {
+            if budget.is_used_up() {
+                out.drop(Reason::LimitExceeded, bucket.observations);
+                continue;
+            }
             let batch = copy_of(profiles, targets, &bucket, &mut self.transfer);
             match batch {
                 Ok(mut batch) => {
+                    budget.charge(&batch);
                     batch.window = Some(self.window(groups.all[bucket.group].identity, bucket.cell));
                     out.send(batch);
                 }
@@ -185,6 +193,7 @@ impl Groups {
         })
     }
 
+    /// Looks at a profile and returns how many of its observations are of too many processes.
     fn look_at(
         &mut self,
         profiles: &Profiles,
@@ -193,26 +202,31 @@ impl Groups {
         profile: &Profile,
         now: Now,
         of_resource: &mut Option<u32>,
-    ) {
+    ) -> u64 {
         if profile.samples.is_empty() {
-            return;
+            return 0;
         }
         let cell = Cell::of_range(profile, 1, 0, now.unix_nano);
         if !targets.any_moves() {
-            let target = targets.of(resource, None);
+            let Some(target) = targets.of(resource, None) else { return profiles.observations_of(profile) };
             let at = self.of(targets.get(target).identity);
             *of_resource = Some(at);
             let group = &mut self.all[at as usize];
             for sample in profiles.samples(profile) {
                 group.see(sample.timestamps_bytes(), cell.start, profile);
             }
-            return;
+            return 0;
         }
+        let mut refused = 0;
         for sample in profiles.samples(profile) {
-            let target = targets.of(resource, sample.attributes);
+            let Some(target) = targets.of(resource, sample.attributes) else {
+                refused += sample.observations();
+                continue;
+            };
             let at = self.of(targets.get(target).identity);
             self.all[at as usize].see(sample.timestamps_bytes(), cell.start, profile);
         }
+        refused
     }
 
     fn note(&mut self, now: Now, profiles: &Profiles, out: &mut Outbox) {

@@ -9,6 +9,7 @@
 //! nothing but a chunk more.
 
 mod attributes;
+mod budget;
 mod cell;
 mod config;
 mod hold;
@@ -92,12 +93,14 @@ impl Processor for Chunk {
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if let Mode::Hold(hold) = &mut self.0 {
+            hold.windows.begin(0);
             hold.windows.close_due(now, out);
         }
     }
 
     fn relieve(&mut self, _now: Now, out: &mut Outbox) {
         if let Mode::Hold(hold) = &mut self.0 {
+            hold.windows.begin(0);
             let half = hold.windows.bytes() / 2;
             hold.windows.shrink(half, out);
         }
@@ -105,6 +108,7 @@ impl Processor for Chunk {
 
     fn flush(&mut self, _now: Now, out: &mut Outbox) {
         if let Mode::Hold(hold) = &mut self.0 {
+            hold.windows.begin(0);
             hold.windows.close_all(out);
         }
     }

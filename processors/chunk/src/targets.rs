@@ -8,6 +8,10 @@ use profbridge_model::{Attribute, AttributeSetId, Profiles};
 use crate::attributes::Moves;
 use crate::identity::{Identity, Kind, identify};
 
+/// The attributes that all processes of a request may have together, where they are told apart by what samples carry: a
+/// resource is written for each of them. A hundred thousand processes with twenty attributes.
+const MAX_ATTRIBUTES: usize = 2_000_000;
+
 /// A process in a request: a resource, and what is moved up into it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
@@ -27,6 +31,8 @@ pub(crate) struct Targets<'a> {
     /// The process of each resource whose samples carry nothing to be moved, one more than its position in `all`.
     plain: Vec<u32>,
     index: HashMap<(u32, u32), u32>,
+    /// How many attributes are left of [`MAX_ATTRIBUTES`].
+    left: usize,
 }
 
 impl<'a> Targets<'a> {
@@ -38,6 +44,7 @@ impl<'a> Targets<'a> {
             all: Vec::new(),
             plain: vec![0; profiles.resources().len()],
             index: HashMap::new(),
+            left: MAX_ATTRIBUTES,
         }
     }
 
@@ -46,18 +53,22 @@ impl<'a> Targets<'a> {
         self.moves.any()
     }
 
-    /// The process of a sample: a position for [`Targets::get`].
+    /// The process of a sample: a position for [`Targets::get`]. `None` where there are too many.
     #[inline]
-    pub(crate) fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> u32 {
+    pub(crate) fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
         match (self.moves.of(attributes), self.plain[resource as usize]) {
-            (0, known) if known > 0 => known - 1,
+            (0, known) if known > 0 => Some(known - 1),
             (moved, _) => self.find(resource, moved),
         }
     }
 
-    fn find(&mut self, resource: u32, moved: u32) -> u32 {
+    fn find(&mut self, resource: u32, moved: u32) -> Option<u32> {
         if let Some(&known) = self.index.get(&(resource, moved)) {
-            return known;
+            return Some(known);
+        }
+        if moved > 0 {
+            let attributes = self.profiles.resources()[resource as usize].resource.attributes.len();
+            self.left = self.left.checked_sub(attributes + self.moves.list(moved).len())?;
         }
         let peer = self.profiles.peer.as_deref();
         let identity = identify(self.profiles.dictionary(), self.attributes(resource, moved), peer, self.kinds);
@@ -67,7 +78,7 @@ impl<'a> Targets<'a> {
         if moved == 0 {
             self.plain[resource as usize] = at + 1;
         }
-        at
+        Some(at)
     }
 
     /// A process.
@@ -90,11 +101,16 @@ impl<'a> Targets<'a> {
         let resource = &self.profiles.resources()[target.resource as usize].resource;
         let mut moved: Vec<_> =
             self.moves.list(target.moved).iter().map(|&id| Some(dictionary.attribute(id))).collect();
+        let keys: HashMap<&str, usize> = moved
+            .iter()
+            .enumerate()
+            .filter_map(|(at, moved)| Some((dictionary.string((*moved)?.key), at)))
+            .rev()
+            .collect();
         let mut merged = Vec::with_capacity(resource.attributes.len() + moved.len());
         for attribute in &resource.attributes {
-            let key = dictionary.string(attribute.key);
-            let nearer = moved.iter_mut().find(|moved| moved.is_some_and(|moved| dictionary.string(moved.key) == key));
-            merged.push(nearer.and_then(Option::take).unwrap_or(attribute));
+            let nearer = keys.get(dictionary.string(attribute.key)).and_then(|&at| moved[at].take());
+            merged.push(nearer.unwrap_or(attribute));
         }
         merged.extend(moved.into_iter().flatten());
         merged

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_model::arena::{Arena, Limits, Transfer};
-use profbridge_model::{Held, IdentityStrength, ProcessWindow, Profiles, Reason};
+use profbridge_model::arena::{Arena, Transfer};
+use profbridge_model::{Held, ProcessWindow, Profiles, Reason};
 
+use crate::budget::Budget;
 use crate::cell::Cell;
 use crate::config::Settings;
 use crate::identity::Identity;
@@ -61,6 +62,8 @@ pub(crate) struct Windows {
     /// Memory of all windows and arenas, in bytes.
     bytes: u64,
     scratch: Transfer,
+    /// What the call at hand may still put out.
+    budget: Budget,
 }
 
 /// Rough size of an entry of the maps beside its key and value, in bytes: their control bytes and spare room.
@@ -85,6 +88,7 @@ impl Windows {
             observations: 0,
             bytes: 0,
             scratch: Transfer::default(),
+            budget: Budget::default(),
         }
     }
 
@@ -175,7 +179,7 @@ impl Windows {
         {
             return at;
         }
-        let arena = Arena::new(Limits::ADDRESSABLE);
+        let arena = Arena::new(self.settings.arena);
         let counted = size_of::<Epoch>() as u64 + arena.bytes();
         self.bytes += counted;
         let epoch = Epoch { arena, opened: now.monotonic_nano, windows: 0, source: source.clone(), counted };
@@ -190,11 +194,18 @@ impl Windows {
         at
     }
 
-    /// Lets windows that are opened from now on have another arena.
-    pub(crate) fn end_epoch(&mut self, source: &Option<Arc<str>>) {
-        if let Some(at) = self.sources.remove(source) {
-            self.idle.push(at);
+    /// Closes a window whose arena is full, and lets windows that are opened from now on have another one.
+    pub(crate) fn retire(&mut self, slot: u32, out: &mut Outbox) {
+        let Some(window) = self.slots[slot as usize].as_ref() else { return };
+        let full = window.epoch;
+        if let Some(epoch) = self.epochs[full as usize].as_ref()
+            && self.sources.get(&epoch.source) == Some(&full)
+        {
+            self.sources.remove(&epoch.source);
+            self.idle.push(full);
         }
+        out.note(crate::CLOSED_EARLY, 1);
+        self.close(slot, out);
     }
 
     /// A window and its arena.
@@ -252,16 +263,20 @@ impl Windows {
         if observations == 0 {
             return;
         }
+        if self.budget.is_used_up() {
+            return out.drop(Reason::LimitExceeded, observations);
+        }
         match window.held.put_out(&epoch.arena, &mut self.scratch) {
-            Ok(batch) => out.send(self.finish(&window, batch)),
+            Ok(batch) => {
+                self.budget.charge(&batch);
+                out.send(self.finish(&window, batch));
+            }
             Err(_) => out.drop(Reason::LimitExceeded, observations),
         }
     }
 
     fn finish(&self, window: &Window, mut batch: Profiles) -> Profiles {
-        if window.identity.strength == IdentityStrength::Strong || window.peer.is_some() {
-            batch.peer.clone_from(&window.peer);
-        }
+        batch.peer.clone_from(&window.peer);
         batch.window = Some(ProcessWindow {
             profiler_id: window.identity.profiler_id(self.settings.session_of(window.cell.start)),
             strength: window.identity.strength,
@@ -269,6 +284,11 @@ impl Windows {
             end_unix_nano: window.cell.end,
         });
         batch
+    }
+
+    /// Starts a call that may put out what it is handed and what is held.
+    pub(crate) fn begin(&mut self, handed: u64) {
+        self.budget = Budget::of(self.bytes().saturating_add(handed));
     }
 
     /// Closes what is due.

@@ -5,6 +5,7 @@ use crate::arena::{Arena, Full, Source, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
 use crate::profiles::{Profile, ResourceProfiles, ScopeProfiles, ValueType};
+use crate::varint;
 
 /// From where and to where, and what was carried already.
 #[derive(Debug)]
@@ -28,9 +29,13 @@ impl Carrier<'_> {
         resource: &ResourceProfiles,
         attributes: impl Iterator<Item = &'b Attribute>,
     ) -> Result<HeldResource, Full> {
-        let entities = resource.resource.entity_refs.iter();
-        let entity_refs =
-            entities.map(|&entity| self.arena.blob(self.source.bytes(entity))).collect::<Result<_, _>>()?;
+        let mut entities = Vec::new();
+        for &entity in &resource.resource.entity_refs {
+            let message = self.source.bytes(entity);
+            varint::put(&mut entities, message.len() as u64);
+            entities.extend_from_slice(message);
+        }
+        let entity_refs = self.arena.blob(&entities)?;
         Ok(HeldResource {
             attributes: self.attributes(attributes)?,
             dropped_attributes_count: resource.resource.dropped_attributes_count,

@@ -8,12 +8,13 @@ use std::hash::BuildHasher;
 
 use super::log::{Head, Record};
 use super::{Held, Series, Shape};
-use crate::arena::{Arena, Full, Sink, Source, Store, Transfer};
+use crate::arena::{Arena, Full, Source, Store, Transfer};
 use crate::buffer::Span;
 use crate::builder::Assembly;
 use crate::dictionary::Invalid;
 use crate::id::AttributeSetId;
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+use crate::varint;
 
 /// A sample in the making.
 #[derive(Debug)]
@@ -193,11 +194,13 @@ impl Carry<'_> {
     fn resource(&mut self, held: &Held, at: u32) -> Result<(), Full> {
         let resource = &held.resources.values()[at as usize];
         let attributes = self.attributes(resource.attributes)?;
-        let entity_refs = resource
-            .entity_refs
-            .iter()
-            .map(|&entity| self.store.put_blob(self.source.bytes(entity)))
-            .collect::<Result<_, _>>()?;
+        let mut entities = self.source.bytes(resource.entity_refs);
+        let mut entity_refs = Vec::new();
+        while let Some(len) = varint::take(&mut entities) {
+            let Some((message, rest)) = entities.split_at_checked(len as usize) else { break };
+            entity_refs.push(self.store.put(message)?);
+            entities = rest;
+        }
         let schema_url = self.transfer.string(&self.source, &mut self.store, resource.schema_url)?;
         let dropped_attributes_count = resource.dropped_attributes_count;
         let resource = Resource { attributes, dropped_attributes_count, entity_refs };

@@ -127,7 +127,7 @@ fn the_dictionary_is_compact() {
     let name = arena.string("name").unwrap();
     let key = arena.attribute(crate::Attribute { key: name, ..Default::default() }).unwrap();
     let attributes = arena.attribute_set(&[key]).unwrap();
-    let entity_refs = [arena.blob(b"entity").unwrap()].into();
+    let entity_refs = arena.blob(b"\x06entity\x00\x02ab").unwrap();
     let resource = held.resource(HeldResource { attributes, entity_refs, ..HeldResource::default() });
     let scope = held.scope(HeldScope { name, ..HeldScope::default() });
     let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);
@@ -139,5 +139,6 @@ fn the_dictionary_is_compact() {
     assert_eq!((tables.attributes.len(), tables.attribute_sets.len()), (1, 1));
     let resource = &batch.resources()[0];
     assert_eq!(batch.dictionary().string(resource.resource.attributes[0].key), "name");
-    assert_eq!(batch.dictionary().bytes(resource.resource.entity_refs[0]), b"entity");
+    let entities = resource.resource.entity_refs.iter().map(|&entity| batch.dictionary().bytes(entity));
+    assert_eq!(entities.collect::<Vec<_>>(), [&b"entity"[..], b"", b"ab"]);
 }

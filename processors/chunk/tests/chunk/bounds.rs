@@ -1,5 +1,5 @@
 use profbridge_engine::component::{Outbox, Processor};
-use profbridge_model::{Builder, Profiles};
+use profbridge_model::{Builder, Profiles, Reason};
 use profbridge_processor_chunk::CLOSED_EARLY;
 
 use crate::support::*;
@@ -142,4 +142,50 @@ fn dictionaries_are_shared_and_freed() {
     assert!(ten_more < one, "one process takes {one} bytes, ten more take {ten_more}");
     flush(&mut chunk);
     assert!(chunk.held().bytes <= idle + 64 * 1024, "{idle} {:?}", chunk.held());
+}
+
+/// Guarantees: what many processes have in common cannot be multiplied without bound: beyond a budget it is dropped,
+/// counted, and the rest still goes out.
+#[test]
+fn amplification_is_bounded() {
+    let mut builder = Builder::new();
+    let name = "x".repeat(1 << 20);
+    let frame = builder.frame(&name, "", 1);
+    let stack = builder.stack(&[frame]);
+    for pid in 0..1000 {
+        builder.resource(&process(pid));
+        builder.sample(stack, None, None, &[T], &[]);
+    }
+    let batch = builder.finish().unwrap();
+    for settings in ["", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let mut out = process_one(&mut chunk, batch.clone(), at(0));
+        chunk.flush(at(0), &mut out);
+        let sent: u64 = observations(&batches(&out)).iter().sum();
+        let dropped = out.losses.get(Reason::LimitExceeded);
+        assert_eq!((sent + dropped, out.losses.total()), (1000, dropped), "{settings}");
+        assert!((60..300).contains(&sent), "{settings}: {sent}");
+    }
+}
+
+/// Guarantees: a resource of many attributes is not multiplied by the processes of its samples without bound.
+#[test]
+fn wide_resources_are_bounded() {
+    let mut builder = Builder::new();
+    let keys: Vec<String> = (0..20_000).map(|n| format!("key {n}")).collect();
+    let attributes: Vec<_> = keys.iter().map(|key| (key.as_str(), 1.into())).collect();
+    builder.resource(&attributes);
+    for pid in 0..1000 {
+        let attributes = builder.attributes(&process(pid));
+        builder.sample(None, attributes, None, &[T], &[]);
+    }
+    let batch = builder.finish().unwrap();
+    for settings in ["", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let mut out = process_one(&mut chunk, batch.clone(), at(0));
+        chunk.flush(at(0), &mut out);
+        let sent: u64 = observations(&batches(&out)).iter().sum();
+        assert!((1..200).contains(&sent), "{settings}: {sent}");
+        assert_eq!(sent + out.losses.get(Reason::LimitExceeded), 1000);
+    }
 }

@@ -1,0 +1,29 @@
+use profbridge_model::arena::Limits;
+use profbridge_model::{Builder, Telemetry};
+
+use super::*;
+
+/// Guarantees: when an arena is full the window goes on in another one and nothing is lost; what is too large even for
+/// an empty arena is dropped and counted.
+#[test]
+fn full_arenas_are_left() {
+    let settings = Settings { arena: Limits::bytes(32 << 10), ..Settings::default() };
+    let mut hold = Hold::new(settings);
+    let now = Now { monotonic_nano: 1, unix_nano: 1 };
+    let mut out = Outbox::default();
+    let mut batch = |names: std::ops::Range<u32>| {
+        let mut builder = Builder::new();
+        builder.resource(&[("host.id", "h".into()), ("process.pid", 1.into())]);
+        let frames: Vec<_> = names.map(|n| builder.frame(&format!("a function, number {n}"), "", 1)).collect();
+        let stack = builder.stack(&frames);
+        builder.sample(stack, None, None, &[5], &[]);
+        hold.take(&builder.finish().unwrap(), now, &mut out);
+    };
+    (0..2000).for_each(|n| batch(n..n + 1));
+    batch(0..5000);
+    hold.windows.begin(0);
+    hold.windows.close_all(&mut out);
+    let sent: u64 = out.telemetry.iter().map(Telemetry::observations).sum();
+    assert_eq!((sent, out.losses.get(Reason::LimitExceeded)), (2000, 1));
+    assert!(out.telemetry.len() > 2);
+}
