@@ -36,7 +36,8 @@ pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
 pub fn content_hash(profiles: &Profiles, profile: &Profile) -> [u8; 16] {
     let mut hasher = Hasher::new(profiles.dictionary());
     let scopes = profiles.resources().iter().flat_map(|of| of.scopes.iter().map(move |scope| (of, scope)));
-    let found = scopes.into_iter().find(|(_, scope)| scope.profiles.as_ptr_range().contains(&std::ptr::from_ref(profile)));
+    let found =
+        scopes.into_iter().find(|(_, scope)| scope.profiles.as_ptr_range().contains(&std::ptr::from_ref(profile)));
     let scope_hash = match found {
         Some((resource, scope)) => {
             let resource_hash = hasher.resource(resource);
@@ -213,9 +214,10 @@ impl<'a> Hasher<'a> {
 
     fn resource(&mut self, resource: &ResourceProfiles) -> u128 {
         let own = &resource.resource;
-        let entities = own.entity_refs.iter().fold(0u128, |sum, &entity| {
-            xxh3_128(self.dictionary.bytes(entity)).wrapping_add(sum)
-        });
+        let entities = own
+            .entity_refs
+            .iter()
+            .fold(0u128, |sum, &entity| xxh3_128(self.dictionary.bytes(entity)).wrapping_add(sum));
         let attributes = self.unordered(&own.attributes);
         fold(12, &[attributes, own.dropped_attributes_count.into(), entities, self.string(resource.schema_url)])
     }
@@ -268,3 +270,6 @@ fn fold(kind: u8, parts: &[u128]) -> u128 {
     }
     xxh3_128(&bytes[..len.min(bytes.len())])
 }
+
+#[cfg(test)]
+mod tests;

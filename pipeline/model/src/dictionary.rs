@@ -175,12 +175,8 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 /// Checks ids against the length of their table and names the place of the first that is out of range.
-pub(crate) fn check_index(
-    index: u32,
-    table: &str,
-    len: usize,
-    place: impl FnOnce() -> String,
-) -> Result<(), Invalid> {
+#[inline]
+pub(crate) fn check_index(index: u32, table: &str, len: usize, place: impl FnOnce() -> String) -> Result<(), Invalid> {
     if (index as usize) < len || index == 0 {
         return Ok(());
     }
@@ -421,12 +417,7 @@ pub(crate) fn check_attribute(
     check_value(&attribute.value, strings, buffer, place)
 }
 
-fn check_value(
-    value: &Value,
-    strings: &[Span],
-    buffer: &Buffer,
-    place: &dyn Fn() -> String,
-) -> Result<(), Invalid> {
+fn check_value(value: &Value, strings: &[Span], buffer: &Buffer, place: &dyn Fn() -> String) -> Result<(), Invalid> {
     match value {
         Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => Ok(()),
         Value::String(id) => check_index(StringId::wire(*id), "string_table", strings.len(), || {

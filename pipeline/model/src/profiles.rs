@@ -324,7 +324,8 @@ impl Profiles {
     }
 
     fn checked(dictionary: Arc<Dictionary>, resources: Arc<[ResourceProfiles]>, samples: Arc<Samples>) -> Self {
-        let mut batch = Self { dictionary, resources, samples, observations: 0, peer: None, window: None, received: None };
+        let mut batch =
+            Self { dictionary, resources, samples, observations: 0, peer: None, window: None, received: None };
         batch.observations = batch.profiles().map(|profile| batch.observations_of(profile)).sum();
         batch
     }
@@ -447,11 +448,7 @@ pub fn check_resource(
 }
 
 /// Checks a resource without its scopes.
-fn check_own(
-    dictionary: &Dictionary,
-    resource: &ResourceProfiles,
-    place: &dyn Fn() -> String,
-) -> Result<(), Invalid> {
+fn check_own(dictionary: &Dictionary, resource: &ResourceProfiles, place: &dyn Fn() -> String) -> Result<(), Invalid> {
     let tables = dictionary.tables();
     check_index(StringId::wire(resource.schema_url), "string_table", tables.strings.len(), || {
         format!("{}.schema_url", place())
@@ -476,9 +473,7 @@ fn check_scope(dictionary: &Dictionary, scope: &ScopeProfiles, place: &dyn Fn() 
     string(scope.scope.name, "scope.name")?;
     string(scope.scope.version, "scope.version")?;
     for (i, attribute) in scope.scope.attributes.iter().enumerate() {
-        check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
-            format!("{}.scope.attributes[{i}]", place())
-        })?;
+        check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("{}.scope.attributes[{i}]", place()))?;
     }
     Ok(())
 }

@@ -27,11 +27,17 @@ pub const fn len(value: u64) -> usize {
 /// same by all.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
-    if let [first, rest @ ..] = *bytes
-        && *first < 0x80
-    {
-        *bytes = rest;
-        return Some(u64::from(*first));
+    // Most integers here are indices, of one or two bytes.
+    match *bytes {
+        [first, rest @ ..] if *first < 0x80 => {
+            *bytes = rest;
+            return Some(u64::from(*first));
+        }
+        [first, second, rest @ ..] if *second < 0x80 => {
+            *bytes = rest;
+            return Some(u64::from(*first & 0x7f) | u64::from(*second) << 7);
+        }
+        _ => {}
     }
     take_long(bytes)
 }

@@ -4,13 +4,15 @@
 //!
 //! Before the measurements it prints what a batch adds to the memory of its request.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and benchmarks report by panicking and printing")]
+
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use profbridge_bench::ExportProfilesServiceRequest;
 use profbridge_bench::workload::{self, Shape};
-use profbridge_model::content_hash::content_hashes;
 use profbridge_model::Profiles;
+use profbridge_model::content_hash::content_hashes;
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, memory, split};
 use prost::Message;
 
@@ -21,7 +23,10 @@ fn main() {
         let (bytes, batch) = prepared(shape);
         let (wire, memory) = (bytes.len(), memory(&batch));
         let factor = memory as f64 / wire as f64;
-        println!("{shape:?}: {wire} bytes, the batch adds {memory} ({factor:.2}), {} observations", batch.observations());
+        println!(
+            "{shape:?}: {wire} bytes, the batch adds {memory} ({factor:.2}), {} observations",
+            batch.observations()
+        );
     }
     divan::main();
 }

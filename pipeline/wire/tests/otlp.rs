@@ -1,5 +1,7 @@
 //! OTLP profiles, held against prost as the independent reading of the same protocol.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests and benchmarks report by panicking and printing")]
+
 #[path = "otlp/arbitrary.rs"]
 mod arbitrary;
 #[path = "otlp/oracle.rs"]

@@ -210,10 +210,8 @@ impl<'a> Decoder<'a> {
         tables.table_strings = self.table_strings;
         self.sets.finish(&mut tables);
         tables.buffer = Buffer::new(request.clone(), self.spill.take());
-        let dictionary = Dictionary::new(tables).map_err(|invalid| Invalid {
-            place: format!("dictionary.{}", invalid.place),
-            rule: invalid.rule,
-        })?;
+        let dictionary = Dictionary::new(tables)
+            .map_err(|invalid| Invalid { place: format!("dictionary.{}", invalid.place), rule: invalid.rule })?;
         let samples = std::mem::take(&mut self.samples);
         let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
         let (mut profiles, refused) = Profiles::new_refusing(Arc::new(dictionary), resources, samples, &mut |place| {
@@ -258,8 +256,7 @@ impl<'a> Decoder<'a> {
     /// What broke the rules since this was last asked: a reference to a string that is not there.
     fn take_dangling(&mut self, place: impl FnOnce() -> String) -> Option<Invalid> {
         let (field, index) = self.dangling.take()?;
-        let rule =
-            format!("index {} is out of range, string_table has {} elements", index as i32, self.table_strings);
+        let rule = format!("index {} is out of range, string_table has {} elements", index as i32, self.table_strings);
         let place = match place() {
             here if here.is_empty() => field.to_owned(),
             outer => format!("{outer}.{field}"),

@@ -81,10 +81,4 @@ impl Budget {
             None => Err(Fault::limit("attribute values", self.values as u64)),
         }
     }
-
-    /// The bytes charged so far.
-    #[cfg(test)]
-    pub(super) fn charged(&self) -> usize {
-        self.memory - self.left
-    }
 }

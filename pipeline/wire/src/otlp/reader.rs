@@ -61,20 +61,18 @@ impl<'a> Reader<'a> {
     /// The next key (field number and wire type); `None` at the message's end.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Option<u32>> {
-        if let [first, rest @ ..] = self.rest
-            && (8..0x80).contains(first)
-        {
-            self.rest = rest;
-            return Ok(Some(u32::from(*first)));
+        match self.rest {
+            [] => Ok(None),
+            [first @ 8..0x80, rest @ ..] => {
+                self.rest = rest;
+                Ok(Some(u32::from(*first)))
+            }
+            _ => self.long_key(),
         }
-        self.long_key()
     }
 
     #[inline(never)]
     fn long_key(&mut self) -> Result<Option<u32>> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
         let position = self.position();
         match u32::try_from(self.varint()?) {
             Ok(key) if key >> 3 > 0 => Ok(Some(key)),

@@ -38,7 +38,8 @@ pub fn sniff(file: &[u8]) -> Kind {
         let length = u32::from_be_bytes(*length) as usize;
         let first = rest.get(..length.min(rest.len())).unwrap_or_default();
         // The last frame may be cut off: a file that is still being written is a file of frames.
-        if first.len() == length && is_request(first) || first.len() < length && starts_request(first) {
+        let cut_off = first.len() < length && starts_request(first) && !starts_request(file);
+        if cut_off || first.len() == length && is_request(first) {
             return Kind::Frames;
         }
     }

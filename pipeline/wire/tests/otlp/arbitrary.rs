@@ -58,17 +58,19 @@ fn key_value(value: impl Strategy<Value = AnyValue>) -> impl Strategy<Value = Ke
 }
 
 fn dictionary() -> impl Strategy<Value = proto::ProfilesDictionary> {
-    let mapping = (any::<[u64; 3]>(), index(), indices()).prop_map(|([start, limit, offset], name, attributes)| {
-        proto::Mapping {
+    let mapping =
+        (any::<[u64; 3]>(), index(), indices()).prop_map(|([start, limit, offset], name, attributes)| proto::Mapping {
             memory_start: start,
             memory_limit: limit,
             file_offset: offset,
             filename_strindex: name,
             attribute_indices: attributes,
-        }
+        });
+    let line = (index(), any::<i64>(), 0..200i64).prop_map(|(function_index, line, column)| proto::Line {
+        function_index,
+        line,
+        column,
     });
-    let line = (index(), any::<i64>(), 0..200i64)
-        .prop_map(|(function_index, line, column)| proto::Line { function_index, line, column });
     let location = (index(), any::<u64>(), vec(line, 0..3), indices()).prop_map(
         |(mapping_index, address, lines, attribute_indices)| proto::Location {
             mapping_index,
@@ -84,9 +86,8 @@ fn dictionary() -> impl Strategy<Value = proto::ProfilesDictionary> {
         trace_id: trace.to_vec(),
         span_id: if both { span.to_vec() } else { Vec::new() },
     });
-    let attribute = (index(), option::of(any_values()), index()).prop_map(|(key_strindex, value, unit_strindex)| {
-        proto::KeyValueAndUnit { key_strindex, value, unit_strindex }
-    });
+    let attribute = (index(), option::of(any_values()), index())
+        .prop_map(|(key_strindex, value, unit_strindex)| proto::KeyValueAndUnit { key_strindex, value, unit_strindex });
     let stack = vec(index(), 0..6).prop_map(|location_indices| proto::Stack { location_indices });
     (
         vec(mapping, 0..4),
@@ -135,12 +136,17 @@ fn scope_profiles() -> impl Strategy<Value = proto::ScopeProfiles> {
             dropped_attributes_count,
         },
     );
-    (option::of(scope), vec(profile(), 0..3), text())
-        .prop_map(|(scope, profiles, schema_url)| proto::ScopeProfiles { scope, profiles, schema_url })
+    (option::of(scope), vec(profile(), 0..3), text()).prop_map(|(scope, profiles, schema_url)| proto::ScopeProfiles {
+        scope,
+        profiles,
+        schema_url,
+    })
 }
 
 fn value_type() -> impl Strategy<Value = Option<proto::ValueType>> {
-    option::of((index(), index()).prop_map(|(kind, unit)| proto::ValueType { type_strindex: kind, unit_strindex: unit }))
+    option::of(
+        (index(), index()).prop_map(|(kind, unit)| proto::ValueType { type_strindex: kind, unit_strindex: unit }),
+    )
 }
 
 fn profile() -> impl Strategy<Value = proto::Profile> {
@@ -216,7 +222,7 @@ fn bring_into_range(request: &mut ExportProfilesServiceRequest) {
         all(&mut of.location_indices, locations);
     }
     let types = |of: &mut Option<proto::ValueType>| {
-        for of in of {
+        if let Some(of) = of {
             of.type_strindex %= strings;
             of.unit_strindex %= strings;
         }

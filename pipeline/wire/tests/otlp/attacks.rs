@@ -102,8 +102,14 @@ fn huge_claims() {
             ([&[0x0a][..], &claim].concat(), "request"),
             (dictionary(&[&[0x3a][..], &claim].concat()), "dictionary"),
             (dictionary(&field(7, &[&[0x0a][..], &claim].concat())), "dictionary.stack_table[0]"),
-            (profile(&field(2, &[&[0x2a][..], &claim].concat())), "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]"),
-            (profile(&field(2, &[&[0x22][..], &claim].concat())), "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]"),
+            (
+                profile(&field(2, &[&[0x2a][..], &claim].concat())),
+                "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]",
+            ),
+            (
+                profile(&field(2, &[&[0x22][..], &claim].concat())),
+                "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]",
+            ),
         ];
         for (request, place) in cases {
             assert_eq!(rule(attack(request)), format!("{place}: claims {claimed} bytes where 0 are left"));
@@ -180,9 +186,8 @@ fn resource_with(value: AnyValue) -> Vec<u8> {
 }
 
 fn nested(depth: usize, wrap: fn(AnyValue) -> any_value::Value) -> AnyValue {
-    (1..depth).fold(AnyValue { value: Some(any_value::Value::IntValue(1)) }, |inner, _| AnyValue {
-        value: Some(wrap(inner)),
-    })
+    (1..depth)
+        .fold(AnyValue { value: Some(any_value::Value::IntValue(1)) }, |inner, _| AnyValue { value: Some(wrap(inner)) })
 }
 
 /// Amplification: each level of nesting is a stack frame of the decoder. Ceiling: 16 levels. Outcome: refused.

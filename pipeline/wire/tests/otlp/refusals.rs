@@ -44,10 +44,7 @@ pub(crate) fn request() -> ExportProfilesServiceRequest {
         mapping_table: vec![proto::Mapping::default(); 2],
         location_table: vec![proto::Location::default(); 2],
         function_table: vec![proto::Function::default(); 2],
-        link_table: vec![
-            proto::Link::default(),
-            proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] },
-        ],
+        link_table: vec![proto::Link::default(), proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] }],
         string_table: ["", "samples", "count", "thread.id", "thread.name"].map(str::to_owned).to_vec(),
         attribute_table: attributes.to_vec(),
         stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![1, 1] }],
@@ -84,7 +81,8 @@ const FIRST: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 /// and table.
 #[test]
 fn indices_of_a_profile() {
-    let cases: [(&str, &str, fn(&mut proto::Profile, i32)); 6] = [
+    type Change = fn(&mut proto::Profile, i32);
+    let cases: [(&str, &str, Change); 6] = [
         ("samples[1].stack_index", "stack_table has 2", |profile, index| profile.samples[1].stack_index = index),
         ("samples[1].link_index", "link_table has 2", |profile, index| profile.samples[1].link_index = index),
         ("samples[1].attribute_indices", "attribute_table has 3", |profile, index| {
@@ -185,10 +183,13 @@ fn several_faults() {
     scope.profiles[2].attribute_indices = vec![9];
     let decoded = decode_it(&bad).unwrap();
     let places: Vec<_> = decoded.refused.iter().map(|refusal| refusal.invalid.place.clone()).collect();
-    assert_eq!(places, [
-        format!("{FIRST}.profile_id"),
-        "resource_profiles[0].scope_profiles[0].profiles[2].attribute_indices".to_owned()
-    ]);
+    assert_eq!(
+        places,
+        [
+            format!("{FIRST}.profile_id"),
+            "resource_profiles[0].scope_profiles[0].profiles[2].attribute_indices".to_owned()
+        ]
+    );
 }
 
 /// Says why a request with this dictionary is refused.

@@ -105,8 +105,8 @@ fn points_into_the_request() {
     let profile = proto::Profile { samples: vec![sample], ..Default::default() };
     let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
     let resource = proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() };
-    let request =
-        ExportProfilesServiceRequest { resource_profiles: vec![resource], dictionary: Some(dictionary) }.encode_to_vec();
+    let request = ExportProfilesServiceRequest { resource_profiles: vec![resource], dictionary: Some(dictionary) }
+        .encode_to_vec();
     let profiles = decoded(request.clone());
     assert_eq!(profiles.dictionary().tables().buffer.len(), request.len());
     assert_eq!(profiles.received.as_deref(), Some(&*request));

@@ -1,8 +1,6 @@
 //! `ProfilesDictionary` to tables.
 
-use profbridge_model::{
-    Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Span, Value,
-};
+use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Span, Value};
 
 use super::super::error::{Fault, Result};
 use super::super::reader::Reader;

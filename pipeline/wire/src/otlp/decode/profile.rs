@@ -115,10 +115,7 @@ impl<'a> Decoder<'a> {
 
     /// The id of a list of attributes; the inner result is for an index that is out of range.
     #[inline]
-    pub(super) fn attribute_set(
-        &mut self,
-        list: Run,
-    ) -> Result<std::result::Result<Option<AttributeSetId>, Invalid>> {
+    pub(super) fn attribute_set(&mut self, list: Run) -> Result<std::result::Result<Option<AttributeSetId>, Invalid>> {
         let packed = list.bytes(self.request, &self.scratch.attributes);
         let id = self.sets.intern(packed, self.table_attributes, &mut self.budget)?;
         self.scratch.attributes.clear();

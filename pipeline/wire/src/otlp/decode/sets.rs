@@ -1,16 +1,19 @@
 //! Lists of attributes, each stored once.
 //!
-//! Samples by the hundred thousand carry one of a few hundred lists (a thread's id and name, say), so a list is
-//! compared as bytes with the one before it, then looked up by its indices.
+//! Samples by the hundred thousand carry one of a few hundred lists (a thread's id and name, say), so a list is looked
+//! for among those seen lately by its bytes, and only then by its indices.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::{AttributeId, AttributeSetId, Span, Tables, varint};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 
 use super::super::error::{Fault, Result};
 use super::super::limits::Budget;
+
+/// How many lists are remembered by their bytes: enough for the threads of a host, in eight kilobytes.
+const RECENT: usize = 512;
 
 /// The distinct lists of attributes of a request.
 #[derive(Debug)]
@@ -19,8 +22,9 @@ pub(super) struct Sets {
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: RandomState,
-    last: Vec<u8>,
-    last_id: Option<AttributeSetId>,
+    /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, with their
+    /// number in the highest, and the id. Zero is no list.
+    recent: Box<[(u64, u32)]>,
     /// A list holds an index twice, or index 0: whoever sends that may mean something else by it.
     pub(super) odd: bool,
 }
@@ -32,8 +36,7 @@ impl Default for Sets {
             items: Vec::new(),
             index: HashTable::new(),
             state: RandomState::default(),
-            last: Vec::new(),
-            last_id: None,
+            recent: vec![(0, 0); RECENT].into(),
             odd: false,
         }
     }
@@ -53,10 +56,24 @@ impl Sets {
         if packed.is_empty() {
             return Ok(Ok(None));
         }
-        if packed == self.last {
-            return Ok(Ok(self.last_id));
+        if packed.len() > 7 {
+            return self.look_up(packed, attributes, budget);
         }
-        self.look_up(packed, attributes, budget)
+        let mut bytes = [0; 8];
+        bytes[..packed.len()].copy_from_slice(packed);
+        bytes[7] = packed.len() as u8;
+        let key = u64::from_le_bytes(bytes);
+        // A multiplication mixes towards the high bits.
+        let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
+        let (seen, id) = self.recent[place];
+        if seen == key {
+            return Ok(Ok(AttributeSetId::new(id)));
+        }
+        let found = self.look_up(packed, attributes, budget)?;
+        if let Ok(id) = found {
+            self.recent[place] = (key, AttributeSetId::wire(id));
+        }
+        Ok(found)
     }
 
     fn look_up(
@@ -75,22 +92,18 @@ impl Sets {
             let index = index as u32;
             if index >= attributes && index != 0 {
                 self.items.truncate(start);
-                let rule =
-                    format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
+                let rule = format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
                 return Ok(Err(Invalid { place: "attribute_indices".to_owned(), rule }));
             }
             self.items.push(AttributeId::new(index));
         }
         let id = self.find_or_insert(start, budget)?;
-        self.last.clear();
-        self.last.extend_from_slice(packed);
-        self.last_id = AttributeSetId::new(id);
-        Ok(Ok(self.last_id))
+        Ok(Ok(AttributeSetId::new(id)))
     }
 
     fn find_or_insert(&mut self, start: usize, budget: &mut Budget) -> Result<u32> {
         let (known, list) = self.items.split_at(start);
-        let hash = self.state.hash_one(list);
+        let hash = hash_list(&self.state, list);
         let slice = |id: u32| {
             let span = self.sets[id as usize];
             &known[span.start as usize..][..span.len as usize]
@@ -108,7 +121,7 @@ impl Sets {
         let sets = &self.sets;
         let rehash = |&id: &u32| {
             let span: Span = sets[id as usize];
-            state.hash_one(&known[span.start as usize..][..span.len as usize])
+            hash_list(state, &known[span.start as usize..][..span.len as usize])
         };
         self.index.insert_unique(hash, id, rehash);
         self.sets.push(Span { start: start as u32, len: list.len() as u32 });
@@ -122,6 +135,12 @@ impl Sets {
         tables.attribute_sets.shrink_to_fit();
         tables.attribute_set_items.shrink_to_fit();
     }
+}
+
+fn hash_list(state: &RandomState, list: &[Option<AttributeId>]) -> u64 {
+    let mut hasher = state.build_hasher();
+    list.iter().for_each(|&item| hasher.write_u32(AttributeId::wire(item)));
+    hasher.finish()
 }
 
 /// Whether a list holds an index twice. Long lists are sorted, so that a hostile one costs no more than its length.

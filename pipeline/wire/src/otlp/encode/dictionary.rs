@@ -1,8 +1,6 @@
 //! `ProfilesDictionary`.
 
-use profbridge_model::{
-    Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables,
-};
+use profbridge_model::{Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
 
 use super::Encoder;
 use super::put::{bytes, bytes_size, head, int, int_size, message_size};

@@ -71,9 +71,9 @@ impl<'a> Encoder<'a> {
             + int_size(profile.period as u64)
             + bytes_size(id)
             + int_size(profile.dropped_attributes_count.into())
-            + self.original_payload(profile).map_or(0, |(format, payload)| {
-                bytes_size(format.len()) + bytes_size(payload.len())
-            })
+            + self
+                .original_payload(profile)
+                .map_or(0, |(format, payload)| bytes_size(format.len()) + bytes_size(payload.len()))
             + bytes_size(self.sets.get(profile.attributes).len());
         self.sizes.push(size);
         size

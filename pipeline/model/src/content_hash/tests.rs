@@ -1,0 +1,136 @@
+use super::*;
+use crate::{Builder, Function, Line, Location, Mapping};
+
+/// What the test batches differ in.
+#[derive(Clone)]
+struct Plan {
+    service: &'static str,
+    scope: &'static str,
+    kind: &'static str,
+    function: &'static str,
+    line: i64,
+    address: u64,
+    file: &'static str,
+    thread: i64,
+    span: u8,
+    times: Vec<u64>,
+    values: Vec<i64>,
+    time: u64,
+    id: Option<[u8; 16]>,
+    /// The same written in another order: tables, attributes and samples.
+    turned: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            service: "checkout",
+            scope: "scope",
+            kind: "samples",
+            function: "work",
+            line: 12,
+            address: 0x1000,
+            file: "libc.so.6",
+            thread: 7,
+            span: 1,
+            times: vec![1, 2],
+            values: vec![],
+            time: 1,
+            id: None,
+            turned: false,
+        }
+    }
+}
+
+fn batch(plan: &Plan) -> Profiles {
+    let mut builder = Builder::new();
+    if plan.turned {
+        for text in ["something else", plan.function, "main", plan.kind] {
+            builder.string(text);
+        }
+        builder.link([9; 16], [9; 8]);
+        builder.attributes(&[("thread.name", "x".into()), ("other", true.into())]);
+        let other = builder.frame("main", "main.rs", 3);
+        builder.stack(&[other]);
+    }
+    let mut attributes = [("service.name", plan.service.into()), ("process.pid", 7.into())];
+    let mut thread = [("thread.id", plan.thread.into()), ("thread.name", "worker".into())];
+    if plan.turned {
+        attributes.reverse();
+        thread.reverse();
+    }
+    builder.resource(&attributes);
+    builder.scope(plan.scope, "1.0");
+    let sample_type = builder.value_type(plan.kind, "count");
+    builder.profile(Profile { sample_type, time_unix_nano: plan.time, profile_id: plan.id, ..Profile::default() });
+    let filename = builder.string(plan.file);
+    let mapping = builder.mapping(Mapping { filename, memory_limit: 0x2000, ..Mapping::default() });
+    let name = builder.string(plan.function);
+    let function = builder.function(Function { name, ..Function::default() });
+    let line = Line { function, line: plan.line, column: 0 };
+    let leaf = builder.location(Location { mapping, address: plan.address, ..Location::default() }, &[line]);
+    let root = builder.frame("main", "main.rs", 3);
+    let stacks = [builder.stack(&[leaf, root]), builder.stack(&[root])];
+    let thread = builder.attributes(&thread);
+    let link = builder.link([plan.span; 16], [2; 8]);
+    let mut rows = [(stacks[0], link, plan.times.clone(), plan.values.clone()), (stacks[1], None, vec![5], vec![])];
+    if plan.turned {
+        rows.reverse();
+    }
+    for (stack, link, times, values) in rows {
+        builder.sample(stack, thread, link, &times, &values);
+    }
+    builder.finish().unwrap()
+}
+
+fn hash(plan: &Plan) -> [u8; 16] {
+    let batch = batch(plan);
+    let hashes = content_hashes(&batch);
+    assert_eq!(hashes.len(), 1);
+    assert_eq!(content_hash(&batch, batch.profiles().next().unwrap()), hashes[0]);
+    hashes[0]
+}
+
+/// Guarantees: neither the order of tables, attributes and samples nor what else is in the tables changes the hash, and
+/// neither does the profile's id, which the hash is used to fill.
+#[test]
+fn equal_content() {
+    let plan = Plan::default();
+    assert_eq!(hash(&plan), hash(&Plan { turned: true, ..plan.clone() }));
+    assert_eq!(hash(&plan), hash(&Plan { id: Some([3; 16]), ..plan }));
+}
+
+/// Guarantees: whatever a profile, its samples, its resource or its scope say otherwise gives another hash.
+#[test]
+fn different_content() {
+    let plan = Plan::default();
+    let all = [
+        plan.clone(),
+        Plan { service: "cart", ..plan.clone() },
+        Plan { scope: "", ..plan.clone() },
+        Plan { kind: "events", ..plan.clone() },
+        Plan { function: "main", ..plan.clone() },
+        Plan { line: 13, ..plan.clone() },
+        Plan { address: 0x1001, ..plan.clone() },
+        Plan { file: "libm.so.6", ..plan.clone() },
+        Plan { thread: 8, ..plan.clone() },
+        Plan { span: 2, ..plan.clone() },
+        Plan { times: vec![1, 3], ..plan.clone() },
+        Plan { times: vec![1, 2, 3], ..plan.clone() },
+        Plan { values: vec![1, 1], ..plan.clone() },
+        Plan { times: vec![1], values: vec![2], ..plan.clone() },
+        Plan { time: 2, ..plan },
+    ];
+    let mut hashes: Vec<_> = all.iter().map(hash).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), all.len());
+}
+
+/// Guarantees: the hash stays what it is from build to build, since profile ids and resends of another replica depend
+/// on it.
+#[test]
+fn stable() {
+    let hex: String = hash(&Plan::default()).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "aa246592ea7ecba04deb81660d2bcf04");
+}
