@@ -7,7 +7,7 @@
 //!   and compressed once, before it waits: a retry costs nothing but the sending.
 //! * What a peer answered decides about a retry, by the specification's tables and nothing else. A partial success is
 //!   counted and never sent again.
-//! * A peer that takes less than we send costs an attempt and no data: see [`oversize`].
+//! * A peer that takes less than we send costs an attempt and no data: see `oversize`.
 //! * Whatever a peer answers, nothing here panics, and no message holds a header's value, a path or a query.
 
 mod answer;

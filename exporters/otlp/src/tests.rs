@@ -2,6 +2,7 @@
 //! in some that it does not.
 
 mod config;
+mod delivered;
 mod grpc;
 mod http;
 mod oversize;

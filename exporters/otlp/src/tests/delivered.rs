@@ -1,0 +1,57 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesPartialSuccess, ExportProfilesServiceResponse,
+};
+use profbridge_engine::budget::Budget;
+use profbridge_engine::delivery::{ExporterContext, Stop};
+use profbridge_engine::telemetry::Metrics;
+use profbridge_model::Reason;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::peer::collector;
+use super::*;
+use crate::FACTORY;
+
+/// Guarantees: behind the engine's queue, what a busy peer puts off arrives once, what it rejects of it is counted
+/// under its reason, and no observation is unaccounted for.
+#[tokio::test]
+async fn a_busy_peer_gets_it_later() {
+    let calls = AtomicUsize::new(0);
+    let mut peer = collector(None, move || match calls.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(Status::unavailable("starting")),
+        1 => {
+            let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(2)));
+            Err(Status::with_error_details(Code::ResourceExhausted, "busy", details))
+        }
+        _ => {
+            let partial = ExportProfilesPartialSuccess { rejected_profiles: 1, error_message: "one is odd".into() };
+            Ok(ExportProfilesServiceResponse { partial_success: Some(partial) })
+        }
+    })
+    .await;
+    let yaml = format!(
+        "{{endpoint: '{}', tls: {{insecure: true}}, retry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}}}",
+        peer.address
+    );
+    let budget = Budget::new(1 << 30);
+    let telemetry = Metrics::new(budget.clone()).exporter("otlp");
+    let context = ExporterContext { telemetry: telemetry.clone(), budget };
+    let exporter = (FACTORY.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
+    let running = exporter.start(context).await.unwrap();
+    running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now()).await;
+    for _ in 0..3 {
+        peer.seen.recv().await.unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    running.stop(Stop { deadline, close_by: deadline }).await;
+    assert!(peer.seen.try_recv().is_err());
+    assert_eq!((telemetry.retries(), telemetry.sent_requests()), (2, 1));
+    let totals = telemetry.edge().totals();
+    assert_eq!((totals.inbound, totals.outbound), (10, 5));
+    assert_eq!((totals.dropped.get(Reason::RejectedByPeer), totals.dropped.total()), (5, 5));
+    assert_eq!(totals.unaccounted, 0);
+}
