@@ -5,6 +5,8 @@ mod backend;
 mod capture;
 mod client;
 mod commands;
+mod conformance;
+mod examples;
 mod failures;
 mod main_job;
 mod process;
