@@ -1,6 +1,6 @@
 //! Holds the observations of many batches until they go on as one.
 //!
-//! A [`Held`] speaks in the ids of one [`Arena`], which it usually shares with others. It merges while it holds:
+//! A [`Held`] speaks in the ids of one [`Arena`](crate::Arena), which it usually shares with others. It merges while it holds:
 //! profiles that say the same about their samples become one, and samples of equal identity (stack, attributes and
 //! link, opentelemetry-proto `profiles.proto`, `Sample`) become one when it is put out, timestamps in the order in
 //! which they came. Samples without timestamps stay what they are, for each is an observation of its own, and the
