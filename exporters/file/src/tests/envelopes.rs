@@ -208,12 +208,17 @@ async fn readers_see_whole_envelopes() {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let reader = std::thread::spawn(move || {
         let mut read = 0;
-        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+        loop {
+            // The last look is at what is there in the end.
+            let last = stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Empty);
             for name in names(&path).into_iter().filter(|name| name.ends_with(".envelope")) {
                 // It may have been rotated away meanwhile.
                 let Ok(bytes) = std::fs::read(path.join(name)) else { continue };
                 assert!(bytes.ends_with(b"}\n"), "{}", String::from_utf8_lossy(&bytes));
                 read += 1;
+            }
+            if last {
+                break;
             }
         }
         read
