@@ -50,6 +50,8 @@ pub(super) struct Frames {
     pub(super) images: Images,
     /// The runtimes that sets of attributes name.
     by_set: Stamped,
+    /// The text of each frame's number. It is the same in every chunk.
+    texts: Vec<Index>,
 }
 
 /// Stands for "names no runtime".
@@ -70,7 +72,7 @@ impl Frames {
         self.frames.clear();
         self.text.clear();
         self.by_set.begin(dictionary.tables().attribute_sets.len());
-        self.make_room(2);
+        make_room(&mut self.room, 2);
         self.room[..2].copy_from_slice(b"[]");
         self.written = 2;
         self.images.begin(dictionary);
@@ -86,20 +88,15 @@ impl Frames {
         &self.room[..self.written]
     }
 
-    /// Makes room for so many bytes of stacks, and for eight more that a write may touch.
-    fn make_room(&mut self, bytes: usize) {
-        let wanted = self.written + bytes + 8;
-        if self.room.len() < wanted {
-            self.room.resize(wanted.max(2 * self.room.len()), 0);
-        }
-    }
-
     /// Appends a stack. Returns the runtime nearest to its leaf, machine code aside.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: StackId, notes: &mut Notes) -> Runtime {
         let mut packed = dictionary.stack_bytes(Some(stack));
+        // Held in locals, the tables need not be looked up again for each location.
+        let mut room = std::mem::take(&mut self.room);
+        let mut slots = std::mem::take(&mut self.slots);
         // A location takes at least one byte and, as a rule, becomes at most eight.
-        self.make_room(3 + packed.len() * 8);
-        self.room[self.written..self.written + 2].copy_from_slice(b",[");
+        make_room(&mut room, self.written + 3 + packed.len() * 8);
+        room[self.written..self.written + 2].copy_from_slice(b",[");
         let mut at = self.written + 2;
         let mut runtime = 0;
         let mut left = MAX_STACK_FRAMES;
@@ -109,28 +106,26 @@ impl Frames {
                 notes.truncated_stacks += 1;
                 break;
             }
-            let mut slot = self.slots[id.index()];
+            let mut slot = slots[id.index()];
             if slot.stamp != self.stamp {
                 slot = self.number(dictionary, id);
+                slots[id.index()] = slot;
             }
             if runtime < Runtime::Go as u32 {
                 runtime = slot.first >> FIRST_BITS;
             }
             if slot.text.len() > 0 {
-                slot.text.write(&mut self.room, at);
+                slot.text.write(&mut room, at);
                 at += slot.text.len();
                 left -= 1;
                 continue;
             }
             let lines = dictionary.location(id).lines_len as usize;
             let frames = lines.min(left);
-            self.written = at;
-            self.make_room((frames + packed.len()) * 8);
-            let first = slot.first & ((1 << FIRST_BITS) - 1);
-            for frame in first..first + frames as u32 {
-                // A chunk with more frames than six digits number is too large to be written.
-                let text = Index::new(frame % Index::END as u32);
-                text.write(&mut self.room, at);
+            make_room(&mut room, at + (frames + packed.len()) * 8);
+            let first = (slot.first & ((1 << FIRST_BITS) - 1)) as usize;
+            for text in &self.texts[first..first + frames] {
+                text.write(&mut room, at);
                 at += text.len();
             }
             left -= frames;
@@ -140,9 +135,10 @@ impl Frames {
             }
         }
         // The last comma becomes the bracket.
-        at -= usize::from(self.room[at - 1] == b',');
-        self.room[at] = b']';
+        at -= usize::from(room[at - 1] == b',');
+        room[at] = b']';
         self.written = at + 1;
+        (self.room, self.slots) = (room, slots);
         Runtime::from_number(runtime as u8)
     }
 
@@ -155,11 +151,15 @@ impl Frames {
         // More lines than a stack may have frames are never written.
         let lines = location.lines_len.clamp(1, MAX_STACK_FRAMES as u32);
         self.frames.extend((0..lines).map(|line| FrameRef { location: id, line }));
-        let mut slot = Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: Index::default() };
+        while self.texts.len() < self.frames.len() {
+            // A chunk with more frames than six digits number is too large to be written.
+            self.texts.push(Index::new((self.texts.len() % Index::END) as u32));
+        }
+        let mut slot =
+            Slot { stamp: self.stamp, first: first | (runtime as u32) << FIRST_BITS, text: Index::default() };
         if lines == 1 && (first as usize) < MAX_FRAMES {
             slot.text = Index::new(first);
         }
-        self.slots[id.index()] = slot;
         slot
     }
 
@@ -262,6 +262,13 @@ impl Frames {
             out.push(b'"');
         }
         out.extend_from_slice(if own { b",\"in_app\":true}" } else { b",\"in_app\":false}" });
+    }
+}
+
+/// Makes room for text up to a place, and for eight bytes more that a write may touch.
+fn make_room(room: &mut Vec<u8>, end: usize) {
+    if room.len() < end + 8 {
+        room.resize((end + 8).max(2 * room.len()), 0);
     }
 }
 

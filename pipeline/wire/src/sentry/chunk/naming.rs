@@ -62,9 +62,16 @@ fn dotnet(name: &[u8]) -> Option<Name<'_>> {
 /// `net/http.(*conn).serve`: the package ends at the first dot behind the last slash, as in Sentry's Go SDK
 /// (getsentry/sentry-go `stacktrace.go`). Type parameters may hold slashes.
 fn go(name: &[u8]) -> Option<Name<'_>> {
-    let generic = position(name, b'[').unwrap_or(name.len());
-    let slash = last_position(&name[..generic], b'/').map_or(0, |slash| slash + 1);
-    let dot = slash + position(&name[slash..], b'.')?;
+    let mut dot = None;
+    for (position, &byte) in name.iter().enumerate() {
+        match byte {
+            b'[' => break,
+            b'/' => dot = None,
+            b'.' => dot = dot.or(Some(position)),
+            _ => {}
+        }
+    }
+    let dot = dot?;
     Some(Name { module: &name[..dot], function: &name[dot + 1..] })
 }
 
