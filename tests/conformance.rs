@@ -5,7 +5,7 @@
 //! or test in it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The folders that a reference may begin with.
 const FOLDERS: [&str; 6] = ["pipeline/", "receivers/", "processors/", "exporters/", "tests/", "examples/"];
@@ -51,8 +51,8 @@ fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let head = format!("fn {name}(");
     (0..lines.len()).filter(|&at| lines[at].contains(&head)).any(|at| {
-        let above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        above.into_iter().any(|line| *line == "#[test]" || line.starts_with("#[tokio::test"))
+        let mut above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        above.any(|line| *line == "#[test]" || line.starts_with("#[tokio::test"))
     })
 }
 
@@ -68,7 +68,7 @@ fn what_is_named_exists() {
     for reference in references(&document) {
         let found = match reference.split_once("::") {
             Some((path, name)) => source(path).is_some_and(|source| defines(&source, name)),
-            None => Path::new(&root().join(reference)).exists(),
+            None => root().join(reference).exists(),
         };
         if !found {
             missing.push(reference);

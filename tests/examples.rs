@@ -1,7 +1,7 @@
 //! The configurations in `examples/`: each is valid as it stands, and each takes a profile where it says it does.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use profbridge_bench::{RequestBuilder, ms};
 use profbridge_wire::sentry::relay_rules;
@@ -209,7 +209,7 @@ fn files() {
     assert_eq!(envelopes("out/again").len(), 2);
     let names: Vec<_> = written.iter().map(|path| path.to_str().unwrap()).collect();
     convert(&[names.as_slice(), &["-o", "out/profiles.otlp", "--to", "otlp"]].concat());
-    assert!(Path::new(&folder.join("out/profiles.otlp")).is_file());
+    assert!(folder.join("out/profiles.otlp").is_file());
 }
 
 /// Guarantees: behind a Collector it listens where the Collector's configuration sends to, and takes it to Sentry.
