@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p profbridge-wire --bench chunk`
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{self, Write};
 
 use bytes::Bytes;

@@ -1,6 +1,8 @@
 //! The converter against the control: another reading of the same rules, made of prost and serde structs, that shares
 //! no code with it (`profbridge_bench::naive`).
 
+#![allow(clippy::unwrap_used)]
+
 use bytes::Bytes;
 use profbridge_bench::naive::{self, Chunk, Options};
 use profbridge_bench::workload::{self, Shape};

@@ -3,12 +3,12 @@
 //! Relay answers 200 before it looks at a chunk, so a wrong one disappears without a word, and a valid one may still
 //! show nothing. The rules that decide it are kept one per file:
 //!
-//! * [`select`]: one type of profile says where a process's time went.
-//! * [`observe`], [`threads`], [`spread`], [`overlap`]: whose observations are whose, in order of time.
-//! * [`segments`]: where a window is cut, for the bill and for size.
-//! * [`plan`]: which samples a chunk has, so that Sentry attributes the time that was sampled.
-//! * [`frames`], [`runtime`], [`naming`], [`in_app`], [`images`]: what a frame says.
-//! * [`write`], [`json`]: the text. [`check`]: the last look.
+//! * `select`: one type of profile says where a process's time went.
+//! * `observe`, `threads`, `spread`, `overlap`: whose observations are whose, in order of time.
+//! * `segments`: where a window is cut, for the bill and for size.
+//! * `plan`: which samples a chunk has, so that Sentry attributes the time that was sampled.
+//! * `frames`, `runtime`, `naming`, `in_app`, `images`: what a frame says.
+//! * `write`, `json`: the text. `check`: the last look.
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
 
@@ -38,7 +38,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use profbridge_model::{ProcessWindow, Profiles, Reason};
+use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 
 pub use report::{Notes, Report};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
@@ -61,6 +61,14 @@ pub struct Converter {
     frames: Frames,
     buffer: Vec<u8>,
     busy: Vec<u64>,
+}
+
+/// Whose chunks are written.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    batch: &'a Profiles,
+    profiler_id: ProfilerId,
+    about: &'a About,
 }
 
 /// A chunk that is planned and within its size.
@@ -114,18 +122,16 @@ impl Converter {
         let mut open = segments::cut_idle(lanes, line.last(), max_gap, lone, weight);
         open.reverse();
         let about = About::of(batch, &self.settings.environment);
+        let subject = Subject { batch, profiler_id: process.profiler_id, about: &about };
         while let Some(segment) = open.pop() {
-            self.convert_segment(batch, process, &about, segment, &mut open, sink, report);
+            self.convert_segment(subject, segment, &mut open, sink, report);
         }
     }
 
     /// Writes a part of the window as one chunk, or leaves its halves in `open`.
-    #[allow(clippy::too_many_arguments)]
     fn convert_segment(
         &mut self,
-        batch: &Profiles,
-        process: &ProcessWindow,
-        about: &About,
+        subject: Subject<'_>,
         segment: Segment,
         open: &mut Vec<Segment>,
         sink: &mut dyn Sink,
@@ -139,13 +145,13 @@ impl Converter {
             return;
         }
         let target = self.settings.target_bytes.min(limits::MAX_CHUNK_BYTES);
-        let mut planned = self.plan(batch, &segment, target);
+        let mut planned = self.plan(subject.batch, &segment, target);
         if planned.is_none() {
             if let Some((left, right)) = segment.halves(self.window.threads.lanes()) {
                 open.extend([right, left]);
                 return;
             }
-            planned = self.plan(batch, &segment, limits::MAX_CHUNK_BYTES);
+            planned = self.plan(subject.batch, &segment, limits::MAX_CHUNK_BYTES);
         }
         let Some(planned) = planned else {
             let lanes = segment.lanes(self.window.threads.lanes()).iter();
@@ -154,7 +160,7 @@ impl Converter {
         };
         report.losses.add(Reason::LoneSample, self.plan.dropped);
         if !self.plan.threads.is_empty() {
-            self.write(batch, process, about, planned, sink, report);
+            self.write(subject, planned, sink, report);
         }
     }
 
@@ -198,22 +204,16 @@ impl Converter {
         Some(Planned { platform, estimated_bytes, notes })
     }
 
-    fn write(
-        &mut self,
-        batch: &Profiles,
-        process: &ProcessWindow,
-        about: &About,
-        planned: Planned,
-        sink: &mut dyn Sink,
-        report: &mut Report,
-    ) {
+    /// Writes the planned chunk and counts what became of it.
+    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn Sink, report: &mut Report) {
+        let Subject { batch, profiler_id, about } = subject;
         let written = self.plan.observations - self.plan.dropped;
         let line = self.window.line;
         let Planned { platform, estimated_bytes, mut notes } = planned;
         let billed_nanos = line.nanos(self.plan.last - self.plan.first);
         let parts = write::Parts {
             dictionary: batch.dictionary(),
-            profiler_id: process.profiler_id,
+            profiler_id,
             platform: &platform,
             about,
             line,
@@ -223,7 +223,7 @@ impl Converter {
         };
         let head = ChunkHead {
             platform: &platform,
-            profiler_id: process.profiler_id,
+            profiler_id,
             release: about.release.as_deref(),
             environment: &about.environment,
             estimated_bytes,
