@@ -53,8 +53,8 @@ fn describe(chunk: &Value) -> String {
 /// beside this file shows.
 #[test]
 fn the_real_capture() {
-    let input = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");
+    let input =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");
     if !input.exists() {
         println!("skipped: ../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp is absent");
         return;

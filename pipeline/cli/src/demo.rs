@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
             terminal::result(format!("envelope:    {}", path.display()));
         }
         None => {
-            terminal::say("the running configuration has no `file` exporter with `format: sentry`: no envelope to show");
+            terminal::say(
+                "the running configuration has no `file` exporter with `format: sentry`: no envelope to show",
+            );
             draw(&[profiles], &graph)?;
         }
     }

@@ -31,7 +31,9 @@ impl Output {
         let path = arguments.output.clone();
         Ok(match arguments.to {
             Format::Sentry => Self::Sentry(Sentry::open(path)?),
-            Format::Otlp => Self::Otlp(Otlp { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? }),
+            Format::Otlp => {
+                Self::Otlp(Otlp { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
+            }
             Format::Folded => Self::Stacks(Stacks { path, graph: false, folded: Folded::new(Threads::Apart) }),
             Format::Svg => Self::Stacks(Stacks { path, graph: true, folded: Folded::new(Threads::Merged) }),
         })

@@ -168,14 +168,12 @@ fn location(
             attributes: builder.attributes(&[build_id]),
         };
         let mapping = builder.mapping(mapping);
-        let location = Location { mapping, address: line.unsigned_abs(), attributes: native_type, ..Location::default() };
+        let location =
+            Location { mapping, address: line.unsigned_abs(), attributes: native_type, ..Location::default() };
         return builder.location(location, &[]);
     }
-    let function = Function {
-        name: builder.string(function),
-        filename: builder.string(filename),
-        ..Function::default()
-    };
+    let function =
+        Function { name: builder.string(function), filename: builder.string(filename), ..Function::default() };
     let function = builder.function(function);
     let location = Location { attributes: frame_type, ..Location::default() };
     builder.location(location, &[Line { function, line, column: 0 }])
