@@ -1,6 +1,13 @@
 //! End-to-end tests: the real binary between real clients and backends in this process, on ports that the system
 //! chooses, without a sleep.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may fail like tests"
+)]
+
 mod backend;
 mod capture;
 mod client;

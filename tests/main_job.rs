@@ -88,6 +88,7 @@ fn otlp_to_sentry() {
     assert_eq!(request.path, "/api/7/envelope/");
     assert!(request.headers["x-sentry-auth"].to_str().unwrap().contains(KEY), "authenticated by header");
     assert_eq!(request.headers["content-encoding"], "zstd");
+    assert_eq!(request.header["sdk"]["name"], "profbridge.rust");
     assert_eq!(request.items.len(), 1, "one profile item in an envelope");
     assert_eq!(request.items[0].0["platform"], chunk["platform"]);
 
@@ -197,7 +198,8 @@ fn routes_by_service() {
     assert_eq!(projects, wanted.map(|(path, release)| (path.to_owned(), release.to_owned())).into());
 }
 
-/// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in.
+/// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in, although the
+/// backend was busy at first.
 #[test]
 fn otlp_to_otlp() {
     let backend = Otlp::start();
@@ -205,17 +207,24 @@ fn otlp_to_otlp() {
         "receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}
 exporters:
-  otlp: {{endpoint: '{}', tls: {{insecure: true}}}}
+  otlp:
+    endpoint: '{}'
+    tls: {{insecure: true}}
+    retry_on_failure: {{initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}}
 service:
   pipelines:
     profiles: {{receivers: [otlp], exporters: [otlp]}}
 ",
         backend.address()
     );
+    // An overloaded backend says when to come back; what it could not take arrives all the same.
+    backend.next(Err(tonic::Status::unavailable("busy")));
     let profbridge = Profbridge::start(&config);
     let request = workload::request(Shape::Tiny);
     export(profbridge.address("otlp/grpc"), request.clone()).unwrap();
-    let mut received = backend.received.wait(1).remove(0);
+    let received = backend.received.wait(2);
+    assert_eq!(received[0], received[1], "the retry says the same");
+    let mut received = received[1].clone();
     for resource in &mut received.resource_profiles {
         for profile in resource.scope_profiles.iter_mut().flat_map(|scope| &mut scope.profiles) {
             assert_eq!(profile.profile_id.len(), 16, "filled in");

@@ -111,11 +111,6 @@ impl Profbridge {
         this
     }
 
-    /// The folder the binary runs in.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     /// The address that a part of it listens on: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
     pub(crate) fn address(&self, name: &str) -> SocketAddr {
         *self.addresses.get(name).unwrap_or_else(|| panic!("no {name} among {:?}:\n{}", self.addresses, self.log()))

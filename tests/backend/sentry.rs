@@ -40,8 +40,6 @@ pub(crate) struct Received {
     pub(crate) header: Value,
     /// Each item's header and payload.
     pub(crate) items: Vec<(Value, Vec<u8>)>,
-    /// The number of bytes on the wire.
-    pub(crate) wire_len: usize,
     /// The status it was answered with, 0 where it was not.
     pub(crate) status: u16,
 }
@@ -127,7 +125,7 @@ async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Ful
         _ => 0,
     };
     let path = parts.uri.path_and_query().unwrap().to_string();
-    received.push(Received { path, headers: parts.headers, header, items, wire_len: body.len(), status });
+    received.push(Received { path, headers: parts.headers, header, items, status });
     match behaviour {
         Behaviour::Answer(status, headers) => {
             let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));

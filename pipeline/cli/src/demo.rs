@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     ));
     let body = Bytes::from(encode(&profiles, &EncodeOptions::default()));
     let runtime = commands::runtime()?;
-    let running = if arguments.own { None } else { runtime.block_on(Running::find(&arguments.config)) };
+    let running = if arguments.own { None } else { find_running(&runtime, arguments) };
     let envelope = match running {
         Some(running) => through_running(&runtime, &running, &profiles, body)?,
         None => Some(through_own(&runtime, &arguments.output, body)?),
@@ -66,6 +66,17 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     }
     terminal::result(format!("flame graph: {}", graph.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pipeline that runs already, unless there is none; says why there is none.
+fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Option<Running> {
+    match runtime.block_on(Running::find(&arguments.config)) {
+        Ok(running) => Some(running),
+        Err(why) => {
+            terminal::say(format!("no running pipeline is used: {why}"));
+            None
+        }
+    }
 }
 
 /// Sends the profile to the pipeline that runs and waits for its envelope, if it writes any.

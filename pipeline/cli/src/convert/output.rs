@@ -20,7 +20,7 @@ use crate::{Failure, flamegraph, terminal};
 
 /// An output of one of the formats.
 pub(super) enum Output {
-    Sentry(Sentry),
+    Sentry(Box<Sentry>),
     Otlp(Otlp),
     Stacks(Stacks),
 }
@@ -30,7 +30,7 @@ impl Output {
     pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
         let path = arguments.output.clone();
         Ok(match arguments.to {
-            Format::Sentry => Self::Sentry(Sentry::open(path)?),
+            Format::Sentry => Self::Sentry(Box::new(Sentry::open(path)?)),
             Format::Otlp => {
                 Self::Otlp(Otlp { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
             }

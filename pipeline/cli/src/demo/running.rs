@@ -68,19 +68,20 @@ struct Writes {
 }
 
 impl Running {
-    /// The pipeline that runs with this configuration; `None` where nothing answers, or it cannot be reached in the
-    /// clear over HTTP.
-    pub(super) async fn find(arguments: &ConfigArgs) -> Option<Self> {
-        let config = configuration::load(arguments).ok()?;
-        let plan = Plan::new(&config, &REGISTRY).ok()?;
-        let health = plan.service().health.clone()?;
+    /// The pipeline that runs with this configuration, or why the demo cannot use one.
+    pub(super) async fn find(arguments: &ConfigArgs) -> Result<Self, String> {
+        let config =
+            configuration::load(arguments).map_err(|_| "there is no configuration to look it up in".to_owned())?;
+        let plan = Plan::new(&config, &REGISTRY).map_err(|_| "the configuration is not valid".to_owned())?;
+        let health = plan.service().health.clone().ok_or("the configuration switches health off")?;
         if !answers(&health).await {
-            return None;
+            return Err(format!("no profbridge with an `otlp` receiver answers at {health}"));
         }
         let chunk = section(&config.processors, "chunk").unwrap_or_else(Section::defaults);
-        let times = chunk.extract::<profbridge_processor_chunk::Config>().ok()?;
-        Some(Self {
-            endpoint: endpoint(&config)?,
+        let times: profbridge_processor_chunk::Config =
+            chunk.extract().map_err(|_| "the configuration is not valid".to_owned())?;
+        Ok(Self {
+            endpoint: endpoint(&config).ok_or("it takes no OTLP over plain HTTP, which the demo speaks")?,
             envelopes: envelopes(&config),
             closes_within: times.window.get() + times.lateness.get(),
             chunk,
