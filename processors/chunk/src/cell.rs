@@ -17,6 +17,11 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    /// None comes before this one in order.
+    pub(crate) const FIRST: Self = Self { start: 0, end: 0 };
+    /// None comes behind this one in order.
+    pub(crate) const LAST: Self = Self { start: u64::MAX, end: u64::MAX };
+
     /// The cell of a time.
     #[inline]
     pub(crate) fn of(time: u64, width: u64, phase: u64) -> Self {

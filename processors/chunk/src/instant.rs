@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
-use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, ScopeProfiles};
+use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, ScopeProfiles, Span};
 
 use crate::budget::{Budget, size};
 use crate::cell::{Cell, leading, timestamp};
@@ -40,6 +40,8 @@ struct Piece {
     row: u32,
     from: u32,
     len: u32,
+    /// Its values, in the bytes of the sample's values.
+    values: Span,
 }
 
 impl Piece {
@@ -150,7 +152,8 @@ impl Instant {
                     for row in profile.samples.clone() {
                         let Some(target) = targets.of(at as u32, profiles.sample(row).attributes) else { continue };
                         let (scope, profile_at) = (scope_at as u32, profile_at as u32);
-                        let piece = Piece { target, scope, profile: profile_at, row, from: 0, len: 0 };
+                        let (from, len, values) = (0, 0, Span::default());
+                        let piece = Piece { target, scope, profile: profile_at, row, from, len, values };
                         let identity = targets.get(target).identity;
                         buckets.put(profiles, profile, identity, piece, now);
                     }
@@ -277,19 +280,24 @@ impl Buckets<'_> {
         let phase = self.groups.all[group as usize].first % self.settings.window;
         let sample = profiles.sample(piece.row);
         let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
+        let all = sample.values_bytes();
         if times.is_empty() {
             let cell = Cell::of_range(profile, self.settings.window, phase, now.unix_nano);
-            self.put_piece(group, cell, piece, 1);
+            let values = Span { start: 0, len: all.len() as u32 };
+            self.put_piece(group, cell, Piece { values, ..piece }, 1);
             return;
         }
-        let mut from = 0;
+        let (mut from, mut rest) = (0, all);
         while let Some(&time) = times.get(from) {
             let cell = Cell::of(timestamp(time), self.settings.window, phase);
             let mut left = leading(&times[from..], cell);
             while left > 0 {
                 let room = self.room(group, cell).min(left as u64) as usize;
-                self.put_piece(group, cell, Piece { from: from as u32, len: room as u32, ..piece }, room as u64);
-                (from, left) = (from + room, left - room);
+                let (mine, later) = split_values(rest, room);
+                let values = Span { start: (all.len() - rest.len()) as u32, len: mine.len() as u32 };
+                let piece = Piece { from: from as u32, len: room as u32, values, ..piece };
+                self.put_piece(group, cell, piece, room as u64);
+                (from, left, rest) = (from + room, left - room, later);
             }
         }
     }
@@ -347,11 +355,8 @@ fn copy_of(
         }
         before = Some(piece);
         let sample = profiles.sample(piece.row);
-        let (mut timestamps, mut values) = (sample.timestamps_bytes(), sample.values_bytes());
-        if !timestamps.is_empty() && piece.len as usize * 8 < timestamps.len() {
-            timestamps = &timestamps[piece.from as usize * 8..][..piece.len as usize * 8];
-            values = split_values(split_values(values, piece.from as usize).1, piece.len as usize).0;
-        }
+        let timestamps = &sample.timestamps_bytes()[piece.from as usize * 8..][..piece.len as usize * 8];
+        let values = &sample.values_bytes()[piece.values.start as usize..][..piece.values.len as usize];
         if target.moved == 0 {
             compact.some_of(&sample, timestamps, values);
             continue;

@@ -51,7 +51,10 @@ pub(crate) struct Windows {
     free: Vec<u32>,
     order: BTreeMap<u64, u32>,
     opened: u64,
-    processes: HashMap<u128, Vec<(Cell, u32)>>,
+    /// The windows of each process, by the hash of its identity. A process can have thousands: its times may lie anywhere.
+    by_process: BTreeMap<(u128, Cell), u32>,
+    /// How many processes have a window.
+    processes: usize,
     epochs: Vec<Option<Box<Epoch>>>,
     free_epochs: Vec<u32>,
     sources: HashMap<Option<Arc<str>>, u32>,
@@ -80,7 +83,8 @@ impl Windows {
             free: Vec::new(),
             order: BTreeMap::new(),
             opened: 0,
-            processes: HashMap::new(),
+            by_process: BTreeMap::new(),
+            processes: 0,
             epochs: Vec::new(),
             free_epochs: Vec::new(),
             sources: HashMap::new(),
@@ -98,11 +102,10 @@ impl Windows {
 
     /// The memory of everything that is held, as allocated, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let process = size_of::<(u128, Vec<(Cell, u32)>)>() + size_of::<(Cell, u32)>() + ENTRY;
         let tables = self.slots.capacity() * size_of::<Option<Box<Window>>>()
             + self.free.capacity() * size_of::<u32>()
             + self.order.len() * (size_of::<(u64, u32)>() + ENTRY)
-            + self.processes.len() * process
+            + self.by_process.len() * (size_of::<((u128, Cell), u32)>() + ENTRY)
             + self.epochs.capacity() * size_of::<Option<Box<Epoch>>>()
             + self.sources.len() * (size_of::<(Option<Arc<str>>, u32)>() + ENTRY)
             + self.scratch.bytes();
@@ -129,9 +132,7 @@ impl Windows {
         now: Now,
         out: &mut Outbox,
     ) -> u32 {
-        if let Some(open) = self.processes.get(&identity.hash)
-            && let Some(&(_, slot)) = open.iter().find(|(other, _)| *other == cell)
-        {
+        if let Some(&slot) = self.by_process.get(&(identity.hash, cell)) {
             return slot;
         }
         self.make_room(identity, out);
@@ -149,19 +150,30 @@ impl Windows {
         });
         self.slots[slot as usize] = Some(window);
         self.order.insert(order, slot);
-        self.processes.entry(identity.hash).or_default().push((cell, slot));
+        self.processes += usize::from(!self.has_windows(identity.hash));
+        self.by_process.insert((identity.hash, cell), slot);
         if let Some(epoch) = self.epochs[epoch as usize].as_mut() {
             epoch.windows += 1;
         }
         slot
     }
 
+    /// The windows of a process: their cells and slots, in order of time.
+    fn of_process(&self, process: u128) -> impl Iterator<Item = (Cell, u32)> + '_ {
+        let range = (process, Cell::FIRST)..=(process, Cell::LAST);
+        self.by_process.range(range).map(|(&(_, cell), &slot)| (cell, slot))
+    }
+
+    fn has_windows(&self, process: u128) -> bool {
+        self.of_process(process).next().is_some()
+    }
+
     /// Closes the oldest windows until there is room for another one.
     fn make_room(&mut self, identity: Identity, out: &mut Outbox) {
         let most = self.settings.max_processes;
         loop {
-            let another = !self.processes.contains_key(&identity.hash);
-            if self.order.len() < 2 * most && (!another || self.processes.len() < most) {
+            let another = !self.has_windows(identity.hash);
+            if self.order.len() < 2 * most && (!another || self.processes < most) {
                 return;
             }
             let Some((_, &slot)) = self.order.first_key_value() else { return };
@@ -244,12 +256,9 @@ impl Windows {
         let Some(window) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
         self.order.remove(&window.order);
-        if let Some(open) = self.processes.get_mut(&window.identity.hash) {
-            open.retain(|&(_, other)| other != slot);
-            if open.is_empty() {
-                self.processes.remove(&window.identity.hash);
-            }
-        }
+        let process = window.identity.hash;
+        self.by_process.remove(&(process, window.cell));
+        self.processes -= usize::from(!self.has_windows(process));
         self.bytes -= window.counted;
         let observations = window.held.observations();
         self.observations -= observations;
@@ -303,12 +312,15 @@ impl Windows {
     /// Closes those windows of a process that its own time has passed. Times far in the future do not count: a wrong
     /// clock would close every window at once.
     pub(crate) fn close_passed(&mut self, process: u128, now: Now, out: &mut Outbox) {
-        let Some(open) = self.processes.get(&process).filter(|open| open.len() > 1) else { return };
+        if self.of_process(process).nth(1).is_none() {
+            return;
+        }
         let window = |slot: u32| self.slots[slot as usize].as_ref();
-        let times = open.iter().filter_map(|&(_, slot)| window(slot)).map(|window| window.latest);
+        let times = self.of_process(process).filter_map(|(_, slot)| window(slot)).map(|window| window.latest);
         let latest = times.filter(|&time| !crate::skew::Skew::is_far(time, now)).max().unwrap_or(0);
         let passed = |cell: Cell| cell.end.saturating_add(self.settings.lateness) <= latest;
-        let slots: Vec<u32> = open.iter().filter(|(cell, _)| passed(*cell)).map(|&(_, slot)| slot).collect();
+        let slots: Vec<u32> =
+            self.of_process(process).filter(|(cell, _)| passed(*cell)).map(|(_, slot)| slot).collect();
         for slot in slots {
             self.close(slot, out);
         }
@@ -327,13 +339,14 @@ impl Windows {
         // The dictionaries that are left must not live on through new windows.
         self.idle.extend(std::mem::take(&mut self.sources).into_values());
         for (_, order) in heaviest {
-            if self.bytes() <= target {
+            // What is kept for the next window to be closed is given back in the end.
+            if self.bytes().saturating_sub(self.scratch.bytes() as u64) <= target {
                 break;
             }
             if let Some(&slot) = self.order.get(&order) {
                 out.note(crate::CLOSED_EARLY, 1);
                 self.close(slot, out);
-                self.sweep();
+                self.free_arenas();
             }
         }
         self.sweep();
@@ -347,8 +360,8 @@ impl Windows {
         self.sweep();
     }
 
-    /// Frees the arenas that no window needs any more, and scratch memory that got large.
-    pub(crate) fn sweep(&mut self) {
+    /// Frees the arenas that no window needs any more.
+    fn free_arenas(&mut self) {
         for at in std::mem::take(&mut self.idle) {
             let slot = &mut self.epochs[at as usize];
             let Some(epoch) = slot.take_if(|epoch| epoch.windows == 0) else { continue };
@@ -358,13 +371,18 @@ impl Windows {
                 self.sources.remove(&epoch.source);
             }
         }
+    }
+
+    /// Frees the arenas that no window needs any more, and scratch memory that got large. Not behind each window that is
+    /// closed: the scratch memory would have to be made anew for each, as large as the dictionary.
+    pub(crate) fn sweep(&mut self) {
+        self.free_arenas();
         if self.scratch.bytes() > SCRATCH {
             self.scratch = Transfer::default();
         }
         if self.order.is_empty() {
             self.slots = Vec::new();
             self.free = Vec::new();
-            self.processes = HashMap::new();
         }
         if self.free_epochs.len() == self.epochs.len() {
             self.epochs = Vec::new();

@@ -189,3 +189,47 @@ fn wide_resources_are_bounded() {
         assert_eq!(sent + out.losses.get(Reason::LimitExceeded), 1000);
     }
 }
+
+/// Guarantees: times that lie apart do not make thousands of bytes of each: beyond the budget they are dropped and
+/// counted.
+#[test]
+fn scattered_times_are_bounded() {
+    const TIMES: u64 = 60_000;
+    let times: Vec<_> = (0..TIMES).map(|n| T + n * 61 * S).collect();
+    let batch = one(&process(1), &times);
+    for settings in ["max_processes: 10", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let mut out = process_one(&mut chunk, batch.clone(), at(0));
+        chunk.flush(at(0), &mut out);
+        let sent: u64 = observations(&batches(&out)).iter().sum();
+        assert!((20_000..45_000).contains(&sent), "{settings}: {sent}");
+        assert_eq!(sent + out.losses.get(Reason::LimitExceeded), TIMES);
+    }
+}
+
+/// Guarantees: a sample whose times go to and fro between two windows is taken apart with each value beside its time,
+/// and in one pass: with one for each time this test would not end.
+#[test]
+fn interleaved_times_keep_their_values() {
+    const TIMES: u64 = 100_000;
+    let times: Vec<_> = (0..TIMES).map(|n| T + n % 2 * 90 * S + n).collect();
+    let values: Vec<_> = (0..TIMES).map(|n| n as i64).collect();
+    let mut builder = Builder::new();
+    builder.resource(&process(1));
+    builder.on_cpu(20);
+    builder.sample(None, None, None, &times, &values);
+    let batch = builder.finish().unwrap();
+    for settings in ["", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let mut out = process_one(&mut chunk, batch.clone(), at(0));
+        chunk.flush(at(0), &mut out);
+        let mut seen = Vec::new();
+        for batch in batches(&out) {
+            for sample in batch.profiles().flat_map(|profile| batch.samples(profile)) {
+                seen.extend(sample.timestamps().zip(sample.values()));
+            }
+        }
+        seen.sort_unstable_by_key(|&(_, value)| value);
+        assert!(seen.into_iter().eq(times.iter().copied().zip(values.iter().copied())), "{settings}");
+    }
+}
