@@ -22,7 +22,7 @@ use crate::{Failure, flamegraph, terminal};
 pub(super) enum Output {
     Sentry(Box<Sentry>),
     Otlp(Otlp),
-    Stacks(Stacks),
+    Stacks(Box<Stacks>),
 }
 
 impl Output {
@@ -34,8 +34,8 @@ impl Output {
             Format::Otlp => {
                 Self::Otlp(Otlp { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
             }
-            Format::Folded => Self::Stacks(Stacks { path, graph: false, folded: Folded::new(Threads::Apart) }),
-            Format::Svg => Self::Stacks(Stacks { path, graph: true, folded: Folded::new(Threads::Merged) }),
+            Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
+            Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
     }
 
@@ -213,6 +213,10 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
+    fn open(path: PathBuf, graph: bool, threads: Threads) -> Box<Self> {
+        Box::new(Self { path, graph, folded: Folded::new(threads) })
+    }
+
     fn close(self, tally: &mut Tally) -> Result<String, Failure> {
         tally.losses.merge(self.folded.losses());
         let mut text = Vec::new();
