@@ -175,14 +175,18 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 /// Checks ids against the length of their table and names the place of the first that is out of range.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_index(index: u32, table: &str, len: usize, place: impl FnOnce() -> String) -> Result<(), Invalid> {
     if (index as usize) < len || index == 0 {
         return Ok(());
     }
+    Err(out_of_range(index, table, len, place()))
+}
+
+#[cold]
+fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
     // On the wire indices are signed.
-    let rule = format!("index {} is out of range, {table} has {len} elements", index as i32);
-    Err(Invalid { place: place(), rule })
+    Invalid { place, rule: format!("index {} is out of range, {table} has {len} elements", index as i32) }
 }
 
 /// Tables whose every index is known to be valid. Immutable.

@@ -528,6 +528,7 @@ pub fn check_profile(
     Ok(())
 }
 
+#[inline]
 fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) -> Result<(), Invalid> {
     if !timestamps.len().is_multiple_of(8) {
         return Err(Invalid { place: at("timestamps_unix_nano"), rule: "is not a list of fixed64".to_owned() });
@@ -554,6 +555,7 @@ fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) ->
     Ok(())
 }
 
+#[inline(always)]
 fn check_span(dictionary: &Dictionary, span: Span, place: impl FnOnce() -> String) -> Result<&[u8], Invalid> {
     dictionary
         .tables()

@@ -27,7 +27,7 @@ pub const fn len(value: u64) -> usize {
 /// same by all.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
-    // Most integers here are indices, of one or two bytes.
+    // Most integers here are indices, of up to three bytes.
     match *bytes {
         [first, rest @ ..] if *first < 0x80 => {
             *bytes = rest;
@@ -36,6 +36,10 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
         [first, second, rest @ ..] if *second < 0x80 => {
             *bytes = rest;
             return Some(u64::from(*first & 0x7f) | u64::from(*second) << 7);
+        }
+        [first, second, third, rest @ ..] if *third < 0x80 => {
+            *bytes = rest;
+            return Some(u64::from(*first & 0x7f) | u64::from(*second & 0x7f) << 7 | u64::from(*third) << 14);
         }
         _ => {}
     }

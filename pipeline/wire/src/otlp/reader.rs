@@ -122,16 +122,20 @@ impl<'a> Reader<'a> {
     }
 
     /// The reader of a message with a length in front.
-    #[inline]
+    #[inline(always)]
     pub(super) fn message(&mut self) -> Result<Reader<'a>> {
         let len = self.varint()?;
         if len > self.rest.len() as u64 {
-            let rule = format!("claims {len} bytes where {} are left", self.rest.len());
-            return Err(Fault::wire(self.position(), rule));
+            return Err(self.cut_off(len));
         }
         let (inner, rest) = self.rest.split_at(len as usize);
         self.rest = rest;
         Ok(Reader { rest: inner, end: self.end - rest.len() })
+    }
+
+    #[cold]
+    fn cut_off(&self, claimed: u64) -> Fault {
+        Fault::wire(self.position(), format!("claims {claimed} bytes where {} are left", self.rest.len()))
     }
 
     /// The place of an eight-byte number.

@@ -6,6 +6,7 @@ use super::super::error::{Fault, Result};
 use super::super::reader::Reader;
 use super::Decoder;
 use super::run::Run;
+use super::sets::{Set, out_of_range};
 use super::value::Draft;
 
 /// How many elements each table has; the lines of all locations are one.
@@ -250,8 +251,11 @@ impl<'a> Decoder<'a> {
     /// The attributes of an element of the dictionary, where an index that is out of range refuses the request.
     fn attribute_list(&mut self, list: Run) -> Result<Option<profbridge_model::AttributeSetId>> {
         match self.attribute_set(list)? {
-            Ok(id) => Ok(id),
-            Err(invalid) => Err(Fault::value(invalid.place, invalid.rule)),
+            Set::Known(id) => Ok(id),
+            Set::OutOfRange(index) => {
+                let invalid = out_of_range(index, self.table_attributes);
+                Err(Fault::value(invalid.place, invalid.rule))
+            }
         }
     }
 

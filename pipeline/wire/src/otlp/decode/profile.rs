@@ -1,12 +1,13 @@
 //! `Profile` and `Sample`, where the time goes.
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{AttributeSetId, LinkId, Profile, StackId, ValueType};
+use profbridge_model::{LinkId, Profile, StackId, ValueType};
 
 use super::super::error::{Fault, Result};
 use super::super::reader::Reader;
 use super::Decoder;
 use super::run::Run;
+use super::sets::{Set, out_of_range};
 
 const SAMPLE_TYPE: [&str; 2] = ["sample_type.type_strindex", "sample_type.unit_strindex"];
 const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_strindex"];
@@ -50,9 +51,9 @@ impl<'a> Decoder<'a> {
         }
         self.scratch.attributes = scratch;
         profile.attributes = match self.attribute_set(attributes)? {
-            Ok(id) => id,
-            Err(invalid) => {
-                fault.get_or_insert(invalid);
+            Set::Known(id) => id,
+            Set::OutOfRange(index) => {
+                fault.get_or_insert(out_of_range(index, self.table_attributes));
                 None
             }
         };
@@ -102,8 +103,9 @@ impl<'a> Decoder<'a> {
         let timestamps = timestamps.finish(&mut self.scratch.timestamps, &mut self.spill);
         let values = values.finish(&mut self.scratch.values, &mut self.spill);
         let attributes = match self.attribute_set(attributes)? {
-            Ok(id) => id,
-            Err(Invalid { place, rule }) => {
+            Set::Known(id) => id,
+            Set::OutOfRange(index) => {
+                let Invalid { place, rule } = out_of_range(index, self.table_attributes);
                 let row = self.samples.len() as u32 - first;
                 fault.get_or_insert(Invalid { place: format!("samples[{row}].{place}"), rule });
                 None
@@ -113,13 +115,13 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The id of a list of attributes; the inner result is for an index that is out of range.
+    /// The id of a list of attributes.
     #[inline]
-    pub(super) fn attribute_set(&mut self, list: Run) -> Result<std::result::Result<Option<AttributeSetId>, Invalid>> {
+    pub(super) fn attribute_set(&mut self, list: Run) -> Result<Set> {
         let packed = list.bytes(self.request, &self.scratch.attributes);
-        let id = self.sets.intern(packed, self.table_attributes, &mut self.budget)?;
+        let set = self.sets.intern(packed, self.table_attributes, &mut self.budget)?;
         self.scratch.attributes.clear();
-        Ok(id)
+        Ok(set)
     }
 
     #[cold]

@@ -12,6 +12,22 @@ use std::hash::{BuildHasher, Hasher};
 use super::super::error::{Fault, Result};
 use super::super::limits::Budget;
 
+/// What a list of indices is. Small, since it is returned for each sample.
+#[derive(Debug)]
+pub(super) enum Set {
+    /// A list that is stored; none where it is empty.
+    Known(Option<AttributeSetId>),
+    /// No list, since it has this index.
+    OutOfRange(u32),
+}
+
+/// Says that an index of a list is out of range.
+#[cold]
+pub(super) fn out_of_range(index: u32, attributes: u32) -> Invalid {
+    let rule = format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
+    Invalid { place: "attribute_indices".to_owned(), rule }
+}
+
 /// How many lists are remembered by their bytes: enough for the threads of a host, in eight kilobytes.
 const RECENT: usize = 512;
 
@@ -22,8 +38,8 @@ pub(super) struct Sets {
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: RandomState,
-    /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, with their
-    /// number in the highest, and the id. Zero is no list.
+    /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, behind
+    /// their number, and the id. Zero is no list.
     recent: Box<[(u64, u32)]>,
     /// A list holds an index twice, or index 0: whoever sends that may mean something else by it.
     pub(super) odd: bool,
@@ -45,43 +61,30 @@ impl Default for Sets {
 impl Sets {
     /// The id of a packed list of indices into an `attribute_table` of this many elements; none for the empty list.
     ///
-    /// The inner result is for an index that is out of range; the outer for what is no list of integers.
     #[inline]
-    pub(super) fn intern(
-        &mut self,
-        packed: &[u8],
-        attributes: u32,
-        budget: &mut Budget,
-    ) -> Result<std::result::Result<Option<AttributeSetId>, Invalid>> {
+    pub(super) fn intern(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
         if packed.is_empty() {
-            return Ok(Ok(None));
+            return Ok(Set::Known(None));
         }
         if packed.len() > 7 {
             return self.look_up(packed, attributes, budget);
         }
-        let mut bytes = [0; 8];
-        bytes[..packed.len()].copy_from_slice(packed);
-        bytes[7] = packed.len() as u8;
-        let key = u64::from_le_bytes(bytes);
+        // Seven bytes behind their number, which tells apart what differs in leading zeros.
+        let key = packed.iter().fold(packed.len() as u64, |key, &byte| key << 8 | u64::from(byte));
         // A multiplication mixes towards the high bits.
         let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
         let (seen, id) = self.recent[place];
         if seen == key {
-            return Ok(Ok(AttributeSetId::new(id)));
+            return Ok(Set::Known(AttributeSetId::new(id)));
         }
         let found = self.look_up(packed, attributes, budget)?;
-        if let Ok(id) = found {
+        if let Set::Known(id) = found {
             self.recent[place] = (key, AttributeSetId::wire(id));
         }
         Ok(found)
     }
 
-    fn look_up(
-        &mut self,
-        packed: &[u8],
-        attributes: u32,
-        budget: &mut Budget,
-    ) -> Result<std::result::Result<Option<AttributeSetId>, Invalid>> {
+    fn look_up(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
         // The items are appended as if the list were seen for the first time, and taken back if it was not.
         let start = self.items.len();
         let mut rest = packed;
@@ -92,13 +95,12 @@ impl Sets {
             let index = index as u32;
             if index >= attributes && index != 0 {
                 self.items.truncate(start);
-                let rule = format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
-                return Ok(Err(Invalid { place: "attribute_indices".to_owned(), rule }));
+                return Ok(Set::OutOfRange(index));
             }
             self.items.push(AttributeId::new(index));
         }
         let id = self.find_or_insert(start, budget)?;
-        Ok(Ok(AttributeSetId::new(id)))
+        Ok(Set::Known(AttributeSetId::new(id)))
     }
 
     fn find_or_insert(&mut self, start: usize, budget: &mut Budget) -> Result<u32> {
