@@ -37,11 +37,11 @@ pub struct Config {
     /// A window in which the process was active for less than this is left out.
     pub min_active_time: Duration,
     /// What happens to the only observation of a thread in a chunk.
-    pub lone_samples: LoneSamples,
+    pub lone_samples: chunk::LoneSamples,
     /// Whether blocked time is shown as well.
     pub off_cpu: bool,
     /// Which of wall and CPU time is shown where a process has both.
-    pub prefer: Prefer,
+    pub prefer: chunk::Prefer,
     /// The size that a chunk's JSON should not exceed.
     pub target_size: ByteSize,
     /// The environment of processes that do not name one.
@@ -49,7 +49,7 @@ pub struct Config {
     /// The platform of all chunks, instead of the one that the frames suggest.
     pub platform: Option<String>,
     /// Which frames are the user's own.
-    pub in_app: InApp,
+    pub in_app: chunk::InApp,
 }
 
 /// `routing`.
@@ -77,38 +77,6 @@ pub enum Compression {
     None,
 }
 
-/// `lone_samples`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoneSamples {
-    /// Written as two samples that share its time.
-    #[default]
-    Split,
-    /// Left out.
-    Drop,
-}
-
-/// `prefer`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Prefer {
-    /// Wall time.
-    #[default]
-    Wall,
-    /// CPU time.
-    Cpu,
-}
-
-/// `in_app`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InApp {
-    /// Prefixes of modules, paths and packages that are the user's own.
-    pub include: Vec<String>,
-    /// Prefixes that are not.
-    pub exclude: Vec<String>,
-}
-
 impl Default for Config {
     fn default() -> Self {
         let chunk = chunk::Settings::default();
@@ -122,13 +90,13 @@ impl Default for Config {
             tls: TlsClientConfig::default(),
             max_gap: chunk.max_gap.into(),
             min_active_time: chunk.min_active_time.into(),
-            lone_samples: LoneSamples::Split,
+            lone_samples: chunk.lone_samples,
             off_cpu: chunk.off_cpu,
-            prefer: Prefer::Wall,
+            prefer: chunk.prefer,
             target_size: ByteSize::new(chunk.target_bytes as u64),
             environment: chunk.environment,
             platform: chunk.platform,
-            in_app: InApp::default(),
+            in_app: chunk.in_app,
         }
     }
 }
@@ -155,12 +123,6 @@ pub struct Settings {
     /// The queue's, the retries', and the time for an attempt.
     pub delivery: DeliverySettings,
 }
-
-/// The smallest `target_size`: below it chunks would be mostly frames, repeated from chunk to chunk.
-const MIN_TARGET: u64 = 64 << 10;
-
-/// The longest name of an environment that Sentry takes, in characters (Sentry documentation, "Environments").
-const MAX_ENVIRONMENT: usize = 64;
 
 impl Config {
     /// Checks all rules that types cannot express.
@@ -212,25 +174,14 @@ impl Config {
                 "write `service.name`",
             ));
         }
-        if self.max_gap.is_zero() {
-            let hint = "the default is `5s`";
-            problems.push(section.problem("max_gap", "every pause would end a chunk", hint));
+        let (compression, tls) = (self.compression, self.tls.clone());
+        let delivery =
+            DeliverySettings { queue: self.sending_queue, retry: self.retry_on_failure, timeout: self.timeout.get() };
+        let chunk = self.chunk();
+        for rule in chunk.broken_rules() {
+            problems.push(section.problem(rule.key, rule.message, rule.hint));
         }
-        let most = chunk::limits::MAX_CHUNK_BYTES as u64;
-        if !(MIN_TARGET..=most).contains(&self.target_size.get()) {
-            let message = format!("the size is not between {} and {}", ByteSize::new(MIN_TARGET), ByteSize::new(most));
-            problems.push(section.problem("target_size", message, "the default is `10MiB`"));
-        }
-        if let Some(rule) = environment_rule(&self.environment) {
-            problems.push(section.problem("environment", rule, "write a name such as `production`"));
-        }
-        if self.platform.as_deref().is_some_and(|platform| platform.is_empty() || platform.len() > 64) {
-            let hint = "delete the key to let the frames decide, or write for instance `python`";
-            problems.push(section.problem("platform", "the platform is empty or longer than 64 bytes", hint));
-        }
-        if let Some(problems) = Problems::new(problems) {
-            return Err(problems);
-        }
+        Problems::check(problems)?;
         let key_path = section.key_path();
         Ok(Settings {
             id: key_path.strip_prefix("exporters.").unwrap_or("sentry").trim_matches('"').to_owned(),
@@ -238,14 +189,10 @@ impl Config {
             default,
             from_attribute,
             routes,
-            compression: self.compression,
-            tls: self.tls.clone(),
-            delivery: DeliverySettings {
-                queue: self.sending_queue,
-                retry: self.retry_on_failure,
-                timeout: self.timeout.get(),
-            },
-            chunk: self.chunk(),
+            compression,
+            tls,
+            chunk,
+            delivery,
         })
     }
 
@@ -253,31 +200,13 @@ impl Config {
         chunk::Settings {
             max_gap: self.max_gap.get(),
             min_active_time: self.min_active_time.get(),
-            lone_samples: match self.lone_samples {
-                LoneSamples::Split => chunk::LoneSamples::Split,
-                LoneSamples::Drop => chunk::LoneSamples::Drop,
-            },
+            lone_samples: self.lone_samples,
             off_cpu: self.off_cpu,
             target_bytes: self.target_size.as_usize(),
             environment: self.environment,
             platform: self.platform,
-            in_app: chunk::InApp { include: self.in_app.include, exclude: self.in_app.exclude },
-            prefer: match self.prefer {
-                Prefer::Wall => chunk::Prefer::Wall,
-                Prefer::Cpu => chunk::Prefer::Cpu,
-            },
+            in_app: self.in_app,
+            prefer: self.prefer,
         }
     }
-}
-
-/// The rule that an environment's name breaks.
-fn environment_rule(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        return Some("the environment has no name");
-    }
-    if name.chars().count() > MAX_ENVIRONMENT {
-        return Some("the environment is longer than 64 characters, which Sentry does not take");
-    }
-    let wrong = name.eq_ignore_ascii_case("none") || name.contains(|c: char| c == '/' || c.is_whitespace());
-    wrong.then_some("Sentry takes no environment that is called None or holds a slash or white space")
 }

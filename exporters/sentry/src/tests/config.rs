@@ -2,6 +2,7 @@ use profbridge_engine::component::Exporter;
 use profbridge_engine::config::Section;
 use profbridge_engine::testing::ManualClock;
 use profbridge_net::client::Proxies;
+use profbridge_wire::sentry::chunk::{LoneSamples, Prefer};
 
 use super::{KEY, settings};
 use crate::{Config, FACTORY, SentryExporter};
@@ -46,6 +47,7 @@ fn every_key() {
     assert_eq!((chunk.target_bytes, chunk.off_cpu), (1 << 20, true));
     assert_eq!((chunk.environment.as_str(), chunk.platform.as_deref()), ("dev", Some("python")));
     assert_eq!((chunk.in_app.include.len(), chunk.in_app.exclude.len()), (1, 1));
+    assert_eq!((chunk.lone_samples, chunk.prefer), (LoneSamples::Drop, Prefer::Cpu));
 }
 
 /// Guarantees: every broken rule is named at its key, all at once, and no key of a DSN is shown.
