@@ -2,7 +2,8 @@
 //!
 //! A shutdown has one deadline, the configuration's `shutdown_timeout`, and spends it in this order: receivers stop
 //! accepting and finish what is under way (at most a fifth of it), processors put out what they hold, queues drain,
-//! exporters say what they still have to say (what is left, at least a tenth). Whatever is not sent by then is counted.
+//! exporters say what they still have to say (what is left, a second at least, or a twentieth of a short deadline).
+//! Whatever is not sent by then is counted.
 
 mod report;
 mod reporter;

@@ -14,20 +14,25 @@ use crate::health::State;
 struct Deadlines {
     /// Receivers have finished what was under way.
     receivers: Instant,
-    /// Everything is sent, or lost.
+    /// Everything is sent, or lost: exporters take nothing from here on.
     sent: Instant,
+    /// Pipelines have handed on what they had. Later than `sent`: one that waits for an exporter is let go just then, and
+    /// counts what it still has.
+    handed_on: Instant,
     /// Exporters have said what they had to say.
     closed: Instant,
 }
 
-/// What exporters have at least for their last words, which are small.
+/// What exporters have for their last words, which are small; half of it where a pipeline was late.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Deadlines {
     fn new(now: Instant, timeout: Duration) -> Self {
+        let last_words = LAST_WORDS.min(timeout / 10);
         Self {
             receivers: now + timeout / 5,
-            sent: now + (timeout - LAST_WORDS.min(timeout / 10)),
+            sent: now + (timeout - last_words),
+            handed_on: now + (timeout - last_words / 2),
             closed: now + timeout,
         }
     }
@@ -44,7 +49,7 @@ impl Running {
             self.health.set("exporters", telemetry.id(), State::Stopping);
             exporter.drain_by(deadlines.sent);
         }
-        let mut failures = self.stop_pipelines(deadlines.sent).await;
+        let mut failures = self.stop_pipelines(deadlines.handed_on).await;
         self.stop_exporters(deadlines).await;
         for (section, id, state) in self.health.states() {
             if let State::Failed(why) = state {

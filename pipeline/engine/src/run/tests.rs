@@ -371,3 +371,37 @@ fn shutdown_on_real_threads() {
         });
     }
 }
+
+fn blocking(id: &str, fake: &FakeExporter) -> PlannedExporter {
+    let settings = DeliverySettings {
+        queue: QueueConfig::try_new(Sizer::Requests, 1, 1, true).unwrap(),
+        retry: RetryConfig::default(),
+        timeout: Duration::ZERO,
+    };
+    PlannedExporter { id: id.to_owned(), exporter: deliver(fake.clone(), settings) }
+}
+
+/// Guarantees: a pipeline that waits for a destination that hangs is let go at the deadline, in time to hand on and count
+/// all that it has: nothing is counted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_of_a_waiting_pipeline() {
+    let hangs = FakeExporter::always(Reply::Hang);
+    let (receiver, intake) = FakeReceiver::new();
+    let pipelines = vec![pipeline("direct", Duration::ZERO, &["hangs"])];
+    let service = ServiceSettings { shutdown_timeout: Duration::from_secs(1), ..service() };
+    let running = start(plan(service, receiver, pipelines, vec![blocking("hangs", &hangs)])).await.unwrap();
+    let intake = intake.await.unwrap();
+    let mut sending = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let intake = intake.clone();
+        sending.spawn(async move { if consume(&intake, 5).await.is_ok() { 5 } else { 0 } });
+    }
+    hangs.attempts(1).await;
+    let report = running.stop().await;
+    let taken: u64 = sending.join_all().await.into_iter().sum();
+    assert_eq!(report.unaccounted(), 0, "{report}");
+    assert!(report.is_clean(), "{report}");
+    let [direct] = &report.pipelines[..] else { panic!("one pipeline") };
+    assert_eq!((direct.inbound, direct.outbound), (taken, taken), "{report}");
+    assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown), taken, "{report}");
+}
