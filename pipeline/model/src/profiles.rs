@@ -97,7 +97,8 @@ pub struct Profile {
     pub attributes: Option<AttributeSetId>,
 }
 
-/// The samples of all profiles of a batch, in columns of equal length.
+/// The samples of all profiles of a batch, in columns of equal length, but for `values`: that column ends with the last
+/// row that has any, so on-CPU profiles, whose samples are timestamps only, do without it.
 ///
 /// `timestamps` are packed little-endian 64-bit integers (nanoseconds since the Unix epoch), `values` packed varints,
 /// both in the dictionary's buffer, both as they stood on the wire.
@@ -111,7 +112,7 @@ pub struct Samples {
     pub link: Vec<Option<LinkId>>,
     /// When it was observed: eight bytes for each time.
     pub timestamps: Vec<Span>,
-    /// How much was observed, in the profile's `sample_type`.
+    /// How much was observed, in the profile's `sample_type`. See [`Samples::values_at`].
     pub values: Vec<Span>,
 }
 
@@ -124,6 +125,12 @@ impl Samples {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.stack.is_empty()
+    }
+
+    /// The values of a row; an empty place where it has none.
+    #[inline]
+    pub fn values_at(&self, row: usize) -> Span {
+        self.values.get(row).copied().unwrap_or_default()
     }
 
     /// Appends a row. Keeps the columns equally long.
@@ -140,7 +147,14 @@ impl Samples {
         self.attributes.push(attributes);
         self.link.push(link);
         self.timestamps.push(timestamps);
-        self.values.push(values);
+        if !values.is_empty() {
+            if self.values.capacity() == 0 {
+                // As many as there is room for in the others, whose number a decoder knows.
+                self.values.reserve_exact(self.stack.capacity());
+            }
+            self.values.resize(self.stack.len() - 1, Span::default());
+            self.values.push(values);
+        }
     }
 }
 
@@ -360,7 +374,7 @@ impl Profiles {
             attributes: self.samples.attributes[row],
             link: self.samples.link[row],
             timestamps: self.dictionary.bytes(self.samples.timestamps[row]),
-            values: self.dictionary.bytes(self.samples.values[row]),
+            values: self.dictionary.bytes(self.samples.values_at(row)),
         }
     }
 
@@ -423,8 +437,8 @@ impl Refusal {
 
 fn check_columns(samples: &Samples) -> Result<(), Invalid> {
     let rows = samples.len();
-    let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len(), samples.values.len()];
-    if columns.iter().any(|&len| len != rows) {
+    let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len()];
+    if columns.iter().any(|&len| len != rows) || samples.values.len() > rows {
         return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
     }
     Ok(())
@@ -522,7 +536,7 @@ pub fn check_profile(
         let attributes = AttributeSetId::wire(samples.attributes[row]);
         check_index(attributes, "the attribute sets", tables.attribute_sets.len(), || at("attribute_indices"))?;
         let timestamps = check_span(dictionary, samples.timestamps[row], || at("timestamps_unix_nano"))?;
-        let values = check_span(dictionary, samples.values[row], || at("values"))?;
+        let values = check_span(dictionary, samples.values_at(row), || at("values"))?;
         check_shape(timestamps, values, at)?;
     }
     Ok(())

@@ -190,7 +190,6 @@ impl<'a> Decoder<'a> {
         samples.attributes.reserve_exact(census.samples);
         samples.link.reserve_exact(census.samples);
         samples.timestamps.reserve_exact(census.samples);
-        samples.values.reserve_exact(census.samples);
 
         let mut decoded = Vec::with_capacity(resources.len());
         for (r, &span) in resources.iter().enumerate() {

@@ -131,7 +131,7 @@ fn load_address(mapping: &Mapping) -> u64 {
 }
 
 /// The first sixteen bytes of a GNU build id, zeroes behind a shorter one. Read as the fields of a GUID in
-/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `debuginfo/src/elf.rs`). `None` for anything
+/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `symbolic-debuginfo/src/elf.rs`). `None` for anything
 /// but hexadecimal digits of whole bytes.
 fn debug_id(build_id: &str) -> Option<[u8; 16]> {
     let digits = build_id.as_bytes();

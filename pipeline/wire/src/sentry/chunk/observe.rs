@@ -107,7 +107,8 @@ impl Window {
             }
             let lane = self.threads.find(dictionary, sample.attributes, profile.attributes);
             if sample.timestamps_bytes().is_empty() {
-                let nanos = sample.values().next().map_or(0, |value| time(value, meaning));
+                // Without timestamps the values of a row are parts of one observation.
+                let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
                 if nanos == 0 {
                     // A value of zero stands for no time at all.
                     losses.add(Reason::NoTimeUnit, 1);

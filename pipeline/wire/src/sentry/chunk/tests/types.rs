@@ -129,6 +129,15 @@ fn values_of_a_thread() {
     assert_eq!(long.value(Some(7), &["b"], 1_000).convert().text(), "7: a@0 b@500 -@1000");
 }
 
+/// Guarantees: several values without timestamps are one observation, which is as long as they are together.
+#[test]
+fn several_values_are_one_observation() {
+    let batch = Batch::new().profile("cpu", "milliseconds", 1_000).nanos(Some(7), &["a"], &[], &[100, 200]);
+    let converted = batch.convert();
+    assert_eq!(converted.text(), "7: a@0 a@150 -@300");
+    assert_eq!(converted.report.observations, 1);
+}
+
 /// Guarantees: profiles of successive times lie one behind the other, each from its own start.
 #[test]
 fn values_of_successive_profiles() {
