@@ -13,7 +13,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::de_error::{DeError, DeKind};
+use super::de_error::{DeError, DeKind, Hint};
 use super::node::{Entry, Kind, Node, Scalar};
 use super::scalar::{self, Integer, Plain};
 
@@ -41,13 +41,17 @@ impl<'a> De<'a> {
         Self { node, path, pruned: self.pruned }
     }
 
-    fn mismatch(&self, expected: &dyn Expected, hint: Option<&str>) -> DeError {
+    fn mismatch(&self, expected: &dyn Expected, hint: Option<&'static str>) -> DeError {
+        self.mismatch_with(expected, hint.map(Hint::Fixed))
+    }
+
+    fn mismatch_with(&self, expected: &dyn Expected, hint: Option<Hint>) -> DeError {
         let found = match &self.node.kind {
             Kind::Map(_) => "a map",
             Kind::Seq(_) => "a list",
             Kind::Scalar(_) => "text",
         };
-        let kind = DeKind::Mismatch { found, expected: expected.to_string(), hint: hint.map(str::to_owned) };
+        let kind = DeKind::Mismatch { found, expected: expected.to_string(), hint };
         DeError::new(kind).at(&self.path)
     }
 
@@ -67,7 +71,14 @@ impl<'a> De<'a> {
     fn plain(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if !scalar.plain {
-            return Err(self.mismatch(expected, Some("delete the quotes around it")));
+            let hint = if scalar.from_env {
+                // A plain scalar of a flow collection cannot hold the braces of a reference.
+                "delete the quotes around it; where it stands inside `{}` or `[]`, which need them, write it in block \
+                 style, on a line of its own"
+            } else {
+                "delete the quotes around it"
+            };
+            return Err(self.mismatch(expected, Some(hint)));
         }
         if scalar.is_null() {
             let hint = if scalar.from_env {
@@ -100,7 +111,7 @@ impl<'a> De<'a> {
             None if scalar::has_leading_zero(text) => {
                 let decimal = text.trim_start_matches(['+', '-', '0']);
                 let hint = format!("some readers take a leading zero for octal; write `{decimal}` or `0o{decimal}`");
-                return Err(self.mismatch(&visitor, Some(&hint)));
+                return Err(self.mismatch_with(&visitor, Some(Hint::Quoting(hint))));
             }
             None if scalar::float(text).is_some() => {
                 return Err(self.mismatch(&visitor, Some("write it with digits only, without point and exponent")));

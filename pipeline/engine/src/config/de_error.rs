@@ -28,7 +28,7 @@ pub(super) enum DeKind {
     Mismatch {
         found: &'static str,
         expected: String,
-        hint: Option<String>,
+        hint: Option<Hint>,
     },
     /// Already reported by the one who read the source.
     Broken {
@@ -36,6 +36,15 @@ pub(super) enum DeKind {
         hint: String,
     },
     Custom(String),
+}
+
+/// What to do about a value of the wrong type.
+#[derive(Debug)]
+pub(super) enum Hint {
+    /// The same whatever the value is.
+    Fixed(&'static str),
+    /// Quotes the value, which may be a secret.
+    Quoting(String),
 }
 
 impl DeError {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::de::{De, Pruned};
-use super::de_error::{DeError, DeKind, expected_words};
+use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
 use super::node::{Kind, Node};
 use super::place::{Place, Pos};
@@ -136,18 +136,25 @@ impl Section {
     }
 
     fn report(&self, path: &[String], message: &str, hint: Option<String>, severity: Severity) -> Problem {
-        let node = self.inner.node.find(path);
-        let full = self.full_path(path);
-        let at = self.nearest(path);
-        let hint =
-            hint.filter(|hint| !hint.is_empty()).map(|hint| redact::scrub(&self.inner.sources, &hint, &full, node));
+        let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| self.scrub(path, &hint));
+        Problem { severity, ..self.own(path, self.scrub(path, message), hint) }
+    }
+
+    /// An error in words that are this module's own and quote nothing that must not be shown. They are not scrubbed,
+    /// since a word of theirs may happen to be a value: `false`, or one of the values that are possible.
+    fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
-            place: self.inner.sources.place(at),
-            key_path: key_path::join(&full),
-            message: redact::scrub(&self.inner.sources, message, &full, node),
+            place: self.inner.sources.place(self.nearest(path)),
+            key_path: key_path::join(&self.full_path(path)),
+            message,
             hint,
-            severity,
+            severity: Severity::Error,
         }
+    }
+
+    /// A text of somebody else about what stands at a path, without the secrets there.
+    fn scrub(&self, path: &[String], text: &str) -> String {
+        redact::scrub(&self.inner.sources, text, &self.full_path(path), self.inner.node.find(path))
     }
 
     /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
@@ -201,16 +208,19 @@ impl Section {
                 let word = self.harmless_text(path, node).unwrap_or_default();
                 let hint = suggest::hint(&word, valid, "values");
                 let message = if word.is_empty() { "unknown value".into() } else { format!("unknown value `{word}`") };
-                self.report(path, &message, Some(hint), Severity::Error)
+                self.own(path, message, Some(hint))
             }
             DeKind::Missing { key } => {
-                let message = format!("the key `{key}` is missing");
-                self.report(path, &message, Some(format!("add `{key}:` here")), Severity::Error)
+                self.own(path, format!("the key `{key}` is missing"), Some(format!("add `{key}:` here")))
             }
             DeKind::Mismatch { found, expected, hint } => {
                 let found = self.found(path, node, found);
                 let message = format!("expected {}, found {found}", expected_words(expected));
-                self.report(path, &message, hint.clone(), Severity::Error)
+                let hint = hint.as_ref().map(|hint| match hint {
+                    Hint::Fixed(hint) => (*hint).to_owned(),
+                    Hint::Quoting(hint) => self.scrub(path, hint),
+                });
+                self.own(path, message, hint)
             }
             DeKind::Broken { message, hint } => Problem {
                 place: self.inner.sources.place(self.nearest(path)),
