@@ -140,7 +140,7 @@ impl Held {
     }
 
     /// A series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the Unix
-    /// epoch; an empty range is one that is not known.
+    /// epoch; `0..0`, and a range that ends before it starts, is one that is not known.
     pub fn series(&mut self, series: Series, range: std::ops::Range<u64>, profile_id: Option<[u8; 16]>) -> u32 {
         let at = self.series.get_or_add(series);
         if self.joined.len() <= at as usize {
@@ -152,8 +152,8 @@ impl Held {
             self.joined.push(Joined::default());
         }
         let joined = &mut self.joined[at as usize];
-        if !range.is_empty() {
-            let known = joined.start < joined.end;
+        if range.start <= range.end && range.end > 0 {
+            let known = joined.end > 0;
             joined.start = if known { joined.start.min(range.start) } else { range.start };
             joined.end = joined.end.max(range.end);
         }

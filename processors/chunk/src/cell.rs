@@ -44,7 +44,8 @@ impl Cell {
         time >= self.start && (time < self.end || self.end == u64::MAX)
     }
 
-    /// The part of a profile's range that lies in it; empty where the profile does not say when it was.
+    /// The part of a profile's range that lies in it: `0..0` where the profile does not say when it was, and one that ends
+    /// before it starts where nothing does.
     pub(crate) fn clip(self, profile: &Profile) -> std::ops::Range<u64> {
         if profile.time_unix_nano == 0 {
             return 0..0;

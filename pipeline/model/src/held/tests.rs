@@ -91,15 +91,16 @@ fn values_without_timestamps_stay_apart() {
     assert_eq!(profiles, [(10, 2), (20, 1)]);
 }
 
-/// Guarantees: a merged profile covers the ranges of all that joined it, unknown ones aside, and keeps an id only where
-/// all of them had it.
+/// Guarantees: a merged profile covers the ranges of all that joined it, moments included and unknown ones aside, and
+/// keeps an id only where all of them had it.
 #[test]
 fn joined_profiles_share_range_and_id() {
     let mut held = Held::new();
     let (resource, scope) = (held.resource(HeldResource::default()), held.scope(HeldScope::default()));
     let key = series(None, Shape::Times, resource, scope);
     let id = Some([7; 16]);
-    for range in [0..0, 30..40, 10..20] {
+    let backwards = std::ops::Range { start: 9, end: 3 };
+    for range in [0..0, 40..40, 30..35, 10..20, backwards] {
         let at = held.series(key, range, id);
         held.push(at, None, None, None, &bytes(&[12]), &[]);
     }

@@ -151,3 +151,21 @@ fn profiles_are_clipped_to_their_window() {
     let ranges: Vec<_> = out.iter().map(range).collect();
     assert_eq!(ranges, [(start + 55 * S, 5 * S), (start + 60 * S, 5 * S), (start + 55 * S, 10 * S)]);
 }
+
+/// Guarantees: a profile that says when it was and not for how long keeps its time.
+#[test]
+fn moments_keep_their_time() {
+    let mut builder = profbridge_model::Builder::new();
+    builder.resource(&process(1));
+    builder.profile(profbridge_model::Profile { time_unix_nano: T, ..Default::default() });
+    builder.sample(None, None, None, &[T, T + 1], &[]);
+    let batch = builder.finish().unwrap();
+    for settings in ["", "window: 0s"] {
+        let mut chunk = chunk(settings);
+        let mut out = process_one(&mut chunk, batch.clone(), at(0));
+        chunk.flush(at(0), &mut out);
+        let sent = batches(&out);
+        let profile = sent[0].profiles().next().unwrap();
+        assert_eq!((profile.time_unix_nano, profile.duration_nano), (T, 0), "{settings}");
+    }
+}
