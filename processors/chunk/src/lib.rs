@@ -5,8 +5,8 @@
 //! windows of event time, and puts them together again by process. See `README.md` for its options and guarantees,
 //! [`identity`] for who a process is, and `cell.rs` for which window an observation belongs to.
 //!
-//! Nothing is lost here and nothing added. A bound that is reached closes a window early, which costs Sentry's user
-//! nothing but a chunk more.
+//! Nothing is added here, and nothing is lost but what a hostile request would multiply to (see `budget.rs`). A bound
+//! that is reached closes a window early, which costs Sentry's user nothing but a chunk more.
 
 mod attributes;
 mod budget;
