@@ -47,22 +47,20 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     let body = Bytes::from(encode(&profiles, &EncodeOptions::default()));
     let runtime = commands::runtime()?;
     let running = if arguments.own { None } else { find_running(&runtime, arguments) };
-    let envelope = match running {
+    let envelopes = match running {
         Some(running) => through_running(&runtime, &running, &profiles, body)?,
-        None => Some(through_own(&runtime, &arguments.output, body)?),
+        None => through_own(&runtime, &arguments.output, body)?,
     };
     let graph = arguments.output.join("flamegraph.svg");
-    match &envelope {
-        Some(path) => {
-            draw(&read_back(path)?, &graph)?;
-            terminal::result(format!("envelope:    {}", path.display()));
-        }
-        None => {
-            terminal::say(
-                "the running configuration has no `file` exporter with `format: sentry`: no envelope to show",
-            );
-            draw(&[profiles], &graph)?;
-        }
+    if envelopes.is_empty() {
+        terminal::say("the running configuration has no `file` exporter with `format: sentry`: no envelope to show");
+        draw(&[profiles], &graph)?;
+    } else {
+        let shown: Result<Vec<_>, _> = envelopes.iter().map(|path| read_back(path)).collect();
+        draw(&shown?.concat(), &graph)?;
+    }
+    for path in &envelopes {
+        terminal::result(format!("envelope:    {}", path.display()));
     }
     terminal::result(format!("flame graph: {}", graph.display()));
     Ok(ExitCode::SUCCESS)
@@ -79,30 +77,33 @@ fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Opti
     }
 }
 
-/// Sends the profile to the pipeline that runs and waits for its envelope, if it writes any.
+/// Sends the profile to the pipeline that runs and waits for its envelopes, if it writes any: more than one where a
+/// window ends within the demo's time.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
     running: &Running,
     profiles: &Profiles,
     body: Bytes,
-) -> Result<Option<PathBuf>, Failure> {
+) -> Result<Vec<PathBuf>, Failure> {
     let before = running.envelopes.as_deref().map(listing).unwrap_or_default();
     runtime.block_on(running::post(&running.endpoint, body))?;
     terminal::say(format!("sent to the pipeline that runs at {}", running.endpoint));
-    let Some(folder) = &running.envelopes else { return Ok(None) };
+    let Some(folder) = &running.envelopes else { return Ok(Vec::new()) };
     let wanted = running.profiler_id(profiles)?;
     let start = Instant::now();
     let mut progress = Progress::new();
     let most = running.closes_within + Duration::from_secs(10);
     terminal::say(format!("its window closes in at most {} s; `--own` does not wait", running.closes_within.as_secs()));
+    let mut found = Vec::new();
     while start.elapsed() < most {
-        for path in listing(folder).difference(&before) {
-            let found = fs::read(path).is_ok_and(|bytes| contains(&bytes, wanted.as_bytes()));
-            if found {
-                return Ok(Some(path.clone()));
-            }
+        let ours = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
+        let before = std::mem::replace(&mut found, ours);
+        // The windows of one request close at the same time: what came since the last look was all there is.
+        if !found.is_empty() && found.len() == before.len() {
+            found.sort();
+            return Ok(found);
         }
-        progress.show(format!("waiting for the envelope: {} s", start.elapsed().as_secs()));
+        progress.show(format!("waiting for the envelopes: {} s", start.elapsed().as_secs()));
         std::thread::park_timeout(Duration::from_millis(200));
     }
     drop(progress);
@@ -113,8 +114,8 @@ fn through_running(
     )))
 }
 
-/// Sends the profile through a pipeline of the demo's own and returns the envelope.
-fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) -> Result<PathBuf, Failure> {
+/// Sends the profile through a pipeline of the demo's own and returns its envelopes.
+fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) -> Result<Vec<PathBuf>, Failure> {
     let folder = output.join("envelopes");
     let before = listing(&folder);
     let text = OWN.replace("FOLDER", &serde_json::Value::from(folder.display().to_string()).to_string());
@@ -132,8 +133,12 @@ fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) ->
         sent.map(|()| report)
     })?;
     terminal::say("sent through a pipeline of the demo's own");
-    let envelope = listing(&folder).difference(&before).max().cloned();
-    envelope.ok_or_else(|| Failure(format!("error: the demo's pipeline wrote no envelope:\n{report}")))
+    let mut envelopes: Vec<_> = listing(&folder).difference(&before).cloned().collect();
+    if envelopes.is_empty() {
+        return Err(Failure(format!("error: the demo's pipeline wrote no envelope:\n{report}")));
+    }
+    envelopes.sort();
+    Ok(envelopes)
 }
 
 /// A pipeline that takes what the demo sends and nothing else.
@@ -158,8 +163,9 @@ fn listing(folder: &Path) -> HashSet<PathBuf> {
         .collect()
 }
 
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
+/// Whether an envelope file holds a text.
+fn speaks_of(path: &Path, text: &str) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
 }
 
 /// The profiles of an envelope file.
