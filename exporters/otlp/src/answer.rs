@@ -95,6 +95,12 @@ pub(crate) fn unanswered(settings: &Settings, cause: &str) -> SendError {
     SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
 }
 
+/// The connection ended before an answer.
+pub(crate) fn broken(settings: &Settings, cause: &str) -> SendError {
+    let suspicion = settings.tls_suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
+    unanswered(settings, &format!("{cause}{suspicion}"))
+}
+
 /// The peer said no.
 pub(crate) fn refused(settings: &Settings, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
     let text = shown(settings, text);

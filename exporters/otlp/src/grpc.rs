@@ -14,7 +14,7 @@ use ::http::{Method, StatusCode, Uri, Version};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use profbridge_engine::component::{Accepted, Request, Retry};
+use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_net::client::ConnectError;
 use profbridge_net::error_chain;
@@ -48,7 +48,7 @@ pub(crate) async fn export(
         poll_fn(|cx| channel.poll_ready(cx)).await?;
         channel.call(call(settings, request)).await
     };
-    let response = response.await.map_err(|error| answer::unanswered(settings, &cause(&error)))?;
+    let response = response.await.map_err(|error| unanswered(settings, &error))?;
     let (head, body) = response.into_parts();
     if head.headers.contains_key(Status::GRPC_STATUS) {
         // Headers alone: there is no message, and what else comes does not matter.
@@ -247,14 +247,14 @@ fn name(code: Code) -> &'static str {
     }
 }
 
-/// Why there is no answer: what the connector says, or all that the transport does.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+/// Why there is no answer: what the connector says, where there is no connection.
+fn unanswered(settings: &Settings, error: &(dyn std::error::Error + 'static)) -> SendError {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(connect) = error.downcast_ref::<ConnectError>() {
-            return connect.to_string();
+            return answer::unanswered(settings, &connect.to_string());
         }
         next = error.source();
     }
-    error_chain(error)
+    answer::broken(settings, &error_chain(error))
 }

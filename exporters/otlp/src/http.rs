@@ -63,9 +63,8 @@ fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> 
             reason: Reason::RejectedByPeer,
             message: format!("{}: {failure}", settings.host),
         }),
-        Failure::Connect(_) | Failure::TimedOut { .. } | Failure::Broken { .. } => {
-            Err(answer::unanswered(settings, &failure.to_string()))
-        }
+        Failure::Connect(_) | Failure::TimedOut { .. } => Err(answer::unanswered(settings, &failure.to_string())),
+        Failure::Broken { .. } => Err(answer::broken(settings, &failure.to_string())),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::http::header::{HeaderMap, HeaderName, HeaderValue};
+use ::http::uri::Scheme;
 use ::http::{Uri, header};
 use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
@@ -44,6 +45,10 @@ pub(crate) struct Settings {
     pub(crate) target: Target,
     /// Host and port, for messages.
     pub(crate) host: String,
+    /// What may be behind a connection that ends before an answer, where it is encrypted: in TLS 1.3 a client learns
+    /// nothing else of a certificate that is refused or missing, since its own handshake is over by then (RFC 8446,
+    /// sections 2 and 4.4.2.4).
+    pub(crate) tls_suspicion: Option<&'static str>,
     pub(crate) compression: Compression,
     pub(crate) headers: HeaderMap,
     pub(crate) timeout: Duration,
@@ -58,6 +63,16 @@ pub(crate) struct Settings {
 pub(crate) enum Target {
     Grpc(GrpcClientConfig),
     Http { url: Uri, client: Box<HttpClientConfig> },
+}
+
+impl Target {
+    fn is_encrypted(&self) -> bool {
+        match self {
+            Target::Grpc(client) => grpc_destination(&client.endpoint, client.tls.insecure)
+                .is_ok_and(|destination| destination.scheme() == Some(&Scheme::HTTPS)),
+            Target::Http { url, .. } => url.scheme() == Some(&Scheme::HTTPS),
+        }
+    }
 }
 
 impl Settings {
@@ -88,6 +103,10 @@ impl Settings {
         };
         Problems::check(problems)?;
         Ok(Settings {
+            tls_suspicion: target.is_encrypted().then_some(match &config.tls.cert_file {
+                Some(_) => "the peer may have refused the TLS client certificate (`tls.cert_file`); its log says why",
+                None => "the peer may want a TLS client certificate (`tls.cert_file`); its log says why",
+            }),
             target,
             host,
             compression: match config.compression {

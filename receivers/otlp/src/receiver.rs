@@ -14,7 +14,7 @@ use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::ReceiverFactory;
 use profbridge_net::body::BodyLimits;
-use profbridge_net::server::{Drained, Listener, ServerLimits, ServerStats, serve};
+use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
 use profbridge_net::tls::TlsServerConfig;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -125,8 +125,8 @@ impl Endpoint {
             );
         }
         let shutdown = context.shutdown.clone();
+        let stats = context.telemetry.transport(protocol).connections();
         let running = async move {
-            let stats = Arc::new(ServerStats::default());
             let Drained { cut } = serve(listener, tls, service, limits, stats, shutdown).await;
             if cut > 0 {
                 tracing::warn!("{id}/{protocol}: {cut} connections were cut, their requests did not end in time");

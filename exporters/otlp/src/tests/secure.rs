@@ -74,6 +74,32 @@ async fn unknown_authority() {
     assert!(peer.seen.try_recv().is_err());
 }
 
+/// Guarantees: where a server asks for a certificate and the client has none, or one of another authority, the error names
+/// the certificate, although all that a client of TLS 1.3 is sure to see is a connection that ends.
+#[tokio::test]
+async fn refused_client_certificate() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = TlsServerConfig { client_ca_file: Some(authority.path("ca.pem")), ..authority.server() };
+    let mut peer = raw(Some(server), || response(200, &[], "")).await;
+    let [cert, key] = ["server.pem", "server.key"].map(|file| other.path(file).display().to_string());
+    let ca = authority.path("ca.pem").display().to_string();
+    for (protocol, scheme) in [(Protocol::Grpc, ""), (Protocol::Http, "https://")] {
+        for (certificate, says) in [
+            (String::new(), "the peer may want a TLS client certificate (`tls.cert_file`)"),
+            (
+                format!(", cert_file: '{cert}', key_file: '{key}'"),
+                "the peer may have refused the TLS client certificate (`tls.cert_file`)",
+            ),
+        ] {
+            let yaml = format!("{{endpoint: '{scheme}{}', tls: {{ca_file: '{ca}'{certificate}}}}}", peer.address);
+            let error = send(&exporter(protocol, &yaml), &batch(&[1])).await.unwrap_err();
+            assert_eq!(error.retry, Retry::Later);
+            assert!(error.message.contains(says), "{error}");
+        }
+    }
+    assert!(peer.seen.try_recv().is_err());
+}
+
 /// Guarantees: files that cannot be used fail the start and are named.
 #[tokio::test]
 async fn bad_files_fail_the_start() {

@@ -1,6 +1,7 @@
 //! One connection from its first byte to its last.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
+use super::complaints::Complaints;
 use super::socket::{Socket, Stream};
 use super::{Peer, ServerLimits, ServerStats};
 use crate::tls::HttpVersions;
@@ -33,6 +35,7 @@ struct Shared<S> {
     tls: Option<TlsAcceptor>,
     limits: ServerLimits,
     stats: Arc<ServerStats>,
+    complaints: Complaints,
     shutdown: Shutdown,
 }
 
@@ -50,10 +53,11 @@ where
         tls: Option<Arc<ServerConfig>>,
         limits: ServerLimits,
         stats: Arc<ServerStats>,
+        complaints: Complaints,
         shutdown: Shutdown,
     ) -> Self {
         let tls = tls.map(TlsAcceptor::from);
-        Connections { shared: Arc::new(Shared { service, tls, limits, stats, shutdown }) }
+        Connections { shared: Arc::new(Shared { service, tls, limits, stats, complaints, shutdown }) }
     }
 
     /// Serves one connection to its end.
@@ -79,8 +83,12 @@ impl<S> Shared<S> {
         };
         match shaken {
             Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-            Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "tls handshake failed"),
-            Err(_) => tracing::debug!(peer = %addr, "tls handshake took too long"),
+            // Whoever only looks whether the port is open, as load balancers do, is no reason for a complaint.
+            Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                tracing::debug!(peer = %addr, %error, "tls handshake failed");
+            }
+            Ok(Err(error)) => self.complaints.handshake(addr, &error),
+            Err(_) => self.complaints.handshake(addr, &"it took too long"),
         }
         self.stats.handshake_failed();
         None

@@ -8,6 +8,7 @@
 //! The service bounds what it does itself; in particular it reads bodies through [`crate::body`].
 
 mod activity;
+mod complaints;
 mod connection;
 mod limits;
 mod listener;
@@ -15,6 +16,7 @@ mod peer;
 mod socket;
 mod stats;
 
+use complaints::Complaints;
 use connection::Connections;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
@@ -97,7 +99,8 @@ where
 {
     let drain_timeout = limits.drain_timeout;
     let max_connections = limits.max_connections;
-    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), shutdown.clone());
+    let complaints = Complaints::new(listener.endpoint());
+    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), complaints, shutdown.clone());
     let mut tasks = JoinSet::new();
     let mut pause = ACCEPT_PAUSE.0;
     loop {

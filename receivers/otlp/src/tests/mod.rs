@@ -129,6 +129,13 @@ impl Rig {
         ))
     }
 
+    /// How many connections became `served`, `handshake_failed` and so on.
+    fn connections(&self, outcome: &str, transport: &str) -> u64 {
+        self.metric(&format!(
+            "profbridge_receiver_connections_total{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
+        ))
+    }
+
     fn metric(&self, name: &str) -> u64 {
         let text = self.metrics.encode();
         let line = text.lines().find_map(|line| line.strip_prefix(name));

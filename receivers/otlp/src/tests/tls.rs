@@ -88,7 +88,7 @@ async fn tls_is_served() {
 }
 
 /// Guarantees: with `client_ca_file` a client needs a certificate of that authority; none, or another's, is refused before
-/// a request is read.
+/// a request is read, and the metrics count it beside the connections that were open.
 #[tokio::test]
 async fn client_certificates_are_asked_for() {
     let (authority, other) = (Authority::new(), Authority::new());
@@ -108,6 +108,9 @@ async fn client_certificates_are_asked_for() {
     }
     assert_eq!((rig.requests("success", "grpc"), rig.requests("success", "http")), (1, 1));
     assert_eq!((rig.requests("failure", "grpc"), rig.requests("failure", "http")), (0, 0));
+    // The generated client may try a second time.
+    assert!(rig.connections("handshake_failed", "grpc") >= 2);
+    assert_eq!((rig.connections("handshake_failed", "http"), rig.connections("served", "http")), (2, 3));
 }
 
 /// Guarantees: a certificate that is missing fails the start, with the key and the file.

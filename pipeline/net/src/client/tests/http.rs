@@ -2,7 +2,7 @@ use hyper::service::service_fn;
 
 use super::*;
 use crate::server::ServerLimits;
-use crate::testing::{Authority, start};
+use crate::testing::{Authority, Log, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// Guarantees: a payload arrives with our user agent, and the answer comes back whole.
@@ -71,9 +71,11 @@ async fn the_server_name_can_be_overridden() {
     assert_eq!(post(&config, &format!("https://{}/", server.addr)).await.unwrap().status, StatusCode::OK);
 }
 
-/// Guarantees: with `client_ca_file` only a client with a certificate of that authority is served.
+/// Guarantees: with `client_ca_file` only a client with a certificate of that authority is served; the first of the
+/// others is in the log with its address and the reason, and all are counted.
 #[tokio::test]
 async fn client_certificates_are_required() {
+    let (log, _guard) = Log::start();
     let authority = Authority::new();
     let mut tls = authority.server("127.0.0.1");
     tls.client_ca_file = Some(authority.path("ca.pem"));
@@ -87,10 +89,17 @@ async fn client_certificates_are_required() {
 
     let served = post(&with(&authority, Some(authority.sign("client", "agent"))), &url).await.unwrap();
     assert_eq!(served.status, StatusCode::OK);
-    assert!(post(&with(&authority, None), &url).await.is_err());
+    assert_eq!(log.text(), "");
     let stranger = Authority::new();
-    assert!(post(&with(&authority, Some(stranger.sign("client", "agent"))), &url).await.is_err());
+    for certificate in [None, Some(stranger.sign("client", "agent"))] {
+        assert!(post(&with(&authority, certificate), &url).await.is_err());
+    }
     assert_eq!(server.stats.snapshot().handshakes_failed, 2);
+    let log = log.text();
+    assert!(log.contains("tls handshake failed") && log.contains("WARN"), "{log}");
+    assert!(log.contains("endpoint=\"127.0.0.1:0\" peer=127.0.0.1:"), "{log}");
+    assert!(log.contains("reason=peer sent no certificates"), "{log}");
+    assert_eq!(log.lines().count(), 1, "one line a minute: {log}");
 }
 
 /// Guarantees: a redirect is an error that names where it leads but not the path or query.

@@ -1,0 +1,70 @@
+//! What is said about handshakes that fail.
+//!
+//! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and all that it sees
+//! is a connection that ends. So the reason has to stand in the server's log. Everybody who reaches the port can make a
+//! handshake fail, so one line a minute names one peer and says how many others there were.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The shortest time between two lines of one listener.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The complaints of one listener.
+pub(super) struct Complaints {
+    endpoint: String,
+    lines: Mutex<Lines>,
+}
+
+#[derive(Default)]
+struct Lines {
+    last: Option<Instant>,
+    /// Failures since the last line.
+    silent: u64,
+}
+
+impl Complaints {
+    pub(super) fn new(endpoint: &str) -> Self {
+        Self { endpoint: endpoint.to_owned(), lines: Mutex::default() }
+    }
+
+    /// A handshake with `peer` failed for this reason.
+    pub(super) fn handshake(&self, peer: SocketAddr, reason: &dyn Display) {
+        let endpoint = &*self.endpoint;
+        match self.lines.lock().unwrap_or_else(PoisonError::into_inner).failed(Instant::now()) {
+            None => tracing::debug!(endpoint, %peer, %reason, "tls handshake failed"),
+            Some(0) => tracing::warn!(endpoint, %peer, %reason, "tls handshake failed"),
+            Some(others) => tracing::warn!(endpoint, %peer, %reason, others, "tls handshakes failed"),
+        }
+    }
+}
+
+impl Lines {
+    /// Counts a failure. Where it is time for a line, gives the number of failures that had none since the last one.
+    fn failed(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
+            self.silent += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the first failure is told at once, then one a minute, which says how many were not told.
+    #[test]
+    fn one_line_a_minute() {
+        let mut lines = Lines::default();
+        let start = Instant::now();
+        let told = [0, 1, 59, 60, 61, 119, 121, 300].map(|second| lines.failed(start + Duration::from_secs(second)));
+        assert_eq!(told, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
+    }
+}
