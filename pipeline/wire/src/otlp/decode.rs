@@ -12,6 +12,11 @@
 //! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
 //!   name, see [`layout`](super::layout).
 //!
+//! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
+//! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up finds
+//! the first. Producers join lists of several sources, nothing that is read becomes ambiguous, and to refuse a profile
+//! for it would lose data that every reader can use.
+//!
 //! Deviations from protobuf's letter, all on the strict side: an index list of the dictionary may not hold integers
 //! beyond 32 bits (protobuf cuts them), and nesting is bounded.
 

@@ -294,3 +294,55 @@ fn missing_dictionary() {
     assert_eq!(decoded.refused, []);
     assert_eq!(decoded.profiles.observations(), 8);
 }
+
+/// Guarantees: a `KeyValue` with both `key` and `key_strindex`, which the protocol forbids, is taken by its inline key, in
+/// whichever order they came, and goes out with that alone.
+#[test]
+fn two_keys_of_an_attribute() {
+    let mut both = request();
+    let resource = both.resource_profiles[0].resource.as_mut().unwrap();
+    resource.attributes[0].key_strindex = 3;
+    let bytes = both.encode_to_vec();
+    let inline = [&[0x0a, 12][..], b"service.name"].concat();
+    let at = bytes.windows(inline.len()).position(|window| window == inline).unwrap();
+    // prost writes the key, the value and then the reference; here the reference moves to the front.
+    let end = at + inline.len() + 2 + 2 + "checkout".len();
+    assert_eq!(bytes[end..end + 2], [0x18, 3], "the reference is last");
+    let mut turned = bytes.clone();
+    turned[at..end + 2].rotate_right(2);
+    assert_ne!(turned, bytes);
+    for bytes in [bytes, turned] {
+        let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
+        assert_eq!(decoded.refused, []);
+        let again = encode(&decoded.profiles, &EncodeOptions { references: false, ..EncodeOptions::default() });
+        let again = ExportProfilesServiceRequest::decode(&*again).unwrap();
+        let attribute = &again.resource_profiles[0].resource.as_ref().unwrap().attributes[0];
+        assert_eq!((&*attribute.key, attribute.key_strindex), ("service.name", 0));
+    }
+}
+
+/// Guarantees: a list of attributes that has a key twice, which the protocol forbids, refuses nothing: the first of them
+/// is the one that is found, and both go out as they came.
+#[test]
+fn repeated_keys() {
+    let mut repeated = request();
+    let dictionary = repeated.dictionary.as_mut().unwrap();
+    let int = |number| Some(AnyValue { value: Some(any_value::Value::IntValue(number)) });
+    dictionary.attribute_table[1].value = int(7);
+    dictionary.attribute_table.push(proto::KeyValueAndUnit { key_strindex: 3, value: int(8), unit_strindex: 0 });
+    for sample in &mut first_profile(&mut repeated).samples {
+        sample.attribute_indices = vec![1, 3];
+    }
+    let decoded = decode_it(&repeated).unwrap();
+    assert_eq!(decoded.refused, []);
+    let profiles = &decoded.profiles;
+    let first = profiles.profiles().next().unwrap();
+    for sample in profiles.samples(first) {
+        let found = profiles.dictionary().find(sample.attributes, "thread.id");
+        assert!(matches!(found, Some(profbridge_model::Value::Int(7))), "{found:?}");
+    }
+    let mut again = ExportProfilesServiceRequest::decode(&*encode(profiles, &EncodeOptions::default())).unwrap();
+    for sample in &first_profile(&mut again).samples {
+        assert_eq!(sample.attribute_indices, [1, 3]);
+    }
+}

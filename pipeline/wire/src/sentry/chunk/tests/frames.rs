@@ -331,3 +331,19 @@ fn no_frame_type() {
     assert_eq!(one("", "work", "/src/main.c").0, "native");
     assert_eq!(frames(&[Place { address: 1, ..Place::default() }]), json!([{"function": "[unknown]", "in_app": true}]));
 }
+
+/// Guarantees: a function with a system name alone is called by it, and one with both by its name.
+#[test]
+fn system_names() {
+    for (name, expected) in [("", "_ZN4shop4cart3addEv"), ("shop::cart::add", "shop::cart::add")] {
+        let mut batch = Batch::new().on_cpu(20);
+        let builder = &mut batch.builder;
+        let (name, system_name) = (builder.string(name), builder.string("_ZN4shop4cart3addEv"));
+        let function = builder.function(Function { name, system_name, ..Function::default() });
+        let location = builder.location(Location::default(), &[Line { function, ..Line::default() }]);
+        let stack = builder.stack(&[location]);
+        let thread = builder.attributes(&[("thread.id", 7.into())]);
+        builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+        assert_eq!(batch.convert().chunk()["profile"]["frames"][0]["function"], expected);
+    }
+}
