@@ -3,9 +3,38 @@
 pub(crate) mod otlp;
 pub(crate) mod sentry;
 
+use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
 use crate::process::PATIENCE;
+
+/// Accepts connections on a port of its own until it is dropped.
+struct Listening {
+    address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Listening {
+    /// Gives each connection to `serve`, in a task of its own.
+    fn start<F>(mut serve: impl FnMut(TcpStream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream));
+            }
+        });
+        Self { address, _runtime: runtime }
+    }
+}
 
 /// A list that one side fills and a test waits on.
 #[derive(Debug)]

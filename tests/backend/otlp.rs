@@ -12,27 +12,21 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
-use super::Recorded;
+use super::{Listening, Recorded};
 
 /// The backend. Stops when dropped.
 pub(crate) struct Otlp {
     pub(crate) received: Recorded<ExportProfilesServiceRequest>,
-    address: SocketAddr,
     script: Arc<Mutex<VecDeque<Result<ExportProfilesServiceResponse, Status>>>>,
-    _runtime: Runtime,
+    listening: Listening,
 }
 
 impl Otlp {
     /// Starts a backend that accepts all.
     pub(crate) fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let received = Recorded::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
         let service = Service { received: received.clone(), script: Arc::clone(&script) };
@@ -40,23 +34,19 @@ impl Otlp {
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Zstd)
             .max_decoding_message_size(64 << 20);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = TowerToHyperService::new(server.clone());
-                tokio::spawn(async move {
-                    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await
-                        .ok();
-                });
+        let listening = Listening::start(move |stream| {
+            let service = TowerToHyperService::new(server.clone());
+            async move {
+                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                connection.serve_connection(TokioIo::new(stream), service).await.ok();
             }
         });
-        Self { received, address, script, _runtime: runtime }
+        Self { received, script, listening }
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.listening.address
     }
 
     /// What it answers to the next request that has not been told otherwise.

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -12,10 +11,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 
-use super::Recorded;
+use super::{Listening, Recorded};
 
 /// The public key in the DSNs of tests. It must never appear in a log.
 pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -58,39 +55,33 @@ impl Received {
 /// The backend. Stops when dropped.
 pub(crate) struct Sentry {
     pub(crate) received: Recorded<Received>,
-    address: SocketAddr,
     script: Arc<Mutex<VecDeque<Behaviour>>>,
     otherwise: Arc<Mutex<Behaviour>>,
-    _runtime: Runtime,
+    listening: Listening,
 }
 
 impl Sentry {
     /// Starts a backend that answers 200.
     pub(crate) fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let received = Recorded::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
         let otherwise = Arc::new(Mutex::new(Behaviour::Answer(200, Vec::new())));
         let state = (received.clone(), Arc::clone(&script), Arc::clone(&otherwise));
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = state.clone();
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(request, state.clone()));
-                    let connection = hyper::server::conn::http1::Builder::new();
-                    // An error here is a connection that one of the two ended on purpose.
-                    connection.serve_connection(TokioIo::new(stream), service).await.ok();
-                });
+        let listening = Listening::start(move |stream| {
+            let state = state.clone();
+            async move {
+                let service = service_fn(move |request| answer(request, state.clone()));
+                let connection = hyper::server::conn::http1::Builder::new();
+                // An error here is a connection that one of the two ended on purpose.
+                connection.serve_connection(TokioIo::new(stream), service).await.ok();
             }
         });
-        Self { received, address, script, otherwise, _runtime: runtime }
+        Self { received, script, otherwise, listening }
     }
 
     /// The DSN of a project of this backend.
     pub(crate) fn dsn(&self, project: u32) -> String {
-        format!("http://{KEY}@{}/{project}", self.address)
+        format!("http://{KEY}@{}/{project}", self.listening.address)
     }
 
     /// What it does with the next request that has not been told otherwise.
