@@ -115,7 +115,7 @@ fn agrees_with_the_control() {
     let chunks = sentry.wait_for_chunks(wanted.len());
     let chunks: Vec<Chunk> = chunks.into_iter().map(|chunk| serde_json::from_value(chunk).unwrap()).collect();
     // Ids are made differently, so chunks are matched by what they say. How a name is told apart into module and
-    // function is tested where it is done; here a frame is its place.
+    // function is tested where it is done; here a frame is its place and whose code it is.
     let by_content = |chunks: &[Chunk]| -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for chunk in chunks {
@@ -123,7 +123,7 @@ fn agrees_with_the_control() {
             for frame in samples.iter_mut().flat_map(|sample| &mut sample.stack) {
                 (frame.function, frame.module) = (None, None);
             }
-            *all.entry(format!("{samples:?}")).or_default() += 1;
+            *all.entry(format!("{:?} {samples:?}", naive::debug_ids(chunk))).or_default() += 1;
         }
         all
     };

@@ -1,6 +1,6 @@
 //! Chunks compared by what they mean: tables may be ordered in any way, equal samples may swap places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chunk::{Chunk, Frame};
 
@@ -26,6 +26,14 @@ pub struct CanonicalFrame {
     pub filename: Option<String>,
     /// The line.
     pub lineno: Option<u32>,
+    /// The column.
+    pub colno: Option<u32>,
+    /// The source file, where it is an absolute path.
+    pub abs_path: Option<String>,
+    /// The binary or assembly.
+    pub package: Option<String>,
+    /// Whether it is the application's own code.
+    pub in_app: Option<bool>,
 }
 
 impl From<&Frame> for CanonicalFrame {
@@ -35,8 +43,17 @@ impl From<&Frame> for CanonicalFrame {
             module: frame.module.clone(),
             filename: frame.filename.clone(),
             lineno: frame.lineno,
+            colno: frame.colno,
+            abs_path: frame.abs_path.clone(),
+            package: frame.package.clone(),
+            in_app: frame.in_app,
         }
     }
+}
+
+/// The debug ids of the images of `chunk`.
+pub fn debug_ids(chunk: &Chunk) -> BTreeSet<&str> {
+    chunk.debug_meta.images.iter().map(|image| &*image.debug_id).collect()
 }
 
 /// The samples of `chunk` as a sorted multiset. A broken index stands as an empty stack or a missing frame.
@@ -59,8 +76,11 @@ pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
     samples
 }
 
-/// The first difference between two chunks' samples in words, or nothing where they are equal.
+/// The first difference between two chunks' samples and images in words, or nothing where they are equal.
 pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
+    if debug_ids(left) != debug_ids(right) {
+        return Some(format!("images:\n  left  {:?}\n  right {:?}", debug_ids(left), debug_ids(right)));
+    }
     let (left, right) = (canonical(left), canonical(right));
     if let Some((left, right)) = left.iter().zip(&right).find(|(left, right)| left != right) {
         return Some(format!("first difference:\n  left  {left:?}\n  right {right:?}"));

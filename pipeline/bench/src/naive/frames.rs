@@ -39,13 +39,13 @@ fn frame(
     let (module, name) = module_and_name(kind, name);
     let platform = platform(kind);
     Frame {
-        function: name.or_else(|| unnamed(package.as_deref())),
         abs_path: filename.clone().filter(|path| is_absolute(path)),
         lineno: line.and_then(|line| positive(line.line)),
         colno: line.and_then(|line| positive(line.column)),
         instruction_addr: instruction_addr(images, location, kind),
         platform: (platform != root_platform).then(|| platform.to_owned()),
-        in_app: Some(in_app(kind, package.as_deref(), filename.as_deref(), module.as_deref())),
+        in_app: Some(in_app(kind, package.as_deref(), filename.as_deref(), module.as_deref().or(name.as_deref()))),
+        function: name.or_else(|| unnamed(package.as_deref())),
         filename,
         module,
         package,
@@ -142,12 +142,29 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
     images.absolute(location.mapping_index, location.address).map(|address| format!("{address:#x}"))
 }
 
-/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's.
-fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, module: Option<&str>) -> bool {
+/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's. `name` is the module
+/// where the name has one, else the whole.
+fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, name: Option<&str>) -> bool {
     frame_type != "kernel"
         && !package.is_some_and(is_system_library)
         && !filename.is_some_and(is_library_path)
-        && !module.is_some_and(is_library_class)
+        && !match frame_type {
+            "go" => name.is_some_and(is_go_standard_library),
+            "jvm" => name.is_some_and(is_library_class),
+            // Functions that come with the interpreter have no file.
+            "cpython" | "v8js" | "php" => filename.is_none(),
+            "dotnet" => name.is_some_and(|name| name.starts_with("System.") || name.starts_with("Microsoft.")),
+            _ => false,
+        }
+}
+
+/// `go list std`, the first elements of it: module paths of others begin with a host or a name of their own.
+fn is_go_standard_library(package: &str) -> bool {
+    const ROOTS: &str = " archive bufio bytes cmp compress container context crypto database debug embed encoding errors \
+                         expvar flag fmt go hash html image index internal io iter log maps math mime net os path plugin \
+                         reflect regexp runtime slices sort strconv strings structs sync syscall testing text time \
+                         unicode unique unsafe vendor weak ";
+    package.split('/').next().is_some_and(|root| ROOTS.contains(&format!(" {root} ")))
 }
 
 fn is_system_library(package: &str) -> bool {

@@ -34,6 +34,10 @@ impl Images {
         let mut placed = BTreeMap::new();
         for (&index, &highest) in used {
             let Some(mapping) = mapping(dictionary, index) else { continue };
+            // The kernel's has no range, and its frames have names already.
+            if mapping.memory_limit <= mapping.memory_start {
+                continue;
+            }
             let end = mapping.memory_limit.max(highest.saturating_add(1));
             let size = end.saturating_sub(mapping.memory_start).div_ceil(PAGE).saturating_mul(PAGE);
             placed.insert(index, Placed { image_addr: next, image_vmaddr: mapping.memory_start, size });
