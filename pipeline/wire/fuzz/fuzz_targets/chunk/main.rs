@@ -1,0 +1,66 @@
+//! Small batches, made of the bytes, on the way from an OTLP request to chunks.
+//!
+//! Promises: no panic; what was encoded is decoded as it was; every observation is in a chunk or under a reason; every
+//! chunk keeps the rules, lies in its window and can be read back; a converter that has seen other batches writes the
+//! same as before.
+#![no_main]
+
+mod spec;
+
+use libfuzzer_sys::arbitrary::Unstructured;
+use libfuzzer_sys::fuzz_target;
+use profbridge_model::Profiles;
+use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
+use profbridge_wire::sentry::chunk::{Collected, Converter};
+use profbridge_wire::sentry::chunk_reader;
+use profbridge_wire::sentry::relay_rules::validate_json;
+
+/// The last time that chunks are read back with: 2262.
+const LAST: u64 = i64::MAX as u64 - (1 << 20);
+
+fuzz_target!(|data: &[u8]| {
+    let mut bytes = Unstructured::new(data);
+    let Ok(settings) = spec::settings(&mut bytes) else { return };
+    let Some(first) = batch(&mut bytes) else { return };
+    let other = batch(&mut bytes);
+    let mut converter = Converter::new(settings);
+    let chunks = convert(&mut converter, &first);
+    if let Some(other) = other {
+        convert(&mut converter, &other);
+    }
+    assert_eq!(convert(&mut converter, &first), chunks, "the converter remembers");
+});
+
+/// The next batch of the bytes, as it is after a request was decoded and cut.
+fn batch(bytes: &mut Unstructured<'_>) -> Option<Profiles> {
+    let made = spec::batch(bytes).ok()?.finish().ok()?;
+    let window = spec::window(bytes, &made).ok()?;
+    let request = encode(&made, &EncodeOptions::default());
+    let decoded = decode(request.into(), &Limits::default()).expect("what was encoded is read");
+    assert!(decoded.refused.is_empty(), "{:?}", decoded.refused);
+    assert_eq!(decoded.profiles.observations(), made.observations());
+    let mut batch = decoded.profiles;
+    batch.window = Some(window);
+    Some(batch)
+}
+
+fn convert(converter: &mut Converter, batch: &Profiles) -> Vec<Vec<u8>> {
+    let window = batch.window.as_ref().expect("was cut");
+    let mut collected = Collected::default();
+    let report = converter.convert(batch, &mut collected);
+    assert!(report.balanced(), "{report:?}");
+    assert_eq!(report.chunks, collected.chunks.len() as u64);
+    for (json, summary) in &collected.chunks {
+        if let Err(violations) = validate_json(json) {
+            panic!("{violations:?}: {}", String::from_utf8_lossy(json));
+        }
+        assert_eq!(summary.observations + summary.synthesized, summary.samples + summary.coalesced);
+        assert!(summary.first_unix_nano >= window.start_unix_nano, "{summary:?} in {window:?}");
+        let last = summary.first_unix_nano + summary.billed_nanos;
+        assert!(last <= window.end_unix_nano, "{summary:?} in {window:?}");
+        if last <= LAST {
+            chunk_reader::read(json).expect("a chunk of ours is read");
+        }
+    }
+    collected.chunks.into_iter().map(|(json, _)| json).collect()
+}
