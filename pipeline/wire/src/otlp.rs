@@ -3,11 +3,11 @@
 //! The layout is that of opentelemetry-proto 1.10 (`opentelemetry/proto/profiles/v1development/profiles.proto`), which
 //! 1.11 did not change. Nothing here does I/O, and no bytes make it panic.
 //!
-//! * [`decode`]: a request to a batch, without copying what it points to.
-//! * [`encode`]: a batch to a request, of exactly computed size.
-//! * [`split`]: a batch to several that each fit a size.
+//! * [`mod@decode`]: a request to a batch, without copying what it points to.
+//! * [`mod@encode`]: a batch to a request, of exactly computed size.
+//! * [`mod@split`]: a batch to several that each fit a size.
 //! * [`delimited`]: the Collector file exporter's frames.
-//! * [`sniff`]: tells the forms of a file apart.
+//! * [`mod@sniff`]: tells the forms of a file apart.
 
 pub mod decode;
 pub mod delimited;

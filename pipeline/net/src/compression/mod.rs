@@ -1,6 +1,6 @@
 //! Content codings: decompression that cannot be made to eat memory, compression into a writer.
 //!
-//! [`decompress`] compares its limit with the output while it inflates, so a bomb costs at most the
+//! [`decompress()`] compares its limit with the output while it inflates, so a bomb costs at most the
 //! limit; truncated input and bytes after the end are errors, since either means that the payload is
 //! not what its sender made. Both directions are CPU work and block the calling thread.
 

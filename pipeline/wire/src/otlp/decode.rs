@@ -10,7 +10,7 @@
 //! * A fault in the encoding or in the dictionary refuses the request. A fault in one profile, scope or resource
 //!   refuses just that, and says so in [`Decoded::refused`].
 //! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
-//!   name, see [`layout`](super::layout).
+//!   name, see the module `layout` beside this one.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
 //! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up finds
