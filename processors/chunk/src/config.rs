@@ -82,10 +82,6 @@ impl Default for Settings {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.get().as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Config {
     /// Checks what was written.
     ///
@@ -147,16 +143,16 @@ impl Config {
     fn settings(&self) -> Settings {
         let holds = !self.window.is_zero();
         Settings {
-            window: if holds { nanos(self.window) } else { MAX_WINDOW.as_nanos() as u64 },
+            window: if holds { self.window.nanos() } else { MAX_WINDOW.as_nanos() as u64 },
             holds,
-            lateness: nanos(self.lateness),
+            lateness: self.lateness.nanos(),
             max_observations: self.max_observations,
             max_window_bytes: self.max_window_bytes.get(),
             max_processes: self.max_processes as usize,
             max_bytes: self.max_bytes.get(),
-            max_dictionary_age: nanos(self.max_dictionary_age),
+            max_dictionary_age: self.max_dictionary_age.nanos(),
             max_dictionary_bytes: self.max_dictionary_bytes.get(),
-            session: nanos(self.session),
+            session: self.session.nanos(),
             identity: self.identity.clone(),
             arena: Limits::ADDRESSABLE,
         }

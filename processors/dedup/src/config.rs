@@ -62,10 +62,6 @@ impl Default for Settings {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.get().as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Config {
     /// Checks what was written.
     ///
@@ -91,10 +87,10 @@ impl Config {
 
     fn settings(&self) -> Settings {
         Settings {
-            window: nanos(self.window),
+            window: self.window.nanos(),
             max_observations: self.max_observations,
             max_bytes: self.max_bytes.get(),
-            memory: (self.resends == Resends::Drop).then(|| nanos(self.resend_memory)),
+            memory: (self.resends == Resends::Drop).then(|| self.resend_memory.nanos()),
             max_entries: self.max_resend_entries as usize,
         }
     }

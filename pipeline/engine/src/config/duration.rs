@@ -46,6 +46,12 @@ impl Duration {
         self.0
     }
 
+    /// In nanoseconds, the unit of everything that flows; saturates after 584 years.
+    #[must_use]
+    pub fn nanos(self) -> u64 {
+        crate::clock::nanos(self.0)
+    }
+
     /// Whether it is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {

@@ -72,3 +72,11 @@ fn bare_numbers_are_sizes_only() {
     assert_eq!(messages(&problems), ["a duration needs a unit"]);
     assert_eq!(problems.as_slice()[0].hint.as_deref(), Some("write `5s` for seconds or `5ms` for milliseconds"));
 }
+
+/// Guarantees: a duration in nanoseconds is exact, and the longest that can be told where 64 bits do not hold it.
+#[test]
+fn nanoseconds() {
+    assert_eq!(Duration::from_millis(1500).nanos(), 1_500_000_000);
+    assert_eq!(Duration::from_secs(u64::MAX / 1_000_000_000).nanos(), 18_446_744_073_000_000_000);
+    assert_eq!(Duration::from_secs(18_446_744_074).nanos(), u64::MAX);
+}
