@@ -6,8 +6,9 @@
 //!
 //! Source of the rules: getsentry/relay `relay-profiling/src/sample/v2.rs`, `sample/mod.rs`, `measurements.rs`,
 //! `debug_image.rs`, `utils.rs` and `relay-server/src/processing/profile_chunks/process.rs`, and the behaviour of its
-//! profile crate on crafted payloads. Two rules are stricter than Relay's: a stack that no sample uses and a thread
-//! that Relay would drop are violations, since they are data that nobody would see.
+//! profile crate on crafted payloads. Some rules are stricter than Relay's and hold for
+//! payloads of ours only: a stack that no sample uses and a thread that Relay would drop are violations, since they are
+//! data that nobody would see, and ids are UUIDs v4 in the form that Sentry documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -124,8 +125,11 @@ impl Checker {
             if let Some(id) = self.text(chunk, key, "") {
                 let simple = id.len() == 32 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
                 let version = simple && id.as_bytes()[12] == b'4' && b"89ab".contains(&id.as_bytes()[16]);
-                if !version {
+                // Relay reads any text of a UUID, nil included, and writes it anew.
+                if self.strict && !version {
                     self.add(key, format!("must be a UUID v4 in 32 lower-case hexadecimal digits, is {id:?}"));
+                } else if uuid::Uuid::try_parse(id).is_err() {
+                    self.add(key, format!("must be a UUID, is {id:?}"));
                 }
             }
         }

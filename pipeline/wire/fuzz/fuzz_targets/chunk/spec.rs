@@ -126,7 +126,11 @@ fn attributes(builder: &mut Builder, bytes: &mut Unstructured<'_>, keys: &[&str]
             6 => Any::Int(number(bytes)? as i64),
             _ => Any::Bool(true),
         };
-        items.push(builder.attribute(key, value, ""));
+        let item = builder.attribute(key, value, "");
+        // OTLP forbids to name one twice, and by one who does the decoder knows the layout of 1.9.
+        if !items.contains(&item) {
+            items.push(item);
+        }
     }
     Ok(builder.attribute_set(&items))
 }

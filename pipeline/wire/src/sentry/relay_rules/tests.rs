@@ -99,3 +99,20 @@ fn real_payloads() {
     }
     assert_eq!(seen, 3);
 }
+
+/// Guarantees: the id of somebody else's profiler may be any UUID, as for Relay, but ours may not.
+#[test]
+fn ids_of_others() {
+    for id in
+        ["b6b5ee129b7a94de8f28c712e4dcccd7", "00000000-0000-0000-0000-000000000000", "3E11A5C9831F4E49939C0A81944EA2CB"]
+    {
+        let mut chunk = good();
+        chunk["profiler_id"] = id.into();
+        let payload = chunk.to_string();
+        assert_eq!(validate(payload.as_bytes(), Strictness::Relay), Ok(()), "{id}");
+        assert!(validate(payload.as_bytes(), Strictness::Own).is_err(), "{id}");
+    }
+    let mut chunk = good();
+    chunk["profiler_id"] = "3e11".into();
+    assert!(validate(chunk.to_string().as_bytes(), Strictness::Relay).is_err());
+}
