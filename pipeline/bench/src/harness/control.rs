@@ -29,7 +29,7 @@ use super::Error;
 use crate::{ExportProfilesServiceRequest, naive};
 
 /// Envelopes that may wait.
-const QUEUE: usize = 64;
+const QUEUE: usize = 16;
 
 /// Posts at the same time.
 const CONSUMERS: usize = 4;
@@ -74,11 +74,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let (queue, waiting) = mpsc::channel(QUEUE);
     let waiting = Arc::new(Mutex::new(waiting));
     for _ in 0..CONSUMERS {
-        let stream = TcpStream::connect(options.sink).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        tokio::spawn(consume(sender, Arc::clone(&waiting), options.sink));
+        tokio::spawn(consume(Arc::clone(&waiting), options.sink));
     }
     let service = ProfilesServiceServer::new(Service { queue })
         .accept_compressed(CompressionEncoding::Gzip)
@@ -98,12 +94,18 @@ pub async fn run(options: Options) -> Result<(), Error> {
     }
 }
 
-/// Posts what waits, one after the other.
-async fn consume(
-    mut sender: http1::SendRequest<Full<Bytes>>,
-    waiting: Arc<Mutex<mpsc::Receiver<Bytes>>>,
-    sink: SocketAddr,
-) -> Result<(), Error> {
+/// A connection to the sink.
+async fn connect(sink: SocketAddr) -> Result<http1::SendRequest<Full<Bytes>>, Error> {
+    let stream = TcpStream::connect(sink).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Posts what waits, one after the other. What cannot be posted over a connection that was open is lost.
+async fn consume(waiting: Arc<Mutex<mpsc::Receiver<Bytes>>>, sink: SocketAddr) -> Result<(), Error> {
+    let mut sender = connect(sink).await?;
     loop {
         let Some(body) = waiting.lock().await.recv().await else { return Ok(()) };
         let request = Request::builder()
@@ -113,7 +115,12 @@ async fn consume(
             .header(header::CONTENT_TYPE, "application/x-sentry-envelope")
             .header(header::CONTENT_ENCODING, "gzip")
             .body(Full::new(body))?;
-        sender.ready().await?;
-        sender.send_request(request).await?.into_body().collect().await?;
+        if sender.ready().await.is_err() {
+            sender = connect(sink).await?;
+        }
+        match sender.send_request(request).await {
+            Ok(response) => drop(response.into_body().collect().await),
+            Err(error) => writeln!(std::io::stderr(), "an envelope was lost: {error}")?,
+        }
     }
 }

@@ -171,6 +171,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
         window: options.window.clone(),
         processors: options.processors.clone(),
         compression: options.compression.clone(),
+        // So little that what waits is no part of a block: the pipeline waits for the sink, as the control's does.
+        queue_mib: 4,
         ..Setting::default()
     };
     let ours = Sink::start(&[])?;

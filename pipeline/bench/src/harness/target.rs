@@ -104,7 +104,7 @@ impl Target {
                     place.trim().trim_start_matches("http://").split('/').next().and_then(|place| place.parse().ok());
                 if name.ends_with("otlp/grpc") {
                     address = place;
-                } else if name.ends_with("metrics") {
+                } else if name.contains("metrics/") {
                     metrics = place;
                 }
             }
