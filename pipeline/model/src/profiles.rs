@@ -4,16 +4,21 @@
 //! same nesting, same words, leaf-first stacks, nanoseconds. The samples of all profiles share five columns. A batch
 //! is immutable and cheap to clone; what changes one makes another.
 
+mod check;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::buffer::Span;
-use crate::dictionary::{Attribute, Dictionary, Invalid, Value, check_attribute, check_index};
+use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::process::ProcessWindow;
 use crate::varint;
+
+pub use check::{Place, Refusal, check_profile, check_resource};
+use check::{check_columns, check_own, check_scope};
 
 /// What a number means and in which unit it is: OTLP's `ValueType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -399,181 +404,4 @@ impl Profiles {
     pub fn find<'a>(&self, attributes: &'a [Attribute], key: &str) -> Option<&'a Value> {
         attributes.iter().find(|attribute| self.dictionary.string(attribute.key) == key).map(|found| &found.value)
     }
-}
-
-/// A part of a request that can be refused by itself; the numbers are positions in the lists of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// `resource_profiles[0]`, with all its profiles.
-    Resource(usize),
-    /// `resource_profiles[0].scope_profiles[1]`, with all its profiles.
-    Scope(usize, usize),
-    /// `resource_profiles[0].scope_profiles[1].profiles[2]`.
-    Profile(usize, usize, usize),
-}
-
-/// A part of a request that was refused, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Where, and which rule it broke.
-    pub invalid: Invalid,
-    /// How many profiles went with it.
-    pub profiles: u64,
-    /// How many observations went with it.
-    pub observations: u64,
-}
-
-impl Refusal {
-    fn of<'a>(invalid: Invalid, refused: impl Iterator<Item = &'a Profile>, samples: &Samples) -> Self {
-        let (mut profiles, mut observations) = (0, 0);
-        for profile in refused {
-            profiles += 1;
-            let rows = samples.timestamps.get(profile.samples.start as usize..profile.samples.end as usize);
-            observations += rows.unwrap_or_default().iter().map(|span| u64::from(span.len / 8).max(1)).sum::<u64>();
-        }
-        Self { invalid, profiles, observations }
-    }
-}
-
-fn check_columns(samples: &Samples) -> Result<(), Invalid> {
-    let rows = samples.len();
-    let columns = [samples.attributes.len(), samples.link.len(), samples.timestamps.len()];
-    if columns.iter().any(|&len| len != rows) || samples.values.len() > rows {
-        return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
-    }
-    Ok(())
-}
-
-/// Checks what a resource and its scopes refer to.
-///
-/// # Errors
-///
-/// Names the first place that refers to something that is not there.
-pub fn check_resource(
-    dictionary: &Dictionary,
-    resource: &ResourceProfiles,
-    place: &dyn Fn() -> String,
-) -> Result<(), Invalid> {
-    check_own(dictionary, resource, place)?;
-    for (s, scope) in resource.scopes.iter().enumerate() {
-        check_scope(dictionary, scope, &|| format!("{}.scope_profiles[{s}]", place()))?;
-    }
-    Ok(())
-}
-
-/// Checks a resource without its scopes.
-fn check_own(dictionary: &Dictionary, resource: &ResourceProfiles, place: &dyn Fn() -> String) -> Result<(), Invalid> {
-    let tables = dictionary.tables();
-    check_index(StringId::wire(resource.schema_url), "string_table", tables.strings.len(), || {
-        format!("{}.schema_url", place())
-    })?;
-    for (i, attribute) in resource.resource.attributes.iter().enumerate() {
-        check_attribute(attribute, &tables.strings, &tables.buffer, &|| {
-            format!("{}.resource.attributes[{i}]", place())
-        })?;
-    }
-    for &entity in &resource.resource.entity_refs {
-        check_span(dictionary, entity, || format!("{}.resource.entity_refs", place()))?;
-    }
-    Ok(())
-}
-
-fn check_scope(dictionary: &Dictionary, scope: &ScopeProfiles, place: &dyn Fn() -> String) -> Result<(), Invalid> {
-    let tables = dictionary.tables();
-    let string = |id: Option<StringId>, field: &str| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
-    };
-    string(scope.schema_url, "schema_url")?;
-    string(scope.scope.name, "scope.name")?;
-    string(scope.scope.version, "scope.version")?;
-    for (i, attribute) in scope.scope.attributes.iter().enumerate() {
-        check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("{}.scope.attributes[{i}]", place()))?;
-    }
-    Ok(())
-}
-
-/// Checks one profile and its samples, whose columns must be equally long.
-///
-/// # Errors
-///
-/// Names the first place that refers to something that is not there, or a sample that has as many values as it should
-/// not: with timestamps none or as many as those, without them at least one (opentelemetry-proto `profiles.proto`,
-/// `Sample`). Also refuses a duration that is negative if read as signed, and an end beyond 64 bits.
-pub fn check_profile(
-    dictionary: &Dictionary,
-    profile: &Profile,
-    samples: &Samples,
-    place: &dyn Fn() -> String,
-) -> Result<(), Invalid> {
-    let tables = dictionary.tables();
-    let string = |id: Option<StringId>, field: &str| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
-    };
-    string(profile.sample_type.kind, "sample_type.type_strindex")?;
-    string(profile.sample_type.unit, "sample_type.unit_strindex")?;
-    string(profile.period_type.kind, "period_type.type_strindex")?;
-    string(profile.period_type.unit, "period_type.unit_strindex")?;
-    string(profile.original_payload_format, "original_payload_format")?;
-    // Before 1.8 the duration was a signed integer; what is negative there comes as more than half of the range.
-    let end = profile.time_unix_nano.checked_add(profile.duration_nano);
-    if profile.duration_nano > i64::MAX as u64 || end.is_none() {
-        let rule = format!("{} ns after {} ns is no time", profile.duration_nano, profile.time_unix_nano);
-        return Err(Invalid { place: format!("{}.duration_nano", place()), rule });
-    }
-    check_span(dictionary, profile.original_payload, || format!("{}.original_payload", place()))?;
-    check_index(AttributeSetId::wire(profile.attributes), "the attribute sets", tables.attribute_sets.len(), || {
-        format!("{}.attribute_indices", place())
-    })?;
-    let rows = profile.samples.start as usize..profile.samples.end as usize;
-    if rows.start > rows.end || rows.end > samples.len() {
-        let rule = "lie outside of the batch".to_owned();
-        return Err(Invalid { place: format!("{}.samples", place()), rule });
-    }
-    for row in rows.clone() {
-        let at = |field: &str| format!("{}.samples[{}].{field}", place(), row - rows.start);
-        check_index(StackId::wire(samples.stack[row]), "stack_table", tables.stacks.len(), || at("stack_index"))?;
-        check_index(LinkId::wire(samples.link[row]), "link_table", tables.links.len(), || at("link_index"))?;
-        let attributes = AttributeSetId::wire(samples.attributes[row]);
-        check_index(attributes, "the attribute sets", tables.attribute_sets.len(), || at("attribute_indices"))?;
-        let timestamps = check_span(dictionary, samples.timestamps[row], || at("timestamps_unix_nano"))?;
-        let values = check_span(dictionary, samples.values_at(row), || at("values"))?;
-        check_shape(timestamps, values, at)?;
-    }
-    Ok(())
-}
-
-#[inline]
-fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) -> Result<(), Invalid> {
-    if !timestamps.len().is_multiple_of(8) {
-        return Err(Invalid { place: at("timestamps_unix_nano"), rule: "is not a list of fixed64".to_owned() });
-    }
-    let count = timestamps.len() / 8;
-    if values.is_empty() {
-        if count > 0 {
-            return Ok(());
-        }
-        return Err(Invalid { place: at("values"), rule: "the sample has neither values nor timestamps".to_owned() });
-    }
-    let mut rest = values;
-    let mut found = 0;
-    while !rest.is_empty() {
-        if varint::take(&mut rest).is_none() {
-            return Err(Invalid { place: at("values"), rule: "a value is cut off or too long".to_owned() });
-        }
-        found += 1;
-    }
-    if count > 0 && count != found {
-        let rule = format!("there are {found} values for {count} timestamps");
-        return Err(Invalid { place: at("values"), rule });
-    }
-    Ok(())
-}
-
-#[inline(always)]
-fn check_span(dictionary: &Dictionary, span: Span, place: impl FnOnce() -> String) -> Result<&[u8], Invalid> {
-    dictionary
-        .tables()
-        .buffer
-        .get(span)
-        .ok_or_else(|| Invalid { place: place(), rule: "lies outside of the data".to_owned() })
 }
