@@ -1,0 +1,1 @@
+//! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps.

@@ -1,0 +1,6 @@
+//! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
+//!
+//! Blocked threads are never stopped; running threads are stopped for microseconds. No system call of the target fails that
+//! would not fail unprofiled. The library needs nothing of the pipeline.
+
+pub mod message;

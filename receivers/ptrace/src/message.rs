@@ -1,0 +1,395 @@
+//! What the sampler process and its owner say to each other.
+//!
+//! These are plain values; how they travel is the business of `protocol`. The owner decides (which processes, when,
+//! how often), the sampler process looks, attaches and samples. Everything the sampler process says about a target may have
+//! been made up by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::time::Duration;
+
+/// Numbers a target: one entry of the configuration, chosen by the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetId(pub u32);
+
+/// Numbers one life of a process, chosen by the sampler process and never used again: a process that executes another
+/// program gets a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId(pub u64);
+
+/// What the owner says.
+#[derive(Debug)]
+pub enum Command {
+    /// Look for the processes of a target from now on, and attach to each.
+    Watch(Target),
+    /// Let go of a target's processes and forget it. A command that was started for it runs on.
+    Unwatch(TargetId),
+    /// Start or stop sampling an attached process. An attached process is not sampled until told so.
+    Sample {
+        /// The process.
+        process: ProcessId,
+        /// Whether it is sampled from now on.
+        on: bool,
+    },
+    /// Let go of everything, say what is left to say, and end.
+    Stop,
+}
+
+/// A target: which processes, and how they are sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Its number.
+    pub id: TargetId,
+    /// Which processes.
+    pub select: Select,
+    /// How.
+    pub settings: Settings,
+    /// Names of variables of the target's environment that the owner wants to know; nothing else of it leaves the sampler.
+    pub environment: Vec<String>,
+    /// A process that appears is sampled from its first moment, without waiting for [`Command::Sample`].
+    pub sample_at_once: bool,
+}
+
+/// Which processes belong to a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Select {
+    /// The process with this id, in the sampler's PID namespace; not its successors.
+    Pid(u32),
+    /// Started by the sampler process, with its standard streams, and sampled from its first instruction.
+    Command(Vec<OsString>),
+    /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*` any
+    /// characters, `?` one).
+    Executable(String),
+    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one).
+    CommandLine(String),
+    /// Every process in this control group or below (a path as in `/proc/PID/cgroup`).
+    ControlGroup(String),
+    /// Every process of the container with this id, or an unambiguous prefix of at least 12 hexadecimal digits.
+    Container(String),
+}
+
+/// How a target is sampled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Samples in a second, on average: ticks are jittered around it against lockstep. 1 to 1000.
+    pub rate_hertz: f64,
+    /// What is sampled.
+    pub mode: Mode,
+    /// The largest share of one core that sampling this target may use before the rate is lowered.
+    pub max_cpu: f64,
+    /// The largest share of time for which one thread of the target may be held stopped before the rate is lowered.
+    pub max_stopped: f64,
+    /// How much of a thread's stack is copied at most, in bytes.
+    pub max_stack: usize,
+    /// Processes of this target that are attached at the same time, at most.
+    pub max_processes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate_hertz: 101.0,
+            mode: Mode::Wall,
+            max_cpu: 0.10,
+            max_stopped: 0.02,
+            max_stack: 256 << 10,
+            max_processes: 64,
+        }
+    }
+}
+
+/// What is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Every thread: a sample's weight is the time that passed.
+    #[default]
+    Wall,
+    /// Threads that ran since they were last looked at: a sample's weight is the time for which the thread ran.
+    Cpu,
+}
+
+/// What the sampler process says.
+#[derive(Debug)]
+pub enum Event {
+    /// It runs. What it may do was found out, but no process was looked at yet.
+    Ready(Rights),
+    /// A process of a target was found and can be sampled.
+    Attached(Box<Process>),
+    /// A file is mapped executable into a process. Comes before the first batch that names it.
+    Mapping(Mapping),
+    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root) as it is now; comes again when it was replaced.
+    PerfMap {
+        /// The process.
+        process: ProcessId,
+        /// The map, open for reading.
+        file: File,
+    },
+    /// Samples.
+    Batch(Batch),
+    /// Counters, about once a second while a process is sampled, and at its end.
+    Status(Status),
+    /// A process or target that cannot be sampled, or not fully. Said once per process and kind.
+    Problem(Problem),
+    /// A process is gone, or was let go. Nothing more is said about it.
+    Detached {
+        /// The process.
+        process: ProcessId,
+        /// Why.
+        why: Detached,
+    },
+    /// The command of a target ended: its exit code, or 128 and the signal's number.
+    CommandEnded {
+        /// The target.
+        target: TargetId,
+        /// The exit code.
+        code: i32,
+    },
+}
+
+/// What the sampler process may do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// It may trace processes of other users.
+    pub trace_others: bool,
+    /// Its priority could be raised, so a stopped thread never waits for the sampler to be scheduled.
+    pub raised_priority: bool,
+    /// What is missing and how to get it, for a person, one line each.
+    pub hints: Vec<String>,
+}
+
+/// A process that can be sampled.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number here.
+    pub id: ProcessId,
+    /// Its target.
+    pub target: TargetId,
+    /// Its id in the sampler's PID namespace.
+    pub pid: u32,
+    /// Its id in its own, innermost PID namespace.
+    pub namespace_pid: u32,
+    /// When it started, in nanoseconds since the Unix epoch.
+    pub start_unix_nano: u64,
+    /// The path of its executable in its own mount namespace.
+    pub executable: String,
+    /// Its arguments, cut at 4 KiB.
+    pub arguments: Vec<String>,
+    /// The user it runs as.
+    pub user: u32,
+    /// Its control group (the unified hierarchy's path, or the first one).
+    pub control_group: Option<String>,
+    /// The id of its container, from its control group or its mounts.
+    pub container: Option<String>,
+    /// The variables of its environment that were asked for and are set.
+    pub environment: Vec<(String, String)>,
+    /// Its root folder, as a descriptor that is good for `openat2` only: separate debug files are found through it.
+    pub root: Option<File>,
+}
+
+/// A file that is mapped executable.
+#[derive(Debug)]
+pub struct Mapping {
+    /// The process.
+    pub process: ProcessId,
+    /// Numbers the mapping among the process's; from 0, without gaps.
+    pub index: u32,
+    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file.
+    pub path: String,
+    /// Where the executable part starts, as an address of the file (ELF virtual address).
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The offset in the file that is mapped at `start`.
+    pub file_offset: u64,
+    /// The GNU build id.
+    pub build_id: Option<Vec<u8>>,
+    /// The file's hash as OTel's profiler defines it: the first 16 bytes of the SHA-256 of the first and the last 4096
+    /// bytes and the length (`opentelemetry-specification` `specification/profiles/mappings.md`). `None` where there is no file.
+    pub htlhash: Option<[u8; 16]>,
+    /// Whether it is the process's main executable.
+    pub main: bool,
+    /// The file, open for reading, as the process has it mapped: the right one even if it was replaced or deleted.
+    pub file: Option<File>,
+}
+
+/// Samples of one process, with all that they refer to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Batch {
+    /// The process.
+    pub process: ProcessId,
+    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows in the weights.
+    pub period_nano: u64,
+    /// What is in [`Sample::weight_nano`].
+    pub mode: Mode,
+    /// The threads that samples refer to.
+    pub threads: Vec<Thread>,
+    /// The locations that stacks refer to.
+    pub locations: Vec<Location>,
+    /// The stacks that samples refer to.
+    pub stacks: Vec<Stack>,
+    /// The samples, in ascending order of time for each thread.
+    pub samples: Vec<Sample>,
+}
+
+impl Default for ProcessId {
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Thread {
+    /// Its id in the sampler's PID namespace.
+    pub id: u32,
+    /// Its id in the process's own PID namespace: what `gettid` says there.
+    pub namespace_id: u32,
+    /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
+    pub name: String,
+    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0 where it
+    /// was never seen, since the thread never had to be stopped.
+    pub pointer: u64,
+}
+
+/// A place in the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Location {
+    /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
+    pub mapping: Option<u32>,
+    /// The address in the file (ELF virtual address); without a mapping, the address in the process. Already moved back into the
+    /// call for every frame that is a caller.
+    pub address: u64,
+}
+
+/// A call stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Stack {
+    /// How much of it is known.
+    pub trust: Trust,
+    /// Its locations, by their place in [`Batch::locations`]; the leaf first.
+    pub locations: Vec<u32>,
+}
+
+/// How much of a stack is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Trust {
+    /// It reaches the thread's first function, and every step was by the rules.
+    #[default]
+    Complete,
+    /// It ends early: what is there is right.
+    Truncated,
+    /// At least one step was a guess (a scan of the stack for return addresses behind calls).
+    Guessed,
+}
+
+/// A sample: a thread had this stack for so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// The thread, by its place in [`Batch::threads`].
+    pub thread: u32,
+    /// The stack, by its place in [`Batch::stacks`].
+    pub stack: u32,
+    /// When it was taken, or when a run of the same blocked stack started, in nanoseconds since the Unix epoch.
+    pub time_unix_nano: u64,
+    /// For how long it stands, in nanoseconds: a multiple of the period in mode wall, the time the thread ran in mode cpu.
+    pub weight_nano: u64,
+    /// How often the thread was found with it.
+    pub observations: u32,
+    /// Whether the thread was blocked: then nothing was stopped to take it.
+    pub blocked: bool,
+}
+
+/// What has been done for a process since it was attached. All are totals.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Status {
+    /// The process.
+    pub process: ProcessId,
+    /// Its threads at the moment.
+    pub threads: u64,
+    /// The rate at the moment, in hertz: lower than the configured one while a budget is spent.
+    pub rate_hertz: f64,
+    /// Ticks.
+    pub ticks: u64,
+    /// Ticks at which the sampler itself was late by more than a period.
+    pub missed_ticks: u64,
+    /// Ticks at which the rate was lowered, for the budgets.
+    pub lowered_ticks: u64,
+    /// Observations.
+    pub observations: u64,
+    /// Observations of complete stacks.
+    pub complete: u64,
+    /// Observations of truncated stacks.
+    pub truncated: u64,
+    /// Observations of stacks with a guess.
+    pub guessed: u64,
+    /// Threads that were stopped.
+    pub stops: u64,
+    /// Stops that another tracer, or the kernel, refused.
+    pub refused_stops: u64,
+    /// The time for which the sampler had threads stopped, in nanoseconds.
+    pub stopped_nano: u64,
+    /// Stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
+    pub stop_lengths: [u64; 24],
+    /// The longest stop, in nanoseconds.
+    pub longest_stop_nano: u64,
+    /// Processor time of the sampler for all of its processes, in nanoseconds.
+    pub sampler_cpu_nano: u64,
+    /// Observations that were lost because the owner did not keep up.
+    pub lost_observations: u64,
+}
+
+/// Why something cannot be sampled, or not fully.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The target.
+    pub target: TargetId,
+    /// The process's id in the sampler's PID namespace, where it is about one.
+    pub pid: Option<u32>,
+    /// What kind.
+    pub kind: ProblemKind,
+    /// What it is and what to do about it, for a person.
+    pub message: String,
+}
+
+/// The kinds of problems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProblemKind {
+    /// No such process, or it ended before it could be sampled.
+    Missing,
+    /// A right is missing.
+    Permission,
+    /// Another tracer has it: blocked threads are sampled, running ones are not.
+    Traced,
+    /// A 32-bit process, or one of another architecture.
+    Architecture,
+    /// A zombie.
+    Zombie,
+    /// Stopped by a signal: nothing runs, and nothing is started.
+    Stopped,
+    /// Its control group is frozen.
+    Frozen,
+    /// Its files or memory make no sense, or exceed a limit: what could be read is used.
+    Malformed,
+    /// The command could not be started.
+    Command,
+    /// More processes match than are sampled at once.
+    TooMany,
+    /// The sampler failed on it: a defect of profbridge, which goes on with the others.
+    Internal,
+}
+
+/// Why a process was let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detached {
+    /// It ended.
+    Exited,
+    /// It executed another program: it is attached anew, with another number.
+    Executed,
+    /// The owner wished it.
+    Asked,
+    /// Sampling it failed; a [`Problem`] said why.
+    Failed,
+}
+
+/// How long the owner waits for the sampler process to end after [`Command::Stop`] before it ends it.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
