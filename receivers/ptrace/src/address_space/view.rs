@@ -1,0 +1,64 @@
+//! What loading an address space wants of a process: a seam, so that everything above is tested without one.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// Identifies a file: its device as `st_dev`, and its inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// The device.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
+}
+
+/// One executable line of the maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapsEntry {
+    /// Where the mapping starts.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The offset in the file at `start`.
+    pub offset: u64,
+    /// The file; inode 0 for memory without one.
+    pub file: FileId,
+    /// The path as bytes: as the kernel wrote it, unescaped, without ` (deleted)`.
+    pub path: Vec<u8>,
+    /// Whether the file was deleted, or its name is such that one cannot tell.
+    pub deleted: bool,
+}
+
+/// Reads code of a process.
+pub trait CodeMemory: Send + Sync + std::fmt::Debug {
+    /// Reads what is at `address` and returns how many bytes could be read, 0 when nothing could.
+    fn read(&self, address: u64, bytes: &mut [u8]) -> usize;
+}
+
+/// A process as its files in `/proc` show it.
+pub trait ProcessView {
+    /// The text of `/proc/PID/maps`. Empty when the process is gone.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    fn maps(&self) -> io::Result<Vec<u8>>;
+
+    /// The main executable.
+    fn executable(&self) -> Option<FileId>;
+
+    /// Opens the file of a mapping: exactly that file, whatever happened to its path.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `InvalidData` when what is there is another file or no regular file.
+    fn open(&self, entry: &MapsEntry) -> io::Result<File>;
+
+    /// A reader of the process's memory that outlives `self`.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>>;
+}

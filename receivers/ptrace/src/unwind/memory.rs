@@ -1,0 +1,33 @@
+//! Where the unwinder reads stacks: copies, taken while the thread stood still.
+
+/// Memory of the thread at the moment it is unwound for.
+pub trait StackMemory {
+    /// The eight bytes at `address`, little-endian; `None` where they were not copied.
+    fn read_u64(&mut self, address: u64) -> Option<u64>;
+}
+
+/// A copy of a stack's bytes, and of a second stack's where the thread is in a signal handler on an alternate stack (or
+/// another coroutine's). Buffers are kept for reuse: clear `bytes` and `second_bytes`, and fill them again.
+#[derive(Debug, Clone, Default)]
+pub struct StackCopy {
+    /// The address of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The address of the second stack's first byte.
+    pub second_start: u64,
+    /// The second stack's bytes; empty where there is none.
+    pub second_bytes: Vec<u8>,
+}
+
+impl StackMemory for StackCopy {
+    fn read_u64(&mut self, address: u64) -> Option<u64> {
+        word(&self.bytes, self.start, address).or_else(|| word(&self.second_bytes, self.second_start, address))
+    }
+}
+
+fn word(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
+    let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+    let word = bytes.get(offset..)?.first_chunk::<8>()?;
+    Some(u64::from_le_bytes(*word))
+}
