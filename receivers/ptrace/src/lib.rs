@@ -7,3 +7,7 @@ pub mod address_space;
 pub mod elf;
 pub mod message;
 pub mod unwind;
+#[cfg(target_os = "linux")]
+pub mod probe;
+#[cfg(target_os = "linux")]
+pub mod process_files;

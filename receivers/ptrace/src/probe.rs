@@ -1,0 +1,172 @@
+//! What the kernel says about a thread without touching it: the hot path of sampling.
+//!
+//! Both files are read through kept descriptors, with one `pread` each, and parsed in place.
+//!
+//! * `/proc/PID/task/TID/schedstat`: for how long the thread ran, for how long it waited to run, and how often it was given a
+//!   processor (the kernel's `Documentation/scheduler/sched-stats.rst`). The last number changes whenever a thread
+//!   that was off the processor gets on it, so a thread that was blocked and whose line is unchanged has not executed anything.
+//!   The first number of a *running* thread is only updated at the scheduler's own ticks, so nothing follows from an unchanged
+//!   line of a thread that was not known to be blocked.
+//! * `/proc/PID/task/TID/syscall`: `running`, or the system call with its arguments, the stack pointer and the program counter
+//!   (`-1` and only the latter two where the thread is blocked outside of a system call, as in a page fault).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The line of `schedstat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SchedStat {
+    /// For how long the thread ran, in nanoseconds.
+    pub run_nano: u64,
+    /// For how long it waited for a processor, in nanoseconds.
+    pub wait_nano: u64,
+    /// How often it was given one.
+    pub timeslices: u64,
+}
+
+impl SchedStat {
+    /// Whether the kernel keeps these numbers at all: without `CONFIG_SCHED_INFO` all are 0, and a thread that can be looked
+    /// at has been given a processor at least once, or has not executed anything.
+    pub fn kept(&self) -> bool {
+        self.timeslices != 0 || self.run_nano != 0
+    }
+}
+
+/// The line of `syscall`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// It runs, or is ready to.
+    Running,
+    /// It is blocked, or stopped.
+    Blocked {
+        /// The system call's number; -1 outside of one. After a stop that the kernel made transparent it is `restart_syscall`,
+        /// so it says nothing about where the thread is.
+        call: i64,
+        /// The stack pointer.
+        sp: u64,
+        /// The program counter.
+        pc: u64,
+    },
+}
+
+/// Reads `schedstat`.
+///
+/// # Errors
+///
+/// `ESRCH` after the thread's end; `InvalidData` where the line is not understood.
+pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
+    // Three numbers of at most 20 digits.
+    let mut buffer = [0; 80];
+    let length = file.read_at(&mut buffer, 0)?;
+    if length == 0 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    parse_schedstat(&buffer[..length]).ok_or_else(|| invalid("unreadable schedstat"))
+}
+
+/// Reads `syscall`.
+///
+/// # Errors
+///
+/// `ESRCH` after the thread's end; `PermissionDenied` where the thread may not be traced; `InvalidData` where the line is not understood.
+pub fn read_syscall(file: &File) -> io::Result<Activity> {
+    // The number, six arguments, stack pointer and program counter: at most 20 characters each.
+    let mut buffer = [0; 200];
+    let length = file.read_at(&mut buffer, 0)?;
+    if length == 0 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    parse_syscall(&buffer[..length]).ok_or_else(|| invalid("unreadable syscall"))
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn parse_schedstat(line: &[u8]) -> Option<SchedStat> {
+    let mut words = words(line);
+    Some(SchedStat {
+        run_nano: decimal(words.next()?)?,
+        wait_nano: decimal(words.next()?)?,
+        timeslices: decimal(words.next()?)?,
+    })
+}
+
+fn parse_syscall(line: &[u8]) -> Option<Activity> {
+    let mut words = words(line);
+    let first = words.next()?;
+    if first == b"running" {
+        return Some(Activity::Running);
+    }
+    let call = match first.strip_prefix(b"-") {
+        Some(digits) => -i64::try_from(decimal(digits)?).ok()?,
+        None => i64::try_from(decimal(first)?).ok()?,
+    };
+    // The last two words, whether or not there are arguments.
+    let (mut sp, mut pc) = (None, words.next()?);
+    for word in words {
+        sp = Some(pc);
+        pc = word;
+    }
+    Some(Activity::Blocked { call, sp: hexadecimal(sp?)?, pc: hexadecimal(pc)? })
+}
+
+/// What of `/proc/PID/stat` is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatLine {
+    /// The state, as `ps` prints it.
+    pub state: u8,
+    /// The id of the parent.
+    pub parent: u32,
+    /// When the process started, in clock ticks since the system's start.
+    pub start_ticks: u64,
+}
+
+/// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted from
+/// behind its last parenthesis.
+pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
+    let end = line.iter().rposition(|&byte| byte == b')')?;
+    let mut words = words(&line[end + 1..]);
+    let state = *words.next()?.first()?;
+    let parent = u32::try_from(decimal(words.next()?)?).ok()?;
+    // The parent is field 4, the start time field 22.
+    let start_ticks = decimal(words.nth(17)?)?;
+    Some(StatLine { state, parent, start_ticks })
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| matches!(byte, b' ' | b'\n')).filter(|word| !word.is_empty())
+}
+
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+fn hexadecimal(word: &[u8]) -> Option<u64> {
+    let digits = word.strip_prefix(b"0x")?;
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, &byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The kept descriptors of one process.
+//!
+//! Everything about a process is read through descriptors that were opened once, so that a process id that the kernel hands out
+//! again can never be mistaken for the old one: `/proc/PID` and what is below it stay bound to the process they were opened
+//! for, and `/proc/PID/mem` is bound even closer, to the address space. Reads from it give 0 bytes once that address space is
+//! gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and when it executes another program;
+//! that is how both are noticed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use crate::probe::{StatLine, parse_stat};
+
+/// What became of a process since its descriptors were opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It lives, and executes the program that it executed then.
+    Same,
+    /// It lives, and executes another program: nothing that was known about its memory holds.
+    Executed,
+    /// It ended; it may still be a zombie.
+    Exited,
+}
+
+/// The kept descriptors of one process.
+#[derive(Debug)]
+pub struct ProcessFiles {
+    pid: u32,
+    start_ticks: u64,
+    directory: OwnedFd,
+    task: OwnedFd,
+    memory: File,
+    maps: File,
+}
+
+impl ProcessFiles {
+    /// Opens the files of the process that has this id now.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `NotFound` where there is no such process, `PermissionDenied` where it may not be traced (opening
+    /// `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a zombie or a thread of the kernel.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let directory = nix::fcntl::open(
+            format!("/proc/{pid}").as_str(),
+            OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
+        let memory = open_at(&directory, "mem", OFlag::O_RDONLY)?;
+        let maps = open_at(&directory, "maps", OFlag::O_RDONLY)?;
+        let task = open_at(&directory, "task", OFlag::O_DIRECTORY)?;
+        let start_ticks = read_stat(&directory)?.start_ticks;
+        let files = Self { pid, start_ticks, directory, task, memory: File::from(memory), maps: File::from(maps) };
+        // Between the opening of `mem` and of `maps` the process may have executed another program: both must be of one life.
+        let mut byte = [0];
+        let mapped = files.maps.read_at(&mut byte, 0)?;
+        if mapped == 0 || files.alive() != Life::Same {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(files)
+    }
+
+    /// The id of the process, in the PID namespace of `/proc`.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// When the process started, in clock ticks since the system's start (`/proc/PID/stat`, field 22).
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// `/proc/PID`, for `openat`.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// `/proc/PID/task`, for `openat`.
+    pub fn task(&self) -> BorrowedFd<'_> {
+        self.task.as_fd()
+    }
+
+    /// `/proc/PID/maps`, to be read with `read_at` from 0: the position is shared by all who read.
+    pub fn maps(&self) -> &File {
+        &self.maps
+    }
+
+    /// Opens a file below `/proc/PID`, for reading.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    pub fn open_file(&self, path: &str) -> io::Result<File> {
+        Ok(File::from(open_at(&self.directory, path, OFlag::O_RDONLY)?))
+    }
+
+    /// What became of the process.
+    pub fn alive(&self) -> Life {
+        let mut byte = [0];
+        // Address 0 is hardly ever mapped; a living address space then says EIO, a dead one 0 bytes.
+        match self.memory.read_at(&mut byte, 0) {
+            Ok(0) => match read_stat(&self.directory) {
+                Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
+                _ => Life::Exited,
+            },
+            Ok(_) => Life::Same,
+            Err(_) => Life::Same,
+        }
+    }
+
+    /// Reads memory of the process, as much as is readable from `address` on: the number of bytes, 0 where nothing is. The
+    /// bytes behind are left as they are.
+    pub fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
+        // The kernel copies page by page and says how far it came; an address that is not mapped at all is an error.
+        self.memory.read_at(bytes, address).unwrap_or(0)
+    }
+
+    /// The state letter and the parent of the process now.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    pub fn stat(&self) -> io::Result<StatLine> {
+        read_stat(&self.directory)
+    }
+}
+
+/// Opens a file in a directory.
+pub(crate) fn open_at(directory: &OwnedFd, path: &str, flags: OFlag) -> io::Result<OwnedFd> {
+    Ok(openat(directory, path, flags | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+fn read_stat(directory: &OwnedFd) -> io::Result<StatLine> {
+    let file = File::from(open_at(directory, "stat", OFlag::O_RDONLY)?);
+    // The longest line has about 50 numbers of at most 20 digits, and a name.
+    let mut buffer = [0; 2048];
+    let length = file.read_at(&mut buffer, 0)?;
+    parse_stat(&buffer[..length]).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable /proc/PID/stat"))
+}
