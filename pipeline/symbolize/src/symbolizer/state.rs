@@ -1,0 +1,400 @@
+//! What the handles and the thread know together: objects, what waits, and the answers.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::mem;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry as MapEntry;
+
+use crate::counters::Counting;
+use crate::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbols, Unknown};
+
+/// What an answer costs beside its frames: its place in the table, and the counts of its reference.
+const SLOT_BYTES: usize = 64;
+/// In how many steps answers age: an eighth of the room is new, an eighth older, and so on.
+const AGES: usize = 8;
+
+/// What makes two objects the same, of any kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    Object(Key),
+    PerfMap(u64),
+    Kernel,
+    Vdso,
+}
+
+/// Where the names of an object come from.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    Elf(Arc<Origin>),
+    PerfMap(Arc<File>),
+    Kernel,
+    Vdso,
+}
+
+/// Where an ELF file comes from: [`Object`], to be shared.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) key: Key,
+    pub(crate) source: Source,
+    pub(crate) root: Option<Arc<File>>,
+    pub(crate) path: String,
+}
+
+impl Content {
+    pub(super) fn new(object: Object) -> Self {
+        let Object { key, source, root, path } = object;
+        Self::Elf(Arc::new(Origin { key, source, root, path }))
+    }
+
+    /// Whether it keeps a file open.
+    fn holds_file(&self) -> bool {
+        match self {
+            Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
+            Self::PerfMap(_) => true,
+            Self::Kernel | Self::Vdso => false,
+        }
+    }
+}
+
+/// An object.
+#[derive(Debug)]
+struct Entry {
+    identity: Identity,
+    /// `None` once its file was closed to make room.
+    content: Option<Content>,
+    answers: HashMap<u64, Slot, RandomState>,
+    /// Addresses that wait for the symbol table.
+    for_symbols: Vec<u64>,
+    /// Addresses that wait for DWARF.
+    for_dwarf: Vec<u64>,
+    /// How many addresses the thread has taken and not answered.
+    taken: usize,
+    used: u64,
+}
+
+impl Entry {
+    fn waiting(&self) -> usize {
+        self.for_symbols.len() + self.for_dwarf.len() + self.taken
+    }
+}
+
+/// An answer and when it was last looked at.
+#[derive(Debug)]
+struct Slot {
+    answer: Answer,
+    age: u64,
+}
+
+/// What one address becomes.
+#[derive(Debug, Clone)]
+pub(super) enum Verdict {
+    /// It stands as it is.
+    Settled(Result<Arc<Symbols>, Unknown>),
+    /// What the symbol table says; DWARF comes.
+    Continued(Option<Arc<Symbols>>),
+}
+
+/// What the thread shall do.
+#[derive(Debug)]
+pub(super) enum Task {
+    Symbols(ObjectId, Option<Content>, Vec<u64>),
+    Dwarf(ObjectId, Option<Content>, Vec<(u64, Option<Arc<Symbols>>)>),
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    objects: HashMap<ObjectId, Entry, RandomState>,
+    identities: HashMap<Identity, ObjectId, RandomState>,
+    next: u64,
+    clock: u64,
+    symbol_queue: VecDeque<ObjectId>,
+    dwarf_queue: VecDeque<ObjectId>,
+    /// Addresses that wait for anything.
+    pub(super) waiting: usize,
+    pub(super) stop: bool,
+    open_files: usize,
+    answer_bytes: usize,
+    answer_limit: usize,
+    age: u64,
+    /// Bytes of answers that came in this age.
+    age_bytes: usize,
+    max_objects: usize,
+    max_open_files: usize,
+}
+
+impl State {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            objects: HashMap::default(),
+            identities: HashMap::default(),
+            next: 0,
+            clock: 0,
+            symbol_queue: VecDeque::new(),
+            dwarf_queue: VecDeque::new(),
+            waiting: 0,
+            stop: false,
+            open_files: 0,
+            answer_bytes: 0,
+            answer_limit: settings.cache_bytes / 4,
+            age: 0,
+            age_bytes: 0,
+            max_objects: settings.max_objects.max(1),
+            max_open_files: settings.max_open_files.max(1),
+        }
+    }
+
+    pub(super) fn object(&mut self, identity: Identity, content: Content, counting: &Counting) -> ObjectId {
+        self.clock += 1;
+        if let Some(&id) = self.identities.get(&identity)
+            && let Some(entry) = self.objects.get_mut(&id)
+        {
+            entry.used = self.clock;
+            // A perf map may have been replaced by another file; every other object stays what it is.
+            if entry.content.is_none() || matches!(content, Content::PerfMap(_)) {
+                self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
+                self.open_files += usize::from(content.holds_file());
+                entry.content = Some(content);
+                self.close_files();
+            }
+            return id;
+        }
+        while self.objects.len() >= self.max_objects {
+            // One that nobody waits for, if there is one.
+            let Some(oldest) = self.oldest(|entry| entry.waiting() == 0).or_else(|| self.oldest(|_| true)) else {
+                break;
+            };
+            self.forget(oldest);
+            Counting::add(&counting.objects_evicted, 1);
+        }
+        Counting::add(&counting.objects, 1);
+        let id = ObjectId(self.next);
+        self.next += 1;
+        self.open_files += usize::from(content.holds_file());
+        self.identities.insert(identity.clone(), id);
+        let entry = Entry {
+            identity,
+            content: Some(content),
+            answers: HashMap::default(),
+            for_symbols: Vec::new(),
+            for_dwarf: Vec::new(),
+            taken: 0,
+            used: self.clock,
+        };
+        self.objects.insert(id, entry);
+        self.close_files();
+        id
+    }
+
+    fn oldest(&self, which: impl Fn(&Entry) -> bool) -> Option<ObjectId> {
+        self.objects.iter().filter(|(_, entry)| which(entry)).min_by_key(|(_, entry)| entry.used).map(|(&id, _)| id)
+    }
+
+    fn close_files(&mut self) {
+        while self.open_files > self.max_open_files {
+            let holds = |entry: &Entry| entry.content.as_ref().is_some_and(Content::holds_file);
+            let Some(oldest) = self.oldest(|entry| holds(entry) && entry.waiting() == 0).or_else(|| self.oldest(holds))
+            else {
+                break;
+            };
+            if let Some(entry) = self.objects.get_mut(&oldest) {
+                entry.content = None;
+            }
+            self.open_files -= 1;
+        }
+    }
+
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        let Some(entry) = self.objects.remove(&object) else { return };
+        self.identities.remove(&entry.identity);
+        self.waiting -= entry.waiting();
+        self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
+        self.answer_bytes -= entry.answers.values().map(|slot| bytes_of(&slot.answer)).sum::<usize>();
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        object: ObjectId,
+        addresses: &[u64],
+        settings: &Settings,
+        counting: &Counting,
+    ) -> usize {
+        self.clock += 1;
+        let Some(entry) = self.objects.get_mut(&object) else { return 0 };
+        entry.used = self.clock;
+        let queued = !entry.for_symbols.is_empty();
+        let grows = matches!(entry.identity, Identity::PerfMap(_));
+        let mut taken = 0;
+        let mut asked = 0;
+        for &address in addresses {
+            let place = entry.answers.entry(address);
+            if let MapEntry::Occupied(slot) = &place {
+                let again = match slot.get().answer {
+                    Answer::Unknown(Unknown::Refused | Unknown::NotAsked) => true,
+                    // The file may have come since, and a perf map may have grown.
+                    Answer::Unknown(Unknown::NoFile) => entry.content.is_some(),
+                    Answer::Unknown(_) | Answer::Final(_) => grows,
+                    Answer::Pending | Answer::Symbols(_) => false,
+                };
+                if !again {
+                    taken += 1;
+                    continue;
+                }
+            }
+            asked += 1;
+            let refused = self.waiting >= settings.max_waiting;
+            let answer = if refused {
+                Counting::add(&counting.refused, 1);
+                Answer::Unknown(Unknown::Refused)
+            } else {
+                self.waiting += 1;
+                entry.for_symbols.push(address);
+                taken += 1;
+                Answer::Pending
+            };
+            let slot = Slot { answer, age: self.age };
+            match place {
+                // A perf map's earlier answer stands until the next.
+                MapEntry::Occupied(mut place) => {
+                    if !(grows && matches!(place.get().answer, Answer::Final(_))) {
+                        self.answer_bytes -= bytes_of(&place.get().answer);
+                        self.answer_bytes += bytes_of(&slot.answer);
+                        place.insert(slot);
+                    }
+                }
+                MapEntry::Vacant(place) => {
+                    self.answer_bytes += bytes_of(&slot.answer);
+                    self.age_bytes += bytes_of(&slot.answer);
+                    place.insert(slot);
+                }
+            }
+        }
+        if !queued && !entry.for_symbols.is_empty() {
+            self.symbol_queue.push_back(object);
+        }
+        Counting::add(&counting.asked, asked);
+        self.make_room(counting);
+        taken
+    }
+
+    pub(super) fn answer(&mut self, object: ObjectId, address: u64) -> Answer {
+        let age = self.age;
+        let slot = self.objects.get_mut(&object).and_then(|entry| entry.answers.get_mut(&address));
+        slot.map_or(Answer::Unknown(Unknown::NotAsked), |slot| {
+            slot.age = age;
+            slot.answer.clone()
+        })
+    }
+
+    /// What is to be done next: the symbols of any object come before the DWARF of any.
+    pub(super) fn take(&mut self) -> Option<Task> {
+        while let Some(id) = self.symbol_queue.pop_front() {
+            let Some(entry) = self.objects.get_mut(&id) else { continue };
+            let addresses = mem::take(&mut entry.for_symbols);
+            if addresses.is_empty() {
+                continue;
+            }
+            entry.taken += addresses.len();
+            return Some(Task::Symbols(id, entry.content.clone(), addresses));
+        }
+        while let Some(id) = self.dwarf_queue.pop_front() {
+            let Some(entry) = self.objects.get_mut(&id) else { continue };
+            let addresses = mem::take(&mut entry.for_dwarf);
+            if addresses.is_empty() {
+                continue;
+            }
+            entry.taken += addresses.len();
+            let known = |address: &u64| entry.answers.get(address).and_then(|slot| slot.answer.symbols().cloned());
+            let addresses = addresses.into_iter().map(|address| (address, known(&address))).collect();
+            return Some(Task::Dwarf(id, entry.content.clone(), addresses));
+        }
+        None
+    }
+
+    /// Files what the thread found out.
+    pub(super) fn settle(&mut self, object: ObjectId, verdicts: Vec<(u64, Verdict)>, counting: &Counting) {
+        // Whoever was forgotten meanwhile is not waited for any more.
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        let queued = !entry.for_dwarf.is_empty();
+        for (address, verdict) in verdicts {
+            entry.taken -= 1;
+            let answer = match verdict {
+                Verdict::Settled(result) => {
+                    self.waiting -= 1;
+                    result.map_or_else(Answer::Unknown, Answer::Final)
+                }
+                Verdict::Continued(symbols) => {
+                    entry.for_dwarf.push(address);
+                    symbols.map_or(Answer::Pending, Answer::Symbols)
+                }
+            };
+            self.answer_bytes += bytes_of(&answer);
+            self.age_bytes += bytes_of(&answer);
+            if let Some(before) = entry.answers.insert(address, Slot { answer, age: self.age }) {
+                self.answer_bytes -= bytes_of(&before.answer);
+            }
+        }
+        if !queued && !entry.for_dwarf.is_empty() {
+            self.dwarf_queue.push_back(object);
+        }
+        self.make_room(counting);
+    }
+
+    /// Drops what was not looked at for longest, until an eighth of the room is free.
+    fn make_room(&mut self, counting: &Counting) {
+        if self.age_bytes > self.answer_limit / AGES {
+            self.age += 1;
+            self.age_bytes = 0;
+        }
+        if self.answer_bytes > self.answer_limit {
+            let mut by_age: HashMap<u64, usize, RandomState> = HashMap::default();
+            for slot in self.objects.values().flat_map(|entry| entry.answers.values()) {
+                if !slot.answer.is_late() {
+                    *by_age.entry(slot.age).or_default() += bytes_of(&slot.answer);
+                }
+            }
+            let mut ages: Vec<_> = by_age.into_iter().collect();
+            ages.sort_unstable();
+            let surplus = self.answer_bytes - self.answer_limit + self.answer_limit / AGES;
+            let mut freed = 0;
+            let mut limit = 0;
+            for (age, bytes) in ages {
+                if freed >= surplus {
+                    break;
+                }
+                freed += bytes;
+                limit = age + 1;
+            }
+            let mut dropped = 0;
+            for entry in self.objects.values_mut() {
+                entry.answers.retain(|_, slot| {
+                    let keep = slot.age >= limit || slot.answer.is_late();
+                    if !keep {
+                        dropped += 1;
+                        self.answer_bytes -= bytes_of(&slot.answer);
+                    }
+                    keep
+                });
+            }
+            Counting::add(&counting.answers_evicted, dropped);
+        }
+        Counting::set(&counting.answer_bytes, self.answer_bytes);
+    }
+
+    /// Whether an object still exists.
+    pub(super) fn knows(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object)
+    }
+}
+
+/// What an answer costs. Strings that several answers share are counted with each: the estimate is never too low.
+fn bytes_of(answer: &Answer) -> usize {
+    let frames = answer.symbols().map_or(&[][..], |symbols| &symbols.frames);
+    let strings = |frame: &Frame| {
+        frame.function.len() + frame.system_name.len() + frame.file.as_ref().map_or(0, |file| file.len())
+    };
+    SLOT_BYTES + frames.iter().map(|frame| size_of::<Frame>() + strings(frame)).sum::<usize>()
+}
