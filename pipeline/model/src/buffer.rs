@@ -46,6 +46,17 @@ impl Buffer {
         }
     }
 
+    /// Writes more behind the spill: what was there stays where it is. Copies the spill, not the request.
+    pub(crate) fn append(&mut self, more: &[u8]) {
+        if more.is_empty() {
+            return;
+        }
+        let mut spill = Vec::with_capacity(self.spill.len() + more.len());
+        spill.extend_from_slice(&self.spill);
+        spill.extend_from_slice(more);
+        self.spill = spill.into();
+    }
+
     /// The length of both parts, in bytes.
     pub fn len(&self) -> usize {
         self.request.len() + self.spill.len()

@@ -293,6 +293,18 @@ impl Dictionary {
         Ok(Self(tables))
     }
 
+    /// Tables that were checked, with more appended that was checked on its own: see [`crate::naming`]. Debug builds
+    /// check again.
+    pub(crate) fn of_checked(tables: Tables) -> Self {
+        debug_assert_eq!(Self::new(tables.clone()).err(), None);
+        Self(tables)
+    }
+
+    /// Gives the tables back.
+    pub(crate) fn into_tables(self) -> Tables {
+        self.0
+    }
+
     /// The tables themselves.
     pub fn tables(&self) -> &Tables {
         &self.0

@@ -5,6 +5,7 @@
 //! is immutable and cheap to clone; what changes one makes another.
 
 mod check;
+mod size;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -209,7 +210,7 @@ impl<'a> Sample<'a> {
 /// A batch of profiles. Cheap to clone, never changed.
 #[derive(Debug, Clone)]
 pub struct Profiles {
-    dictionary: Arc<Dictionary>,
+    pub(crate) dictionary: Arc<Dictionary>,
     resources: Arc<[ResourceProfiles]>,
     samples: Arc<Samples>,
     observations: u64,
