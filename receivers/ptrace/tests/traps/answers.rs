@@ -1,0 +1,85 @@
+//! Programs whose profiles are known beforehand.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    compile,
+    runner::{Outcome, tests},
+    session::{Life, Session},
+    target::Target,
+};
+
+tests![shares_within_two_points, threads_recursion_and_sleep, short_commands];
+
+fn weight_at_leaf(life: &Life, function: &str) -> f64 {
+    let found = life.samples.iter().filter(|observed| {
+        // The clock is read through the vDSO below the function: its time is the function's.
+        let own = |name: &String| ["seventy", "twenty", "ten"].contains(&name.as_str());
+        life.names(observed).into_iter().find(own).as_deref() == Some(function)
+    });
+    found.map(|observed| observed.sample.weight_nano as f64).sum()
+}
+
+/// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured within two points.
+fn shares_within_two_points() -> Outcome {
+    use profbridge_ptrace::message::{Mode, Settings};
+    let target = Target::start(&compile::c("shares"), &[]);
+    // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
+    let settings = Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let mut session = Session::with(target.pid(), settings);
+    session.until("2500 observations", |seen| {
+        seen.lives.last().is_some_and(|life| life.samples.iter().map(|o| o.sample.observations).sum::<u32>() >= 2500)
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    let weights = ["seventy", "twenty", "ten"].map(|function| weight_at_leaf(life, function));
+    let all: f64 = weights.iter().sum();
+    for (weight, wanted) in weights.iter().zip([0.70, 0.20, 0.10]) {
+        let share = weight / all;
+        assert!((share - wanted).abs() <= 0.02, "{wanted} was measured as {share:.3}\n{}", life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a thread that sleeps
+/// is seen asleep for as long as one that spins is seen to run.
+fn threads_recursion_and_sleep() -> Outcome {
+    let target = Target::start(&compile::c("shares"), &["all"]);
+    let mut session = Session::of(target.pid());
+    for function in ["alone_a", "alone_b", "bottom", "sleeper"] {
+        session.observe(function, 100);
+    }
+    let seen = session.finish();
+    let life = seen.last();
+    for function in ["alone_a", "alone_b", "sleeper", "recursion"] {
+        let threads: BTreeSet<u32> = life.with(function).map(|observed| observed.thread.id).collect();
+        assert_eq!(threads.len(), 1, "{function} is on one thread\n{}", life.top());
+    }
+    for observed in life.with("bottom") {
+        let levels = life.names(observed).iter().filter(|name| *name == "recursion").count();
+        assert_eq!(levels, 50, "{}", life.top());
+    }
+    let weight = |function| life.with(function).map(|observed| observed.sample.weight_nano).sum::<u64>() as f64;
+    let ratio = weight("sleeper") / weight("alone_a");
+    assert!((0.8..1.25).contains(&ratio), "asleep by awake: {ratio}\n{}", life.top());
+    assert!(life.with("sleeper").all(|observed| observed.sample.blocked), "{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a program that the sampler starts is sampled from its first instruction: what ends within 60 ms has been seen, its exit
+/// code is reported, and its end.
+fn short_commands() -> Outcome {
+    use profbridge_ptrace::message::{Detached, Select, Settings};
+    let mut session = Session::start();
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 7";
+    let command = ["/bin/sh", "-c", script].map(Into::into).to_vec();
+    let id = session.watch(Select::Command(command), Settings::default());
+    session.until("the end of the command", |seen| !seen.ended.is_empty());
+    session.until("the end of the process", |seen| seen.last().detached.is_some());
+    let seen = session.finish();
+    assert_eq!(seen.ended, [(id, 7)]);
+    let life = seen.last();
+    assert_eq!(life.detached, Some(Detached::Exited));
+    assert!(!life.samples.is_empty(), "{:?}", life.status);
+    Ok(())
+}

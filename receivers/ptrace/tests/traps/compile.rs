@@ -1,0 +1,95 @@
+//! Compiles targets, each once a run, into a folder that goes with the run.
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, id},
+    sync::{LazyLock, Mutex},
+};
+
+use crate::runner::Untested;
+
+static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::Builder::new().prefix(&format!("profbridge-traps-{}-", id())).tempdir().unwrap();
+    // Other users run some of the targets.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+});
+static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// The folder of what was built; tests may put files of their own beside it.
+pub(crate) fn folder() -> &'static Path {
+    FOLDER.path()
+}
+
+/// Removes what was built: a static is never dropped.
+pub(crate) fn remove() {
+    fs::remove_dir_all(folder()).ok();
+}
+
+/// Where the sources are.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/targets").join(name)
+}
+
+fn built(name: &str, build: impl FnOnce(&Path) -> Command) -> PathBuf {
+    let mut built = BUILT.lock().unwrap();
+    if let Some(path) = built.get(name) {
+        return path.clone();
+    }
+    let path = folder().join(name);
+    let output = build(&path).output().unwrap_or_else(|error| panic!("the compiler of {name} cannot be started: {error}"));
+    assert!(output.status.success(), "{name} does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    built.insert(name.to_owned(), path.clone());
+    path
+}
+
+/// A C program, optimized, without frame pointers, with symbols.
+pub(crate) fn c(name: &str) -> PathBuf {
+    built(name, |out| {
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"]).arg(out);
+        command.arg(source(&format!("{name}.c"))).args(["-lrt", "-ldl"]);
+        command
+    })
+}
+
+/// A library of `plugin.c` with one function of that name.
+pub(crate) fn library(function: &str) -> PathBuf {
+    built(&format!("lib{function}.so"), |out| {
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-g", "-fomit-frame-pointer", "-shared", "-fPIC"]).arg(format!("-DSPIN={function}"));
+        command.arg("-o").arg(out).arg(source("plugin.c"));
+        command
+    })
+}
+
+/// A Rust program under a name of its own, with further arguments for the compiler.
+pub(crate) fn rust(source_name: &str, name: &str, arguments: &[&str]) -> PathBuf {
+    built(name, |out| {
+        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        command.args(["--edition", "2024", "-O", "-g"]).args(arguments).arg("-o").arg(out);
+        command.arg(source(&format!("{source_name}.rs")));
+        command
+    })
+}
+
+/// A Go program, where there is a compiler.
+pub(crate) fn go(name: &str) -> Result<PathBuf, Untested> {
+    has("go", "version")?;
+    Ok(built(&format!("{name}-go"), |out| {
+        let mut command = Command::new("go");
+        command.args(["build", "-o"]).arg(out).arg(source(&format!("{name}.go"))).env("GOFLAGS", "-mod=mod");
+        command
+    }))
+}
+
+/// Whether a program is on this machine, by its answer to an argument.
+pub(crate) fn has(program: &str, argument: &str) -> Result<(), Untested> {
+    match Command::new(program).arg(argument).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(Untested(format!("there is no {program}"))),
+    }
+}

@@ -1,0 +1,45 @@
+//! This program as somebody else: a session that runs with other rights, and says what it saw.
+
+use std::{process::ExitCode, time::Duration};
+
+use profbridge_ptrace::message::Select;
+
+use crate::session::Session;
+
+/// `drive PID PID...`: watches the processes until its input has a line, then prints what was seen and ends.
+///
+/// ```text
+/// problem PID KIND MESSAGE
+/// life PID USER DETACHED SAMPLES BLOCKED-SAMPLES STOPS
+/// ```
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    let mut session = Session::start();
+    for pid in arguments {
+        session.watch(Select::Pid(pid.parse().unwrap()), Default::default());
+    }
+    println!("ready");
+    for hint in session.seen.rights.iter().flat_map(|rights| &rights.hints) {
+        println!("hint {hint}");
+    }
+    let (sender, line) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        // Where there is no input, there is nothing to wait for either.
+        std::io::stdin().read_line(&mut text).ok();
+        sender.send(()).ok();
+    });
+    while line.try_recv().is_err() {
+        session.listen(Duration::from_millis(20));
+    }
+    let seen = session.finish();
+    for problem in &seen.problems {
+        println!("problem {} {:?} {}", problem.pid.unwrap_or(0), problem.kind, problem.message.replace('\n', " "));
+    }
+    for life in &seen.lives {
+        let blocked = life.samples.iter().filter(|observed| observed.sample.blocked).count();
+        let (process, detached) = (&life.process, life.detached);
+        println!("life {} {} {detached:?} {} {blocked} {}", process.pid, process.user, life.samples.len(), life.status.stops);
+    }
+    println!("done");
+    ExitCode::SUCCESS
+}

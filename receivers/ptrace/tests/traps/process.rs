@@ -1,0 +1,46 @@
+//! What `/proc` says of a target, read independently of the sampler.
+
+use std::{fs, path::Path};
+
+fn status_field(path: &Path, key: &str) -> Option<String> {
+    let status = fs::read_to_string(path.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(|value| value.trim().to_owned())
+}
+
+/// The folders of a process's threads.
+fn threads(pid: u32) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.path()).collect()
+}
+
+/// The state letters of a process's threads.
+pub(crate) fn states(pid: u32) -> String {
+    threads(pid).iter().filter_map(|thread| status_field(thread, "State")?.chars().next()).collect()
+}
+
+/// The tracers of a process's threads, other than none.
+pub(crate) fn tracers(pid: u32) -> Vec<String> {
+    threads(pid).iter().filter_map(|thread| status_field(thread, "TracerPid")).filter(|tracer| tracer != "0").collect()
+}
+
+/// User and system time of all threads, in ticks of the kernel.
+pub(crate) fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some((_, rest)) = stat.rsplit_once(')') else { return 0 };
+    rest.split_ascii_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// The processes that a process has started.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let of = |thread: &std::path::PathBuf| fs::read_to_string(thread.join("children")).unwrap_or_default();
+    threads(pid).iter().map(of).flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// The sampler process of this test: the child that runs the same program.
+pub(crate) fn sampler() -> u32 {
+    let own = fs::read_link("/proc/self/exe").unwrap();
+    let same = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path == own);
+    let found: Vec<u32> = children(std::process::id()).into_iter().filter(same).collect();
+    assert_eq!(found.len(), 1, "there is one sampler process: {found:?}");
+    found[0]
+}

@@ -1,0 +1,188 @@
+//! What the kernel refuses, and what is sampled all the same.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use profbridge_ptrace::message::{ProblemKind, Trust};
+
+use crate::{
+    compile, process,
+    runner::{Outcome, Untested, tests},
+    session::Session,
+    target::Target,
+};
+
+tests![
+    beside_another_tracer,
+    another_tracer_comes_later,
+    without_the_right_to_trace,
+    in_a_filter_without_ptrace,
+    other_namespaces_and_a_deleted_program,
+    setuid_program_without_rights,
+];
+
+/// Guarantees: a process that another tracer holds is reported as such; its blocked threads are sampled, its running ones are not, and the
+/// other tracer keeps it.
+fn beside_another_tracer() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+    let mut session = Session::of(target.pid());
+    session.until("a problem", |seen| seen.has(ProblemKind::Traced));
+    session.ticks(120);
+    let tracers = process::tracers(target.pid());
+    assert!(tracers.len() == 5 && tracers.iter().all(|pid| *pid == tracer.pid().to_string()), "{tracers:?}");
+    let before = target.ask("work");
+    assert!(target.ask("work") > before);
+    let seen = session.finish();
+    let life = seen.last();
+    assert!(life.count("wait_forever") > 100, "{}", life.top());
+    assert!(life.status.refused_stops > 0 && life.status.stops == 0, "{:?}", life.status);
+    assert!(life.samples.iter().all(|observed| observed.sample.blocked));
+    Ok(())
+}
+
+/// Guarantees: a tracer that comes while a process is sampled gets it, sooner or later (a lease lasts microseconds), the sampler says so, and
+/// once it is gone running threads are sampled again.
+fn another_tracer_comes_later() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let mut session = Session::of(target.pid());
+    session.observe("leaf", 20);
+    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+    session.until("a problem", |seen| seen.has(ProblemKind::Traced));
+    let count = session.seen.last().count("leaf");
+    drop(tracer);
+    session.until("samples again", |seen| seen.last().count("leaf") > count + 50);
+    session.finish();
+    Ok(())
+}
+
+/// Needs to be root, to give rights away.
+fn as_root() -> Result<(), Untested> {
+    if nix::unistd::geteuid().is_root() {
+        return compile::has("setpriv", "--version");
+    }
+    Err(Untested("only root can give up rights".to_owned()))
+}
+
+/// This program under another program that changes what it may do.
+fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
+    // A copy, since the build's folder may be closed to other users.
+    let copy = compile::folder().join("traps-of-others");
+    if !copy.exists() {
+        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(wrapper);
+    command.args(wrapper_arguments).arg(copy).arg("drive").args(pids.iter().map(u32::to_string)).current_dir("/");
+    let mut driver = Target::launch(&mut command);
+    driver.wait_for("ready");
+    driver
+}
+
+/// As a user without any rights.
+const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
+
+/// Waits until a driver has had time to do what it can, in terms of a process that it samples as well: `count` new lines of work.
+fn let_work(target: &mut Target, rounds: u64) {
+    let start = target.ask("work");
+    // A round of the target is 10 ns or more.
+    while target.ask("work") < start + rounds {
+        std::thread::yield_now();
+    }
+}
+
+/// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends in good order.
+fn without_the_right_to_trace() -> Outcome {
+    as_root()?;
+    let mut target = Target::start(&compile::c("busy"), &["1", "1"]);
+    let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
+    let_work(&mut target, 3_000_000);
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let problem = lines.iter().find(|line| line.starts_with(&format!("problem {} Permission ", target.pid())));
+    let problem = problem.unwrap_or_else(|| panic!("{lines:#?}"));
+    assert!(problem.contains("CAP_SYS_PTRACE") || problem.contains("same user"), "{problem}");
+    assert!(!lines.iter().any(|line| line.starts_with("life") && !line.contains(" 0 0 0")), "{lines:#?}");
+    assert!(target.lives());
+    Ok(())
+}
+
+/// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are sampled through
+/// `/proc/PID/mem` all the same, and the sampler says what is missing.
+fn in_a_filter_without_ptrace() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
+    let_work(&mut target, 20_000_000);
+    driver.say("");
+    let lines = driver.lines_until("done");
+    assert!(lines.iter().any(|line| line.starts_with("hint ") || line.contains(" Permission ")), "{lines:#?}");
+    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
+    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
+    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    assert!(samples > 0 && blocked == samples && stops == 0, "{lines:#?}");
+    Ok(())
+}
+
+/// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible from here, is sampled:
+/// with its own ids, the right file, and complete stacks with names.
+fn other_namespaces_and_a_deleted_program() -> Outcome {
+    let program = compile::c("busy");
+    let script = format!("mount -t tmpfs none /mnt && cp {} /mnt/hidden && exec /mnt/hidden 1 1 unlink", program.display());
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount", "--mount-proc", "--kill-child", "sh", "-c", &script]);
+    let probe = Command::new("unshare").args(["--fork", "--pid", "--mount", "--mount-proc", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return Err(Untested("namespaces cannot be made".to_owned()));
+    }
+    let mut target = Target::launch(&mut command);
+    target.wait_for("ready");
+    let [pid] = process::children(target.pid())[..] else { panic!("one child") };
+    let mut session = Session::of(pid);
+    session.observe("leaf", 100);
+    let seen = session.finish();
+    let life = seen.last();
+    assert_eq!((life.process.pid, life.process.namespace_pid), (pid, 1));
+    assert!(life.process.executable.starts_with("/mnt/hidden"), "{}", life.process.executable);
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    for observed in &life.samples {
+        let main = observed.thread.id == pid;
+        assert_eq!(observed.thread.namespace_id == 1, main, "{:?}", observed.thread);
+        assert!(observed.thread.namespace_id <= 3, "{:?}", observed.thread);
+        assert_eq!(observed.trust, Trust::Complete);
+    }
+    let main = life.mappings.iter().map(|(mapping, _)| mapping).find(|mapping| mapping.main).unwrap();
+    assert!(main.file.is_some() && main.htlhash.is_some(), "{main:?}");
+    Ok(())
+}
+
+/// Guarantees: a process that executes a set-user-id program leaves a sampler without rights behind: the sampler says so, and the process
+/// is none the worse for it.
+fn setuid_program_without_rights() -> Outcome {
+    as_root()?;
+    let program = compile::c("exec_chain");
+    let privileged = compile::folder().join("exec_chain-root");
+    fs::copy(&program, &privileged).unwrap();
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(NOBODY.iter().filter(|argument| !argument.contains("bounding"))).arg(&program).arg("1").arg(&privileged);
+    let mut target = Target::launch(command.current_dir("/"));
+    target.wait_for("link 1");
+    let mut steady = Target::start(&compile::c("busy"), &["1", "0"]);
+    let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
+    let_work(&mut steady, 3_000_000);
+    target.say("");
+    target.wait_for("link 0");
+    let_work(&mut steady, 3_000_000);
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let user = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+    let user = user.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    if !user.contains("\t0\t") {
+        return Err(Untested("the file system ignores the set-user-id bit".to_owned()));
+    }
+    assert!(lines.iter().any(|line| line.starts_with("life") && line.contains("Executed")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains(" Permission ")), "{lines:#?}");
+    assert!(target.lives());
+    assert_eq!(process::tracers(target.pid()), Vec::<String>::new());
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! A sampler process, and all that it has said.
+
+use std::{
+    cell::OnceCell,
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use profbridge_ptrace::{
+    Events, SamplerProcess,
+    message::{
+        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample, Select,
+        Settings, Status, Target, TargetId, Thread, Trust,
+    },
+};
+
+use crate::symbols::Symbols;
+
+/// How long anything may take to happen. Only failing tests wait for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One sample with what it refers to.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed {
+    pub(crate) thread: Thread,
+    pub(crate) trust: Trust,
+    pub(crate) locations: Vec<Location>,
+    pub(crate) sample: Sample,
+}
+
+/// All that was said of one life of a process.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) process: Process,
+    pub(crate) mappings: Vec<(Mapping, OnceCell<Symbols>)>,
+    pub(crate) samples: Vec<Observed>,
+    pub(crate) status: Status,
+    pub(crate) detached: Option<Detached>,
+    pub(crate) period_nano: u64,
+}
+
+impl Life {
+    /// The function at a location: its name, `?` where no symbol covers it, `jit` where no file does.
+    pub(crate) fn name(&self, location: &Location) -> String {
+        let Some(index) = location.mapping else { return "jit".to_owned() };
+        let (mapping, symbols) = &self.mappings[index as usize];
+        let symbols = symbols.get_or_init(|| {
+            mapping.file.as_ref().map_or_else(Symbols::default, |file| Symbols::read(&mut file.try_clone().unwrap()))
+        });
+        symbols.name(location.address).unwrap_or("?").to_owned()
+    }
+
+    /// The functions of a stack, leaf first.
+    pub(crate) fn names(&self, observed: &Observed) -> Vec<String> {
+        observed.locations.iter().map(|location| self.name(location)).collect()
+    }
+
+    /// Samples that have this function somewhere.
+    pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a Observed> {
+        self.samples.iter().filter(move |observed| observed.locations.iter().any(|location| self.name(location) == function))
+    }
+
+    /// How often a function was observed.
+    pub(crate) fn count(&self, function: &str) -> u32 {
+        self.with(function).map(|observed| observed.sample.observations).sum()
+    }
+
+    /// The path of the file of a stack's last frame.
+    pub(crate) fn root_file(&self, observed: &Observed) -> &str {
+        let root = observed.locations.last().and_then(|location| location.mapping);
+        root.map_or("", |index| &self.mappings[index as usize].0.path)
+    }
+
+    /// Whether a stack ends where threads start: in the program's `_start`, or in the C library.
+    pub(crate) fn rooted(&self, observed: &Observed) -> bool {
+        let Some(root) = observed.locations.last() else { return false };
+        let file = self.root_file(observed).rsplit('/').next().unwrap_or_default();
+        self.name(root) == "_start" || file.starts_with("libc.so") || file.starts_with("libc-") || file.starts_with("ld-linux")
+    }
+
+    /// Of the observations of these samples, the share that is complete and ends where threads start.
+    pub(crate) fn complete_share<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
+        let (mut all, mut complete) = (0, 0);
+        for observed in samples {
+            let observations = u64::from(observed.sample.observations);
+            all += observations;
+            let good = observed.trust == Trust::Complete && self.rooted(observed);
+            complete += if good { observations } else { 0 };
+        }
+        assert!(all > 0, "there are no such samples");
+        complete as f64 / all as f64
+    }
+
+    /// The most frequent stacks, for the messages of failing tests.
+    pub(crate) fn top(&self) -> String {
+        let mut stacks: BTreeMap<String, u32> = BTreeMap::new();
+        for observed in &self.samples {
+            let stack = format!("{:?} {}", observed.trust, self.names(observed).join(";"));
+            *stacks.entry(stack).or_default() += observed.sample.observations;
+        }
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        stacks.iter().take(12).map(|(stack, count)| format!("{count:>6} {stack}\n")).collect()
+    }
+}
+
+/// What was said so far.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) rights: Option<Rights>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) ended: Vec<(TargetId, i32)>,
+    /// The sampler process is gone.
+    pub(crate) closed: bool,
+}
+
+impl Seen {
+    fn life_mut(&mut self, id: ProcessId) -> &mut Life {
+        let found = self.lives.iter_mut().find(|life| life.process.id == id);
+        found.unwrap_or_else(|| panic!("something was said of {id:?}, which was never attached"))
+    }
+
+    /// What was said of the process, of its last life.
+    pub(crate) fn last(&self) -> &Life {
+        self.lives.last().expect("no process was attached")
+    }
+
+    /// Whether a problem of this kind was reported.
+    pub(crate) fn has(&self, kind: ProblemKind) -> bool {
+        self.problems.iter().any(|problem| problem.kind == kind)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Ready(rights) => self.rights = Some(rights),
+            Event::Attached(process) => self.lives.push(Life {
+                status: Status { process: process.id, ..Status::default() },
+                process: *process,
+                mappings: Vec::new(),
+                samples: Vec::new(),
+                detached: None,
+                period_nano: 0,
+            }),
+            Event::Mapping(mapping) => {
+                let mappings = &mut self.life_mut(mapping.process).mappings;
+                assert_eq!(mapping.index as usize, mappings.len(), "mappings come in order and without gaps");
+                mappings.push((mapping, OnceCell::new()));
+            }
+            Event::PerfMap { .. } => {}
+            Event::Batch(batch) => {
+                let life = self.life_mut(batch.process);
+                assert_eq!(life.detached, None, "samples after the end");
+                life.period_nano = batch.period_nano;
+                for sample in batch.samples {
+                    let stack = &batch.stacks[sample.stack as usize];
+                    let locations: Vec<Location> =
+                        stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+                    for index in locations.iter().filter_map(|location| location.mapping) {
+                        assert!((index as usize) < life.mappings.len(), "a mapping comes before the samples that name it");
+                    }
+                    life.samples.push(Observed {
+                        thread: batch.threads[sample.thread as usize].clone(),
+                        trust: stack.trust,
+                        locations,
+                        sample,
+                    });
+                }
+            }
+            Event::Status(status) => self.life_mut(status.process).status = status,
+            Event::Problem(problem) => {
+                assert_ne!(problem.kind, ProblemKind::Internal, "the sampler failed: {}", problem.message);
+                self.problems.push(problem);
+            }
+            Event::Detached { process, why } => self.life_mut(process).detached = Some(why),
+            Event::CommandEnded { target, code } => self.ended.push((target, code)),
+        }
+    }
+}
+
+/// A sampler process under test.
+pub(crate) struct Session {
+    process: Option<SamplerProcess>,
+    events: Events,
+    next_target: u32,
+    pub(crate) seen: Seen,
+}
+
+impl Session {
+    /// Starts a sampler process and waits until it is ready.
+    pub(crate) fn start() -> Self {
+        let (process, events) = SamplerProcess::start(Default::default()).expect("the sampler process starts");
+        let mut session = Self { process: Some(process), events, next_target: 0, seen: Seen::default() };
+        session.until("ready", |seen| seen.rights.is_some());
+        session
+    }
+
+    /// A session that samples one process with the usual settings.
+    pub(crate) fn of(pid: u32) -> Self {
+        Self::with(pid, Settings::default())
+    }
+
+    /// A session that samples one process.
+    pub(crate) fn with(pid: u32, settings: Settings) -> Self {
+        let mut session = Self::start();
+        session.watch(Select::Pid(pid), settings);
+        session
+    }
+
+    /// Watches a target; what matches is sampled at once.
+    pub(crate) fn watch(&mut self, select: Select, settings: Settings) -> TargetId {
+        let id = TargetId(self.next_target);
+        self.next_target += 1;
+        self.send(Command::Watch(Target { id, select, settings, environment: Vec::new(), sample_at_once: true }));
+        id
+    }
+
+    /// Says something to the sampler process.
+    pub(crate) fn send(&self, command: Command) {
+        self.process.as_ref().expect("it was not stopped").send(command);
+    }
+
+    /// Takes events until something is so.
+    pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !so(&self.seen) {
+            assert!(!self.seen.closed, "the sampler process ended before: {what}");
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.next(left) {
+                let life = self.seen.lives.last();
+                panic!(
+                    "did not happen: {what}; problems: {:?}; {:?}; detached: {:?}; stacks:\n{}",
+                    self.seen.problems,
+                    life.map(|life| &life.status),
+                    life.map(|life| life.detached),
+                    life.map(Life::top).unwrap_or_default(),
+                );
+            }
+        }
+    }
+
+    /// Takes events for so long.
+    pub(crate) fn listen(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            if !self.next(left) && self.seen.closed {
+                break;
+            }
+        }
+    }
+
+    /// Takes one event, if one comes in time.
+    fn next(&mut self, wait: Duration) -> bool {
+        match self.events.recv_timeout(wait) {
+            Ok(event) => {
+                self.seen.take(event);
+                true
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => false,
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                self.seen.closed = true;
+                true
+            }
+        }
+    }
+
+    /// Samples until the process had so many ticks more.
+    pub(crate) fn ticks(&mut self, count: u64) {
+        let before = self.seen.lives.last().map_or(0, |life| life.status.ticks);
+        self.until("ticks", |seen| seen.lives.last().is_some_and(|life| life.status.ticks >= before + count));
+    }
+
+    /// Samples until a function was observed so often, by now.
+    pub(crate) fn observe(&mut self, function: &str, count: u32) {
+        self.until(&format!("{count} observations of {function}"), |seen| {
+            seen.lives.last().is_some_and(|life| life.count(function) >= count)
+        });
+    }
+
+    /// Has the sampler process end, and returns all that it said.
+    pub(crate) fn finish(mut self) -> Seen {
+        self.send(Command::Stop);
+        self.until("the end of the sampler process", |seen| seen.closed);
+        drop(self.process.take());
+        self.seen
+    }
+}

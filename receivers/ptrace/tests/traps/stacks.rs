@@ -1,0 +1,252 @@
+//! Stacks that are hard to read.
+
+use std::process::Command;
+
+use profbridge_ptrace::message::{Settings, Trust};
+
+use crate::{
+    compile,
+    runner::{Outcome, tests},
+    session::{Life, Session},
+    target::Target,
+};
+
+tests![
+    without_frame_pointers,
+    in_signal_handlers,
+    on_alternate_signal_stacks,
+    on_coroutine_stacks,
+    go_programs,
+    huge_frames,
+    larger_than_the_copy,
+    libraries_that_come_and_go,
+    code_mapped_twice,
+    python_in_openssl,
+    rust_threads,
+    without_unwind_tables,
+];
+
+/// Samples a target until a function was observed so often, and a little of everything else.
+fn sample(target: &Target, function: &str, count: u32, settings: Settings) -> crate::session::Seen {
+    let mut session = Session::with(target.pid(), settings);
+    session.observe(function, count);
+    session.finish()
+}
+
+/// Asserts that all stacks with a function have these callers, in this order, from it on, and are complete.
+fn assert_chain(life: &Life, chain: &[&str], least: f64) {
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with(chain[0]) {
+        let names = life.names(observed);
+        let from = names.iter().position(|name| name == chain[0]).unwrap();
+        let found = chain.iter().zip(&names[from..]).all(|(wanted, name)| wanted == name) && names.len() >= from + chain.len();
+        all += observed.sample.observations;
+        if found && observed.trust == Trust::Complete && life.rooted(observed) {
+            good += observed.sample.observations;
+        }
+    }
+    let share = f64::from(good) / f64::from(all);
+    assert!(share >= least, "{share} of {all} stacks are {chain:?} down to the root\n{}", life.top());
+}
+
+/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller.
+fn without_frame_pointers() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "1"]);
+    let seen = sample(&target, "leaf", 200, Settings::default());
+    assert_chain(seen.last(), &["leaf", "middle", "outer", "busy"], 0.995);
+    assert_chain(seen.last(), &["wait_forever", "idle"], 0.995);
+    Ok(())
+}
+
+/// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to the root.
+fn in_signal_handlers() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["plain"]);
+    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    let life = seen.last();
+    assert_through_handler(life);
+    Ok(())
+}
+
+/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one.
+fn on_alternate_signal_stacks() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["alternate"]);
+    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    assert_through_handler(seen.last());
+    Ok(())
+}
+
+fn assert_through_handler(life: &Life) {
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("inside_handler") {
+        let names = life.names(observed);
+        let place = |function: &str| names.iter().position(|name| name == function);
+        let ordered = place("inside_handler") < place("handler")
+            && place("handler") < place("interrupted_work")
+            && place("interrupted_work") < place("caller_of_work")
+            && place("caller_of_work") < place("spin");
+        all += observed.sample.observations;
+        if ordered && observed.trust == Trust::Complete && life.rooted(observed) {
+            good += observed.sample.observations;
+        }
+    }
+    let share = f64::from(good) / f64::from(all);
+    assert!(share >= 0.99, "{share} of {all} lead through the handler\n{}", life.top());
+}
+
+/// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there, without anything of
+/// the memory beyond.
+fn on_coroutine_stacks() -> Outcome {
+    let target = Target::start(&compile::c("coroutines"), &[]);
+    let seen = sample(&target, "in_coroutine", 200, Settings::default());
+    let life = seen.last();
+    for observed in life.with("in_coroutine") {
+        let names = life.names(observed);
+        let body = names.iter().position(|name| name == "coroutine_body");
+        assert!(body.is_some_and(|body| names.len() <= body + 2), "{names:?}\n{}", life.top());
+    }
+    // Its last frame is the C library's start of a context.
+    let share = life.complete_share(life.with("in_coroutine"));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, and nothing of Go's own handling of
+/// signals is upset.
+fn go_programs() -> Outcome {
+    let mut target = Target::start(&compile::go("go")?, &[]);
+    let seen = sample(&target, "main.goLeaf", 150, Settings::default());
+    assert!(target.lives());
+    let life = seen.last();
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("main.goLeaf") {
+        let names = life.names(observed);
+        all += 1;
+        good += u32::from(names.iter().any(|name| name == "main.goOuter") && names.last().unwrap().starts_with("runtime.goexit"));
+    }
+    assert!(f64::from(good) >= 0.95 * f64::from(all), "{good} of {all}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root.
+fn huge_frames() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["150", "100"]);
+    let seen = sample(&target, "at_the_bottom", 100, Settings::default());
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 101, "{}", life.top());
+    }
+    let share = life.complete_share(life.with("huge_frame"));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a stack that is larger than what is copied of it is said to be truncated, and what is there of it is right.
+fn larger_than_the_copy() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["1000", "10"]);
+    let settings = Settings { max_stack: 64 << 10, ..Settings::default() };
+    let seen = sample(&target, "at_the_bottom", 50, settings);
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
+        assert_ne!(observed.trust, Trust::Complete, "{}", life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: where one library takes the place of another in memory, no stack shows the one's code under the other's caller, and the code
+/// of both is found.
+fn libraries_that_come_and_go() -> Outcome {
+    let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
+    let target = Target::start(&compile::c("loader"), &[&libraries[0], &libraries[1]]);
+    let mut session = Session::of(target.pid());
+    session.observe("spin_a", 60);
+    session.observe("spin_b", 60);
+    let seen = session.finish();
+    let life = seen.last();
+    for (caller, own, other) in [("call_a", "spin_a", "spin_b"), ("call_b", "spin_b", "spin_a")] {
+        let mut found = 0;
+        for observed in life.with(caller) {
+            let names = life.names(observed);
+            assert!(!names.iter().any(|name| name == other), "{other} below {caller}\n{}", life.top());
+            found += u32::from(names.iter().any(|name| name == own));
+        }
+        let all = u32::try_from(life.with(caller).count()).unwrap();
+        assert!(f64::from(found) >= 0.8 * f64::from(all), "{found} of {all} have {own}\n{}", life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is unwound to the root.
+fn code_mapped_twice() -> Outcome {
+    compile::has("node", "--version")?;
+    let mut target = Target::launch(Command::new("node").args(["--interpreted-frames-native-stack"]).arg(compile::source("compute.js")));
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    session.ticks(300);
+    let seen = session.finish();
+    let life = seen.last();
+    let main: Vec<_> = life.samples.iter().filter(|observed| observed.thread.id == target.pid()).cloned().collect();
+    let share = life.complete_share(main.iter());
+    assert!(share >= 0.95, "{share}\n{}", life.top());
+    assert!(main.iter().any(|observed| observed.locations.iter().any(|location| location.mapping.is_none())), "no compiled code");
+    Ok(())
+}
+
+/// Guarantees: Python in OpenSSL's assembly, which keeps its caller's frame where only DWARF expressions find it, is unwound to the root.
+fn python_in_openssl() -> Outcome {
+    compile::has("python3", "--version")?;
+    let mut target = Target::launch(Command::new("python3").arg(compile::source("hashing.py")).arg("hash"));
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    session.ticks(300);
+    let seen = session.finish();
+    let life = seen.last();
+    let hashing = |observed: &&crate::session::Observed| {
+        let leaf = observed.locations.first().and_then(|location| location.mapping);
+        leaf.is_some_and(|index| life.mappings[index as usize].0.path.contains("libcrypto"))
+    };
+    let share = life.complete_share(life.samples.iter().filter(hashing));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: Rust threads, closures and channels are unwound to the root, and the closure's callers are all there.
+fn rust_threads() -> Outcome {
+    let target = Target::start(&compile::rust("threads", "threads", &[]), &[]);
+    let mut session = Session::of(target.pid());
+    session.ticks(250);
+    let seen = session.finish();
+    let life = seen.last();
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    assert!(life.samples.iter().any(|observed| life.names(observed).iter().any(|name| name.contains("rust_outer"))));
+    Ok(())
+}
+
+/// Guarantees: code without any unwind table is sampled, its stacks are not called complete unless they reach the root, and the functions
+/// that are there lie in the order of the calls.
+fn without_unwind_tables() -> Outcome {
+    let flags = ["-C", "panic=abort", "-C", "force-unwind-tables=no"];
+    let target = Target::start(&compile::rust("threads", "threads-without-tables", &flags), &[]);
+    let mut session = Session::of(target.pid());
+    session.ticks(250);
+    let seen = session.finish();
+    let life = seen.last();
+    let (mut leaves, mut with_caller) = (0, 0);
+    for observed in &life.samples {
+        if observed.trust == Trust::Complete {
+            assert!(life.rooted(observed), "{:?}\n{}", life.names(observed), life.top());
+        }
+        let names = life.names(observed);
+        let place = |part: &str| names.iter().position(|name| name.contains(part));
+        if place("rust_leaf") == Some(0) {
+            leaves += 1;
+            with_caller += u32::from(place("rust_outer").is_some());
+        }
+    }
+    assert!(leaves > 50, "{}", life.top());
+    assert!(with_caller > 0, "no caller was ever found\n{}", life.top());
+    Ok(())
+}

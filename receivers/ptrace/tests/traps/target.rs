@@ -1,0 +1,129 @@
+//! A target that runs.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// How long a target may take to say what it has to say.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that runs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Target {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    described: String,
+}
+
+impl Target {
+    /// Starts a program and waits until it says "ready".
+    pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
+        let mut target = Self::launch(Command::new(program).args(arguments));
+        target.wait_for("ready");
+        target
+    }
+
+    /// Starts a command, whatever it says first.
+    pub(crate) fn launch(command: &mut Command) -> Self {
+        use std::os::unix::process::CommandExt;
+        // In a process group of its own: signals of a terminal's keys are meant for it alone, and those that stop it do.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let described = format!("{command:?}");
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{described}: {error}"));
+        let (sender, lines) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { input: child.stdin.take(), child, lines, described }
+    }
+
+    /// Waits for a line that starts so, and returns what follows.
+    pub(crate) fn wait_for(&mut self, start: &str) -> String {
+        loop {
+            let line = self.line();
+            if let Some(rest) = line.strip_prefix(start) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// The next line that it says.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{} says nothing: {error}", self.described))
+    }
+
+    /// The lines up to the one that is `last`, without it.
+    pub(crate) fn lines_until(&mut self, last: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.line() {
+                line if line == last => return lines,
+                line => lines.push(line),
+            }
+        }
+    }
+
+    /// Says a line to it.
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Says a line to it, and reads the numbers of its answer, by their names.
+    pub(crate) fn ask(&mut self, name: &str) -> u64 {
+        self.say("");
+        let line = self.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let place = words.iter().position(|word| *word == name).unwrap_or_else(|| panic!("no {name} in {line:?}"));
+        words[place + 1].parse().unwrap()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.nix_pid(), signal).unwrap();
+    }
+
+    /// Its process id for the kernel's calls.
+    pub(crate) fn nix_pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid()).unwrap())
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends it at once and waits for that.
+    pub(crate) fn end(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.input.take();
+        self.end();
+    }
+}

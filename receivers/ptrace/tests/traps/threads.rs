@@ -1,0 +1,69 @@
+//! Threads, many and short-lived.
+
+use std::collections::BTreeSet;
+
+use profbridge_ptrace::message::Settings;
+
+use crate::{
+    compile,
+    runner::{Outcome, tests},
+    session::Session,
+    target::Target,
+};
+
+tests![leader_ends_first, two_thousand_threads, thousands_of_threads_a_second];
+
+/// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their own ids.
+fn leader_ends_first() -> Outcome {
+    let target = Target::start(&compile::c("leader"), &[]);
+    let mut session = Session::of(target.pid());
+    session.observe("survivor", 100);
+    let seen = session.finish();
+    let life = seen.last();
+    assert!(life.samples.iter().all(|observed| observed.thread.id != target.pid()), "{}", life.top());
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: of 2000 idle threads and a busy one each is seen; the busy one at the usual rate or at one that is said to be lower, and the
+/// sampler's processor time stays near its budget.
+fn two_thousand_threads() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "2000"]);
+    let budget = Settings::default().max_cpu;
+    let mut session = Session::of(target.pid());
+    session.until("all threads", |seen| {
+        let life = seen.lives.last();
+        let threads = life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
+        threads.is_some_and(|threads| threads.len() >= 2002)
+    });
+    assert_eq!(session.seen.last().status.threads, 2002);
+    // From here on, since meeting 2000 threads for the first time is work that comes once.
+    let (before, started) = (session.seen.last().status, std::time::Instant::now());
+    session.ticks(200);
+    let (status, took) = (session.seen.last().status, started.elapsed());
+    let cpu = (status.sampler_cpu_nano - before.sampler_cpu_nano) as f64 / took.as_nanos() as f64;
+    assert!(cpu <= budget * 1.5, "{cpu} of a core: {status:?}");
+    let seen = session.finish();
+    let life = seen.last();
+    let share = f64::from(life.count("leaf")) / life.status.ticks as f64;
+    assert!(share >= 0.9, "{share} of the ticks found the busy thread: {:?}", life.status);
+    Ok(())
+}
+
+/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from those that stay.
+fn thousands_of_threads_a_second() -> Outcome {
+    let mut target = Target::start(&compile::c("churn"), &[]);
+    let mut session = Session::of(target.pid());
+    session.ticks(250);
+    let created = target.ask("created");
+    assert!(created > 2000, "{created}");
+    assert_eq!(target.ask("failed"), 0);
+    assert!(target.lives());
+    let seen = session.finish();
+    let life = seen.last();
+    let share = f64::from(life.count("steady")) / life.status.ticks as f64;
+    assert!(share >= 0.8, "{share} of the ticks found the steady thread: {:?}", life.status);
+    assert!(life.count("brief") > 0, "{}", life.top());
+    Ok(())
+}
