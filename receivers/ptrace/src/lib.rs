@@ -11,3 +11,21 @@ pub mod unwind;
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod process_files;
+
+#[cfg(target_os = "linux")]
+mod capability;
+#[cfg(target_os = "linux")]
+mod command;
+#[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
+pub mod owner;
+#[cfg(target_os = "linux")]
+mod pidfd;
+#[cfg(target_os = "linux")]
+pub mod protocol;
+#[cfg(target_os = "linux")]
+mod separation;
+
+#[cfg(target_os = "linux")]
+pub use owner::{Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler};

@@ -1,0 +1,129 @@
+//! Starts a target's command, stopped at its first instruction.
+//!
+//! The child asks to be traced before it executes the program, so it stops by itself right behind the exec, when the
+//! program is mapped and nothing of it ran. What has to be known of it is read then. Like under any tracer, a set-user-ID program
+//! that is started this way keeps the user it was started by. A sampler that is killed in these milliseconds takes the
+//! child with it; from then on the command depends on nobody.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::ptrace;
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::pidfd::PidFd;
+
+/// Says that the child may not be traced; no exec fails with this.
+const REFUSED: i32 = libc::EPROTO;
+
+/// What the sampler process was given and changed for itself, and what a command is to be given again. The priority is not among
+/// it: only the sampling thread's is raised, and commands are started by another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inherited {
+    /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
+    pub(crate) signal_mask: SigSet,
+    /// The limit on open files, soft and hard.
+    pub(crate) files: (rlim_t, rlim_t),
+    /// The limit on real-time computing, soft and hard.
+    pub(crate) realtime: (rlim_t, rlim_t),
+}
+
+/// Why a command does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// There is no word.
+    #[error("there is no command")]
+    Empty,
+    /// The program could not be executed.
+    #[error("cannot execute {0}: {1}")]
+    Execute(String, #[source] io::Error),
+    /// The kernel refuses to have it traced.
+    #[error("the kernel does not allow to trace the command")]
+    Refused,
+    /// It ended before its first instruction.
+    #[error("the command ended before it began")]
+    Ended,
+}
+
+impl CommandError {
+    /// The exit code that a shell would report.
+    pub(crate) fn shell_code(&self) -> i32 {
+        match self {
+            Self::Execute(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
+            _ => 126,
+        }
+    }
+}
+
+/// A command that is stopped at its first instruction. It runs as soon as this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pid: Pid,
+}
+
+impl Stopped {
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // The signal of the stop is not delivered. An error means that it was killed meanwhile.
+        drop(ptrace::detach(self.pid, None));
+    }
+}
+
+/// Starts a command. Only for the thread that drops the result, since that is its tracer.
+///
+/// # Errors
+///
+/// When there is no such program, it cannot be executed, or not be traced.
+pub(crate) fn start(words: &[OsString], inherited: Inherited) -> Result<(Stopped, PidFd), CommandError> {
+    let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    #[allow(unsafe_code, reason = "std has no safe way to run something between fork and exec")]
+    // SAFETY: the closure makes system calls only, allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || prepare(inherited));
+    }
+    // std waits until the program is executed: by then the child is on its way into the stop.
+    let child = command.spawn().map_err(|error| match error.raw_os_error() {
+        Some(REFUSED) => CommandError::Refused,
+        _ => CommandError::Execute(program.to_string_lossy().into_owned(), error),
+    })?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => break,
+            // Sent by somebody before the exec: it gets its signal.
+            Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(pid, signal)),
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(nix::errno::Errno::ECHILD) => {
+                return Err(CommandError::Ended);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let stopped = Stopped { pid };
+    let process = PidFd::open(stopped.pid())
+        .map_err(|error| CommandError::Execute(program.to_string_lossy().into_owned(), error))?;
+    Ok((stopped, process))
+}
+
+/// Runs in the child, between fork and exec.
+fn prepare(inherited: Inherited) -> io::Result<()> {
+    // Limits that cannot be restored are those that the sampler could not change either.
+    drop(setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1));
+    drop(setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1));
+    ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(REFUSED))?;
+    // Last, since a signal that arrives now acts on a child that looks like the command.
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;
+    Ok(())
+}

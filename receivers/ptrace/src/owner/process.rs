@@ -1,0 +1,87 @@
+//! The sampler process, as its owner holds it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::message::Command;
+use crate::owner::receive::{self, Shared};
+use crate::owner::{Events, Notice, SendError, StartError, StartOptions};
+use crate::protocol::{self, MAX_PACKET};
+
+/// The sampler process. When it is dropped, the process ends as well; what it sampled runs on.
+#[derive(Debug)]
+pub struct SamplerProcess {
+    socket: OwnedFd,
+    pid: u32,
+    shared: Arc<Shared>,
+    /// One command at a time, so that the bookkeeping is in the order of the packets.
+    sending: Mutex<()>,
+}
+
+impl SamplerProcess {
+    /// Starts the sampler process. Its first event is [`crate::message::Event::Ready`].
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be sampled on this machine, or no process can be started.
+    pub fn start(options: StartOptions) -> Result<(Self, Events), StartError> {
+        let (sender, receiver) = sync_channel(options.waiting.max(1));
+        // An owner that dropped its events is not interested in them; the sampler still has to be heard until its end.
+        let process = Self::start_with(options, move |notice| drop(sender.send(notice)))?;
+        Ok((process, Events { receiver }))
+    }
+
+    /// Starts the sampler process and calls `hear` with each notice, on a thread made for it. While `hear` waits, so does the
+    /// sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be sampled on this machine, or no process can be started.
+    pub fn start_with(
+        options: StartOptions,
+        hear: impl FnMut(Notice) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(StartError::Architecture(std::env::consts::ARCH));
+        }
+        let started = receive::start(&options, Box::new(hear)).map_err(StartError::Start)?;
+        Ok(Self { socket: started.socket, pid: started.pid, shared: started.shared, sending: Mutex::new(()) })
+    }
+
+    /// The sampler's process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Says something to the sampler process. [`Command::Stop`] gives it [`crate::message::STOP_TIMEOUT`] to say what is left and to
+    /// end; the events have to be heard until [`Notice::Ended`] for that.
+    ///
+    /// # Errors
+    ///
+    /// When it does not fit into a packet, or the sampler process does not listen any more.
+    pub fn send(&self, command: Command) -> Result<(), SendError> {
+        let packet = protocol::encode_command(&command);
+        if packet.len() > MAX_PACKET {
+            return Err(SendError::TooLong { length: packet.len(), limit: MAX_PACKET });
+        }
+        let _order = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.note(&command);
+        protocol::socket::send(self.socket.as_fd(), &packet, None).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) => SendError::Gone,
+            Some(libc::EAGAIN) => SendError::Busy,
+            _ => SendError::Io(error),
+        })
+    }
+}
+
+impl Drop for SamplerProcess {
+    fn drop(&mut self) {
+        self.shared.stop();
+        // The sampler sees the end of the stream and ends; the receiving thread takes its status.
+        drop(nix::sys::socket::shutdown(
+            std::os::fd::AsRawFd::as_raw_fd(&self.socket),
+            nix::sys::socket::Shutdown::Write,
+        ));
+    }
+}

@@ -1,0 +1,238 @@
+//! The thread that starts the sampler process, hears it, and takes its exit status.
+//!
+//! It also starts it since the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG` of prctl(2)): a thread of
+//! a pool would take the sampler with it when it is let go.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::Signal;
+
+use crate::message;
+use crate::owner::{Ending, Notice, StartOptions};
+use crate::pidfd::{ChildStatus, PidFd};
+use crate::protocol::socket::{self, Received};
+use crate::protocol::{Checker, decode_event};
+use crate::separation::{self, Arguments};
+
+/// How long the sampler may take to accept a command before the owner gives up on it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the handle and the receiving thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    checker: Mutex<Checker>,
+    deadline: Mutex<Option<Instant>>,
+    wake: EventFd,
+}
+
+impl Shared {
+    /// Takes note of what is being said, before it is said.
+    pub(super) fn note(&self, command: &message::Command) {
+        lock(&self.checker).note(command);
+        if matches!(command, message::Command::Stop) {
+            self.stop();
+        }
+    }
+
+    /// From now on the sampler is expected to end.
+    pub(super) fn stop(&self) {
+        lock(&self.deadline).get_or_insert_with(|| Instant::now() + message::STOP_TIMEOUT);
+        // The counter can only be full when nobody reads it, and then nobody has to be woken.
+        drop(self.wake.write(1));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What came of the start.
+pub(super) struct Started {
+    pub(super) socket: OwnedFd,
+    pub(super) pid: u32,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// Starts the thread and, on it, the process.
+pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let shared =
+        Arc::new(Shared { checker: Mutex::new(Checker::default()), deadline: Mutex::new(None), wake });
+    let realtime = options.realtime;
+    let (sender, receiver) = sync_channel(1);
+    std::thread::Builder::new().name("sampler-events".to_owned()).spawn({
+        let shared = Arc::clone(&shared);
+        move || {
+            let mut hear = hear;
+            match spawn(realtime) {
+                Ok((socket, own_socket, pid, process)) => {
+                    drop(sender.send(Ok((own_socket, pid))));
+                    let ending = Receiving { socket, process, shared }.run(&mut hear);
+                    hear(Notice::Ended(ending));
+                }
+                Err(error) => drop(sender.send(Err(error))),
+            }
+        }
+    })?;
+    let (socket, pid) = receiver.recv().map_err(|_| io::Error::other("the thread that starts it ended"))??;
+    Ok(Started { socket, pid, shared })
+}
+
+/// Executes this program once more, with one end of a socket pair.
+fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
+    let (socket, theirs) = socket::pair()?;
+    socket::limit_sending(socket.as_fd(), SEND_TIMEOUT)?;
+    let own = socket.try_clone()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(separation::PROCESS_NAME);
+    command.args(Arguments { socket: theirs.as_raw_fd(), owner: std::process::id(), realtime }.to_words());
+    let number = theirs.as_raw_fd();
+    #[allow(unsafe_code, reason = "std has no safe way to hand a descriptor on")]
+    // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock. The number
+    // is that of `theirs`, which lives until after the start.
+    unsafe {
+        command.pre_exec(move || hand_on_only(number));
+    }
+    let mut child = command.spawn()?;
+    let pid = child.id();
+    match PidFd::open(pid) {
+        Ok(process) => Ok((socket, own, pid, process)),
+        Err(error) => {
+            // Without the descriptor it could not be ended safely later.
+            drop(child.kill());
+            drop(child.wait());
+            Err(error)
+        }
+    }
+}
+
+/// Keeps one descriptor across the exec and closes all others but the standard streams, those included that somebody opened
+/// without close-on-exec. Where the kernel knows no `close_range` (before Linux 5.11) those stay open.
+fn hand_on_only(number: i32) -> io::Result<()> {
+    #[allow(unsafe_code, reason = "called between fork and exec, where system calls are all that is allowed")]
+    // SAFETY: all calls take numbers only.
+    unsafe {
+        let kept = number.unsigned_abs();
+        libc::syscall(libc::SYS_close_range, 3, kept.saturating_sub(1), libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(libc::SYS_close_range, kept.saturating_add(1), u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        if libc::fcntl(number, libc::F_SETFD, 0) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// The receiving thread.
+struct Receiving {
+    socket: OwnedFd,
+    process: PidFd,
+    shared: Arc<Shared>,
+}
+
+impl Receiving {
+    fn run(&self, hear: &mut dyn FnMut(Notice)) -> Ending {
+        let heard = self.hear_all(hear);
+        let asked = lock(&self.shared.deadline).is_some();
+        let forced = match heard {
+            Heard::Everything => None,
+            Heard::TooLong => Some(Ending::TimedOut),
+            Heard::Nonsense(what) => Some(Ending::Misbehaved(what)),
+        };
+        if forced.is_some() || !self.process.ended_within(message::STOP_TIMEOUT) {
+            // It may just have ended by itself.
+            drop(self.process.signal(Signal::SIGKILL));
+            self.process.ended_within(message::STOP_TIMEOUT);
+        }
+        let status = self.process.take_status().unwrap_or(ChildStatus::Taken);
+        match (forced, status) {
+            (Some(ending), _) => ending,
+            (None, ChildStatus::Exited(0)) if asked => Ending::Stopped,
+            (None, ChildStatus::Exited(code)) => Ending::Exited(code),
+            (None, ChildStatus::Killed(signal)) => Ending::Killed(signal),
+            (None, ChildStatus::Taken) => Ending::Unknown,
+        }
+    }
+
+    fn hear_all(&self, hear: &mut dyn FnMut(Notice)) -> Heard {
+        loop {
+            match self.wait() {
+                Wait::Readable => {}
+                Wait::Again => continue,
+                Wait::TooLong => return Heard::TooLong,
+            }
+            let event = match socket::receive(self.socket.as_fd()) {
+                Ok(Received::Packet { bytes, file }) => decode_event(&bytes, file),
+                Ok(Received::End) => return Heard::Everything,
+                Ok(Received::Again) => continue,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Heard::Nonsense(error.to_string());
+                }
+                Err(_) => return Heard::Everything,
+            };
+            let checked = event.and_then(|event| {
+                lock(&self.shared.checker).check(&event)?;
+                Ok(event)
+            });
+            match checked {
+                Ok(event) => hear(Notice::Event(event)),
+                Err(error) => return Heard::Nonsense(error.to_string()),
+            }
+        }
+    }
+
+    fn wait(&self) -> Wait {
+        let deadline = *lock(&self.shared.deadline);
+        let timeout = match deadline {
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Wait::TooLong;
+                }
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut descriptors = [
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut descriptors, timeout) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Wait::Again,
+            Err(_) => return Wait::TooLong,
+        }
+        if descriptors[1].any().unwrap_or(false) {
+            // Only its being readable matters, not the count.
+            drop(self.shared.wake.read());
+        }
+        if descriptors[0].any().unwrap_or(true) { Wait::Readable } else { Wait::Again }
+    }
+}
+
+enum Heard {
+    Everything,
+    TooLong,
+    Nonsense(String),
+}
+
+enum Wait {
+    Readable,
+    Again,
+    TooLong,
+}
+
+/// Sets close-on-exec.
+pub(crate) fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A process as a descriptor: no number that the kernel could have given to another process meanwhile.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildStatus {
+    /// With this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+    /// Somebody else took the status.
+    Taken,
+}
+
+impl ChildStatus {
+    /// The status in the words of a shell: the exit code, or 128 and the number of the signal.
+    pub fn shell_code(self) -> Option<i32> {
+        match self {
+            Self::Exited(code) => Some(code),
+            Self::Killed(signal) => Some(128 + signal),
+            Self::Taken => None,
+        }
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct PidFd {
+    descriptor: OwnedFd,
+}
+
+impl PidFd {
+    /// The process with this id. For a child that was not waited for, there is no other it could be.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ESRCH` where there is none.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        #[allow(unsafe_code, reason = "no library wraps pidfd_open")]
+        // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody else owns.
+        let descriptor = unsafe {
+            let result = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0 as libc::c_long);
+            let number = i32::try_from(Errno::result(result)?).map_err(|_| io::Error::other("not a descriptor"))?;
+            OwnedFd::from_raw_fd(number)
+        };
+        Ok(Self { descriptor })
+    }
+
+    /// Sends a signal to the process.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ESRCH` where it ended.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        #[allow(unsafe_code, reason = "no library wraps pidfd_send_signal")]
+        // SAFETY: the descriptor is open as long as `self` lives; a null pointer for the information is what the call allows.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.descriptor.as_raw_fd(),
+                signal as libc::c_int,
+                std::ptr::null::<libc::siginfo_t>(),
+                0 as libc::c_long,
+            )
+        };
+        Errno::result(result)?;
+        Ok(())
+    }
+
+    /// Waits until the process ended, at most for `time`; whether it did. Its status is left.
+    pub fn ended_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut descriptors = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut descriptors, timeout) {
+                Ok(0) if left.is_zero() => return false,
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Takes the status of a child that ended; `None` while it runs.
+    pub fn take_status(&self) -> Option<ChildStatus> {
+        match waitid(Id::PIDFd(self.as_fd()), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
+            Ok(WaitStatus::Exited(_, code)) => Some(ChildStatus::Exited(code)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(ChildStatus::Killed(signal as i32)),
+            Ok(_) | Err(Errno::EINTR) => None,
+            Err(_) => Some(ChildStatus::Taken),
+        }
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}

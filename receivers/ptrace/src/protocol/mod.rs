@@ -1,0 +1,112 @@
+//! How commands and events travel: protobuf messages over a pair of packet sockets, with files beside them.
+//!
+//! The laws:
+//!
+//! * A packet has at most [`MAX_PACKET`] bytes and at most one file. What is longer is split into packets that each make sense alone
+//!   ([`split`]); nothing has to be put together again, so nothing can be held back half.
+//! * The owner believes nothing. The sampler reads files and memory that targets made, and may have been taken over by one:
+//!   [`decode_event`] checks each packet for itself (lengths, counts, indices, kinds of files), [`Checker`] what it says
+//!   against what was said before. A packet that breaks a rule ends the sampler.
+//! * An honest sampler breaks no rule, whatever its targets do: what is too long is cut when it is encoded.
+//! * Both sides are the same executable, so there is one version of this.
+
+mod check;
+mod decode;
+mod encode;
+pub mod socket;
+mod split;
+mod wire;
+
+pub use check::Checker;
+pub use decode::{decode_command, decode_event};
+pub use encode::{Outgoing, encode_command, encode_event};
+pub use split::split;
+
+/// The longest packet in bytes.
+pub const MAX_PACKET: usize = 64 << 10;
+
+/// The longest path, as the kernel's `PATH_MAX`.
+pub const MAX_PATH: usize = 4096;
+
+/// The longest message for a person, in bytes.
+pub const MAX_MESSAGE: usize = 4096;
+
+/// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
+pub const MAX_THREAD_NAME: usize = 48;
+
+/// A process's arguments, all together, in bytes.
+pub const MAX_ARGUMENTS: usize = 4096;
+
+/// A process's arguments by number: each takes one byte of `cmdline` at least.
+pub const MAX_ARGUMENT_COUNT: usize = 4096;
+
+/// The variables of a process's environment that were asked for, all together with their names, in bytes.
+pub const MAX_ENVIRONMENT: usize = 32 << 10;
+
+/// The longest container id or control group name that is passed on, in bytes.
+pub const MAX_GROUP: usize = 4096;
+
+/// The longest build id, in bytes: a SHA-512 has 64.
+pub const MAX_BUILD_ID: usize = 64;
+
+/// The most files mapped by one process. A process has at most 65,530 mappings by default (`vm.max_map_count`).
+pub const MAX_MAPPINGS: u32 = 1 << 16;
+
+/// The longest stack in one packet: 2048 locations of at most 22 bytes are 44 KiB, so one always fits.
+pub const MAX_STACK: usize = 2048;
+
+/// The largest weight and span of time that is believed, in nanoseconds: a day.
+pub const MAX_WEIGHT: u64 = 86_400_000_000_000;
+
+/// The most processes that are attached at the same time, of all targets.
+pub const MAX_PROCESSES: usize = 4096;
+
+/// The rule that a packet breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// It is no message of the protocol.
+    #[error("a packet that cannot be decoded: {0}")]
+    Undecodable(String),
+    /// Something in it is longer, or is more, than allowed.
+    #[error("{what} is {value}, more than {limit}")]
+    TooMuch {
+        /// What.
+        what: &'static str,
+        /// How much.
+        value: u64,
+        /// The most.
+        limit: u64,
+    },
+    /// It refers to something that is not there.
+    #[error("{what} refers to {index}, and there are {count}")]
+    Dangling {
+        /// What.
+        what: &'static str,
+        /// What it refers to.
+        index: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// Something in it makes no sense.
+    #[error("{0}")]
+    Nonsense(&'static str),
+    /// The file is of the wrong kind, missing, or not expected.
+    #[error("the file of {what} {problem}")]
+    File {
+        /// The event.
+        what: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// It speaks about a process that is not attached.
+    #[error("process {0} is not attached")]
+    UnknownProcess(u64),
+    /// It speaks about a target that was never named.
+    #[error("target {0} was never watched")]
+    UnknownTarget(u32),
+}
+
+#[cfg(test)]
+mod attacks;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Packets and files over a pair of `SOCK_SEQPACKET` sockets.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg,
+    setsockopt, socketpair, sockopt,
+};
+use nix::sys::time::TimeVal;
+
+use super::MAX_PACKET;
+
+/// What was received.
+#[derive(Debug)]
+pub enum Received {
+    /// A packet.
+    Packet {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// The file that came with it.
+        file: Option<File>,
+    },
+    /// The other side is gone.
+    End,
+    /// Nothing so far.
+    Again,
+}
+
+/// Two connected sockets, close-on-exec.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
+/// How long [`send`] may wait for room.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, i64::from(time.subsec_micros())))?;
+    Ok(())
+}
+
+/// Sends a packet, waiting for room as long as the socket is set to.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is no room, `EPIPE` if the other side is gone, and what else the kernel says.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with(socket, bytes, file, MsgFlags::empty())
+}
+
+/// Sends a packet without waiting.
+///
+/// # Errors
+///
+/// As [`send`].
+pub fn try_send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with(socket, bytes, file, MsgFlags::MSG_DONTWAIT)
+}
+
+fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+    flags: MsgFlags,
+) -> io::Result<()> {
+    let files: Vec<RawFd> = file.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&files)];
+    let control = if files.is_empty() { &rights[..0] } else { &rights[..] };
+    loop {
+        match sendmsg::<UnixAddr>(
+            socket.as_raw_fd(),
+            &[IoSlice::new(bytes)],
+            control,
+            flags | MsgFlags::MSG_NOSIGNAL,
+            None,
+        ) {
+            Err(Errno::EINTR) => {}
+            // A packet is sent whole or not at all.
+            result => return result.map(drop).map_err(io::Error::from),
+        }
+    }
+}
+
+/// Receives a packet if there is one.
+///
+/// # Errors
+///
+/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and what the kernel says.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
+    let mut bytes = vec![0; MAX_PACKET];
+    // Room for one descriptor is, aligned, room for two: more than that the kernel does not install, and says so.
+    let mut control = nix::cmsg_space!(RawFd);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+    let message = match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
+        Ok(message) => message,
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Again),
+        Err(Errno::ECONNRESET) => return Ok(Received::End),
+        Err(error) => return Err(error.into()),
+    };
+    let mut files = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(numbers) = part {
+            files.extend(numbers.into_iter().map(adopt));
+        }
+    }
+    let (length, flags) = (message.bytes, message.flags);
+    if flags.contains(MsgFlags::MSG_TRUNC) {
+        return Err(invalid("a packet is longer than 64 KiB"));
+    }
+    if flags.contains(MsgFlags::MSG_CTRUNC) || files.len() > 1 {
+        return Err(invalid("a packet comes with more than one file"));
+    }
+    if length == 0 {
+        return Ok(Received::End);
+    }
+    bytes.truncate(length);
+    bytes.shrink_to_fit();
+    Ok(Received::Packet { bytes, file: files.pop().map(File::from) })
+}
+
+fn adopt(number: RawFd) -> OwnedFd {
+    #[allow(unsafe_code, reason = "descriptors arrive as numbers")]
+    // SAFETY: the kernel made this descriptor for this message, so nobody else owns it; each number is adopted once.
+    unsafe {
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+fn invalid(message: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

@@ -1,0 +1,144 @@
+//! Cuts a batch into batches that each fit into a packet and make sense alone.
+
+use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
+use crate::message::{Batch, Sample, Stack, Trust};
+
+/// What a packet may hold of a batch: the rest is for what is there once (tags, lengths, the numbers of the batch itself).
+const BUDGET: usize = MAX_PACKET - 512;
+
+/// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
+const THREAD: usize = 5 + 5 + 10 + 2 + MAX_THREAD_NAME;
+
+/// The most bytes of a location: 5 for its mapping, 10 for its address.
+const LOCATION: usize = 15;
+
+/// The most bytes of a stack without its locations: 1 for its trust, 2 for its length.
+const STACK: usize = 3;
+
+/// The most bytes of a location's place: at most 65,536 fit into a packet.
+const PLACE: usize = 3;
+
+/// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5, blocked 1.
+const SAMPLE: usize = 29;
+
+// The longest stack, with its thread and sample, fits.
+const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + SAMPLE <= BUDGET);
+
+/// Cuts a batch. All samples are in the parts, in their order; a stack of more than [`MAX_STACK`] locations loses those farthest from
+/// the leaf and is truncated. What points nowhere is left out.
+pub fn split(batch: &Batch) -> Vec<Batch> {
+    let mut parts = Vec::new();
+    let mut part = Part::new(batch);
+    for sample in &batch.samples {
+        if !part.add(sample) {
+            parts.extend(part.finish());
+            // An empty part takes any sample, by the assertion above.
+            part.add(sample);
+        }
+    }
+    parts.extend(part.finish());
+    parts
+}
+
+/// One part, as it grows.
+struct Part<'a> {
+    whole: &'a Batch,
+    part: Batch,
+    bytes: usize,
+    /// Where something of the whole is in the part: its place and 1, or 0.
+    threads: Vec<u32>,
+    locations: Vec<u32>,
+    stacks: Vec<u32>,
+}
+
+impl<'a> Part<'a> {
+    fn new(whole: &'a Batch) -> Self {
+        Self {
+            whole,
+            part: empty(whole),
+            bytes: 0,
+            threads: vec![0; whole.threads.len()],
+            locations: vec![0; whole.locations.len()],
+            stacks: vec![0; whole.stacks.len()],
+        }
+    }
+
+    /// Adds a sample; `false` if there is no room.
+    fn add(&mut self, sample: &Sample) -> bool {
+        let (thread, stack) = (sample.thread as usize, sample.stack as usize);
+        let (Some(whole_thread), Some(whole_stack)) = (self.whole.threads.get(thread), self.whole.stacks.get(stack))
+        else {
+            return true;
+        };
+        let length = whole_stack.locations.len().min(MAX_STACK);
+        let mut bytes = SAMPLE;
+        if self.threads[thread] == 0 {
+            bytes += THREAD;
+        }
+        if self.stacks[stack] == 0 {
+            // As if each location were new: a packet may end early, but never too late.
+            bytes += STACK + length * (LOCATION + PLACE);
+        }
+        if self.bytes + bytes > BUDGET {
+            return false;
+        }
+        if self.threads[thread] == 0 {
+            self.part.threads.push(whole_thread.clone());
+            self.threads[thread] = count(self.part.threads.len());
+            self.bytes += THREAD;
+        }
+        if self.stacks[stack] == 0 {
+            self.add_stack(whole_stack, length);
+            self.stacks[stack] = count(self.part.stacks.len());
+        }
+        self.bytes += SAMPLE;
+        self.part.samples.push(Sample {
+            thread: self.threads[thread] - 1,
+            stack: self.stacks[stack] - 1,
+            ..*sample
+        });
+        true
+    }
+
+    fn add_stack(&mut self, stack: &Stack, length: usize) {
+        let mut trust = stack.trust;
+        let mut locations = Vec::with_capacity(length);
+        for location in &stack.locations[..length] {
+            let place = *location as usize;
+            let Some(whole) = self.whole.locations.get(place) else {
+                continue;
+            };
+            if self.locations[place] == 0 {
+                self.part.locations.push(*whole);
+                self.locations[place] = count(self.part.locations.len());
+                self.bytes += LOCATION;
+            }
+            locations.push(self.locations[place] - 1);
+        }
+        if length < stack.locations.len() && trust == Trust::Complete {
+            trust = Trust::Truncated;
+        }
+        self.bytes += STACK + locations.len() * PLACE;
+        self.part.stacks.push(Stack { trust, locations });
+    }
+
+    /// The part, if there is something in it; and a new one.
+    fn finish(&mut self) -> Option<Batch> {
+        let next = empty(self.whole);
+        self.bytes = 0;
+        for table in [&mut self.threads, &mut self.locations, &mut self.stacks] {
+            table.fill(0);
+        }
+        let part = std::mem::replace(&mut self.part, next);
+        (!part.samples.is_empty()).then_some(part)
+    }
+}
+
+fn empty(whole: &Batch) -> Batch {
+    Batch { process: whole.process, period_nano: whole.period_nano, mode: whole.mode, ..Batch::default() }
+}
+
+/// A number of entries, which fit into a packet and so into 32 bits.
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
