@@ -112,6 +112,11 @@ impl Intake {
         self.shared.edge.drop(reason, observations);
     }
 
+    /// Counts something that is no loss, under one of a few constant names.
+    pub fn note(&self, name: &'static str, count: u64) {
+        self.shared.edge.note_all(&[(name, count)]);
+    }
+
     /// Hands telemetry to every pipeline of this receiver that carries its signal.
     ///
     /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it may or may not have been taken, as
