@@ -11,6 +11,18 @@ pub mod unwind;
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod process_files;
+#[cfg(target_os = "linux")]
+mod arch;
+#[cfg(target_os = "linux")]
+mod lease;
+#[cfg(target_os = "linux")]
+mod os;
+#[cfg(target_os = "linux")]
+pub mod sampler;
+#[cfg(target_os = "linux")]
+mod stack_copy;
+#[cfg(target_os = "linux")]
+mod threads;
 
 #[cfg(target_os = "linux")]
 mod capability;

@@ -1,0 +1,29 @@
+//! Architectures whose threads cannot be unwound yet: no thread is ever stopped there, since the sampler process refuses to start.
+
+use crate::unwind::Registers;
+
+pub(crate) type RawRegisters = libc::user_regs_struct;
+
+pub(crate) fn registers(_: &RawRegisters) -> Registers {
+    Registers::default()
+}
+
+pub(crate) fn stack_pointer(_: &RawRegisters) -> u64 {
+    0
+}
+
+pub(crate) fn thread_pointer(_: &RawRegisters) -> u64 {
+    0
+}
+
+pub(crate) fn is_in_call(_: &RawRegisters) -> bool {
+    false
+}
+
+pub(crate) fn restart_interrupted_call(_: &mut RawRegisters) -> bool {
+    false
+}
+
+pub(crate) fn survives_stop(_: i64) -> bool {
+    false
+}

@@ -1,0 +1,118 @@
+//! x86-64.
+
+use crate::unwind::Registers;
+
+pub(crate) type RawRegisters = libc::user_regs_struct;
+
+/// What a system call leaves in RAX when it has to be restarted, unless a handler runs first, which then sees it fail with
+/// EINTR (the kernel's `include/linux/errno.h`, ERESTARTNOHAND). Never seen outside of the kernel and its tracers.
+const ERESTARTNOHAND: i64 = 514;
+
+/// System calls that fail with EINTR when a thread is woken for a tracer, where the kernel would restart others, and that may be repeated with the same
+/// arguments: a failure with EINTR means that they did nothing. Most do so only where the socket has a timeout. `close` is not among them: it closes even when it fails.
+const RESTARTABLE: [i64; 22] = [
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_io_getevents,
+    SYS_IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
+    libc::SYS_sendmmsg,
+];
+
+/// Its number on x86-64 (the kernel's `syscall_64.tbl`), which libc does not name.
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// All registers, by their DWARF numbers (System V ABI for x86-64, figure 3.36).
+pub(crate) fn registers(raw: &RawRegisters) -> Registers {
+    Registers::full([
+        raw.rax, raw.rdx, raw.rcx, raw.rbx, raw.rsi, raw.rdi, raw.rbp, raw.rsp, raw.r8, raw.r9,
+        raw.r10, raw.r11, raw.r12, raw.r13, raw.r14, raw.r15, raw.rip,
+    ])
+}
+
+pub(crate) fn stack_pointer(raw: &RawRegisters) -> u64 {
+    raw.rsp
+}
+
+/// What glibc and musl call `pthread_t`.
+pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
+    raw.fs_base
+}
+
+/// Whether the thread is in a system call, or returning from one.
+pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
+    raw.orig_rax.cast_signed() >= 0
+}
+
+/// Makes a system call that the stop interrupted for good start again: whether it is one, and the registers were changed.
+///
+/// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to stop. Some calls then fail
+/// with EINTR although no signal is there. The kernel's own mark for a restart is put in its place: the call is repeated, or fails with EINTR if a
+/// handler for a real signal runs first, as it would have without the tracer. A timeout starts anew, later by the microseconds since the call began.
+pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
+    // Outside of a system call, `orig_rax` is -1.
+    let call = raw.orig_rax.cast_signed();
+    if raw.rax.cast_signed() != -i64::from(libc::EINTR) || !RESTARTABLE.contains(&call) {
+        return false;
+    }
+    raw.rax = (-ERESTARTNOHAND).cast_unsigned();
+    true
+}
+
+/// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time. (Measured; `poll`
+/// and `select` too wait for longer than they should.)
+pub(crate) fn survives_stop(call: i64) -> bool {
+    matches!(
+        call,
+        libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(unsafe_code, reason = "libc's structure has no default")]
+    fn raw(call: i64, result: i64) -> RawRegisters {
+        // SAFETY: all fields are integers, for which 0 is a value.
+        let mut raw: RawRegisters = unsafe { std::mem::zeroed() };
+        raw.orig_rax = call.cast_unsigned();
+        raw.rax = result.cast_unsigned();
+        raw
+    }
+
+    /// Guarantees: only calls that failed with EINTR and may be repeated are repeated; a `close` never is, nor code outside of a call that has -4 in RAX.
+    #[test]
+    fn what_is_restarted() {
+        let restarted = |call, result| {
+            let mut raw = raw(call, result);
+            let changed = restart_interrupted_call(&mut raw);
+            assert_eq!(raw.orig_rax.cast_signed(), call);
+            let expected = if changed { -514 } else { result };
+            assert_eq!(raw.rax.cast_signed(), expected);
+            changed
+        };
+        assert!(restarted(libc::SYS_epoll_wait, -4));
+        assert!(restarted(libc::SYS_recvfrom, -4));
+        assert!(!restarted(libc::SYS_epoll_wait, 4));
+        assert!(!restarted(libc::SYS_epoll_wait, 0));
+        assert!(!restarted(libc::SYS_close, -4));
+        assert!(!restarted(-1, -4));
+    }
+}

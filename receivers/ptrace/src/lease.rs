@@ -1,0 +1,108 @@
+//! The lease of a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
+//!
+//! Nobody waits for one thread: [`request`] returns at once, and [`Held::next`] says which thread stopped. A thread stops when it is scheduled the next time,
+//! which can take long on a busy machine; it is not held back for that time. Staying attached instead would turn every
+//! signal of the target into a stop.
+//!
+//! A held thread is let go when its [`Held`] is dropped, so it cannot be forgotten. Should the sampler end, the kernel lets all go.
+
+use nix::errno::Errno;
+
+use crate::arch::{self, RawRegisters};
+use crate::os::ptrace;
+use crate::os::wait::{self, Stop};
+
+/// The event of a stop that is not the delivery of a signal (`PTRACE_EVENT_STOP`, linux/ptrace.h).
+const PTRACE_EVENT_STOP: i32 = 128;
+
+/// Why a thread is not leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It ended.
+    Ended,
+    /// It has another tracer, may not be traced, or is about to end.
+    Denied,
+}
+
+/// Asks a running thread to stop: it will be among those of [`Held::next`], unless it ends.
+///
+/// # Errors
+///
+/// Where it was not seized: nothing is to be undone then.
+pub(crate) fn request(thread: u32) -> Result<(), Refused> {
+    match ptrace::seize(thread) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Err(Refused::Ended),
+        Err(_) => return Err(Refused::Denied),
+    }
+    // Fails only where the thread ended since, which `ended` will tell.
+    ptrace::interrupt(thread).ok();
+    Ok(())
+}
+
+/// A thread that stands still, and goes on when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    thread: u32,
+    /// The signal that was about to be delivered, 0 for none.
+    signal: i32,
+}
+
+impl Held {
+    /// A thread that stopped since the last call. Does not wait.
+    pub(crate) fn next() -> Option<Self> {
+        wait::next_stop().map(Self::of)
+    }
+
+    fn of(stop: Stop) -> Self {
+        // In a group stop and a stop that was asked for nothing is delivered; the kernel keeps a stopped process stopped.
+        let signal = if stop.event == PTRACE_EVENT_STOP {
+            0
+        } else {
+            stop.signal
+        };
+        Self {
+            thread: stop.thread,
+            signal,
+        }
+    }
+
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Its registers; `None` where it is a 32-bit thread. A system call that only failed because of the stop is made to start again.
+    pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
+        let Some(mut registers) = ptrace::registers(self.thread)? else {
+            return Ok(None);
+        };
+        if arch::restart_interrupted_call(&mut registers) {
+            // Fails only where the thread was killed.
+            ptrace::set_registers(self.thread, &registers).ok();
+        }
+        Ok(Some(registers))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Fails only where the thread was killed while it was held.
+        ptrace::detach(self.thread, self.signal).ok();
+    }
+}
+
+/// Reaps the leased threads that ended, so that their real parents hear of it, except those for which `ended` says that they are
+/// this program's own children: those are left to whoever waits for them.
+pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) {
+    let mut last = 0;
+    while let Some(thread) = wait::next_ended() {
+        // Told again and again while it is not reaped.
+        if thread == last {
+            return;
+        }
+        last = thread;
+        if !ended(thread) {
+            wait::reap(thread);
+        }
+    }
+}

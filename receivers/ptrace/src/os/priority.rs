@@ -1,0 +1,46 @@
+//! The sampling thread's priority. What it removes is the rare case in which a stopped thread waits for the sampler to be scheduled, which on a
+//! saturated machine takes more than 100 ms.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// For how long a thread of the real-time scheduler may run without sleeping, in microseconds: a tick takes less than a hundredth of it. The
+/// kernel sends SIGXCPU beyond the first, and SIGKILL beyond the second.
+const REALTIME_LIMIT: (u64, u64) = (200_000, 400_000);
+
+/// The nice value that is asked for: ahead of everything ordinary, behind what an operator put ahead on purpose.
+const NICE: libc::c_int = -15;
+
+/// Raises the calling thread's priority as far as allowed: whether that worked.
+pub(crate) fn raise(realtime: bool) -> bool {
+    (realtime && be_realtime()) || be_nice()
+}
+
+/// The lowest priority of the real-time scheduler, not inherited by children.
+fn be_realtime() -> bool {
+    let limited = getrlimit(Resource::RLIMIT_RTTIME).is_ok_and(|(_, hard)| {
+        let limit = REALTIME_LIMIT.1.min(hard);
+        setrlimit(Resource::RLIMIT_RTTIME, REALTIME_LIMIT.0.min(limit), limit).is_ok()
+    });
+    limited && set_fifo()
+}
+
+#[allow(unsafe_code, reason = "nix has no sched_setscheduler")]
+fn set_fifo() -> bool {
+    // SAFETY: all fields of `sched_param` are integers, for which 0 is a value.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = 1;
+    // SAFETY: the parameters live for the call, which reads them; 0 is the calling thread.
+    unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const parameters,
+        ) == 0
+    }
+}
+
+#[allow(unsafe_code, reason = "nix has no setpriority")]
+fn be_nice() -> bool {
+    // SAFETY: no memory is involved; on Linux, 0 is the calling thread and not the process (setpriority(2), "C library/kernel differences").
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) == 0 }
+}

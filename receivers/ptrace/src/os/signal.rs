@@ -1,0 +1,105 @@
+//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone), or until a point in time.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// For how long the thread sleeps between two looks at its tracees where the announcements of their stops can get lost.
+const POLL: Duration = Duration::from_micros(200);
+
+/// Wakes the sampling thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waker {
+    thread: libc::pid_t,
+}
+
+impl Waker {
+    /// Wakes it, now or when it sleeps the next time.
+    #[allow(unsafe_code, reason = "nix has no tgkill")]
+    pub(crate) fn wake(&self) {
+        // SAFETY: no memory is involved. Should the thread have ended and its id belong to another thread of this process, that one ignores the
+        // signal; threads of other processes are not reached.
+        unsafe {
+            libc::syscall(
+                libc::SYS_tgkill,
+                libc::getpid(),
+                self.thread,
+                libc::SIGCHLD,
+            )
+        };
+    }
+}
+
+/// The sleep of the calling thread.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    signals: libc::sigset_t,
+    /// Whether some thread of this process takes SIGCHLD, and the announcements of stops with it.
+    leaky: bool,
+}
+
+impl Sleeper {
+    /// Blocks SIGCHLD for the calling thread, so that it can be slept for.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    #[allow(unsafe_code, reason = "nix has no sigtimedwait, for which this set is")]
+    pub(crate) fn new() -> io::Result<(Self, Waker)> {
+        let mut signals = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: `sigemptyset` makes the set one; the others read and change it while it lives; the calling thread's mask only gets larger.
+        let (signals, thread) = unsafe {
+            libc::sigemptyset(signals.as_mut_ptr());
+            libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
+            let result =
+                libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut());
+            if result != 0 {
+                return Err(io::Error::from_raw_os_error(result));
+            }
+            (signals.assume_init(), libc::gettid())
+        };
+        let leaky = !blocked_everywhere();
+        Ok((Self { signals, leaky }, Waker { thread }))
+    }
+
+    /// Sleeps until something happens, or the time is over (`None`: no end). With `stops` expected and announcements that may get lost, shortly at most.
+    #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
+    pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool) {
+        let time = match (self.leaky && stops, time) {
+            (true, time) => Some(time.map_or(POLL, |time| time.min(POLL))),
+            (false, time) => time,
+        };
+        let timeout = time.map(|time| libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the set and the time live for the call and are only read; no `siginfo_t` is asked for.
+        unsafe { libc::sigtimedwait(&raw const self.signals, std::ptr::null_mut(), timeout) };
+    }
+}
+
+/// Whether all threads of this process have SIGCHLD blocked. Threads that start later inherit it.
+fn blocked_everywhere() -> bool {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    threads.flatten().all(|thread| {
+        let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
+            // It ended in the meantime.
+            return true;
+        };
+        blocks_sigchld(&status)
+    })
+}
+
+fn blocks_sigchld(status: &str) -> bool {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigBlk:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (libc::SIGCHLD - 1) != 0)
+}

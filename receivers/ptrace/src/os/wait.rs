@@ -1,0 +1,65 @@
+//! What became of the threads that were asked to stop.
+//!
+//! Stops and ends are asked for separately. A wait for anything would consume the end of a process that this program started itself, whose exit
+//! code belongs to the one who started it.
+
+use std::mem::MaybeUninit;
+
+/// A thread that stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The thread.
+    pub(crate) thread: u32,
+    /// The signal that stopped it.
+    pub(crate) signal: i32,
+    /// The ptrace event, 0 where a signal is about to be delivered.
+    pub(crate) event: i32,
+}
+
+/// A thread that stopped and was not told yet. Does not wait.
+pub(crate) fn next_stop() -> Option<Stop> {
+    let (thread, status) = wait(libc::P_ALL, 0, libc::WSTOPPED)?;
+    Some(Stop {
+        thread,
+        signal: status & 0xff,
+        event: status >> 8,
+    })
+}
+
+/// A traced thread, or child of this thread, that ended and waits to be reaped; it stays so. Does not wait.
+pub(crate) fn next_ended() -> Option<u32> {
+    wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT).map(|(thread, _)| thread)
+}
+
+/// Reaps a thread that ended, if it did.
+pub(crate) fn reap(thread: u32) {
+    wait(libc::P_PID, thread, libc::WEXITED);
+}
+
+#[allow(
+    unsafe_code,
+    reason = "nix refuses the statuses of real-time signals after it consumed them"
+)]
+fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Option<(u32, i32)> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the kernel writes a `siginfo_t` where the pointer shows, and reads nothing.
+    let result = unsafe {
+        libc::waitid(
+            kind,
+            id,
+            info.as_mut_ptr(),
+            options | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD,
+        )
+    };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: it was zeroed, and all its fields are integers and addresses, for which 0 is a value.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: `waitid` fills the fields of SIGCHLD; where no thread has anything to say, they stay 0.
+    let (process, status) = unsafe { (info.si_pid(), info.si_status()) };
+    match u32::try_from(process) {
+        Ok(0) | Err(_) => None,
+        Ok(thread) => Some((thread, status)),
+    }
+}

@@ -1,0 +1,373 @@
+//! One process that is sampled: its threads, its batch, its counters.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::batch::Builder;
+use super::budget::Budget;
+use super::clock::Grid;
+use super::thread_state::ThreadState;
+use crate::address_space::AddressSpace;
+use crate::message::{
+    Batch, Location, Mode, ProblemKind, ProcessId, Sample, Settings, Status, Thread, Trust,
+};
+use crate::os::time;
+use crate::process_files::ProcessFiles;
+use crate::threads::{Census, ThreadFiles};
+
+/// Batches are said about this often.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Counters are said about this often.
+const STATUS: Duration = Duration::from_secs(1);
+
+/// The maps are asked to be read again at most this often; twice as long after each time, up to 16 times.
+const RELOAD: Duration = Duration::from_millis(250);
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) id: ProcessId,
+    pub(super) files: Arc<ProcessFiles>,
+    pub(super) space: Arc<AddressSpace>,
+    /// Numbers the address spaces of the process.
+    pub(super) space_number: u64,
+    pub(super) settings: Settings,
+    pub(super) on: bool,
+    pub(super) grid: Grid,
+    /// The slot of the last tick.
+    pub(super) slot: u64,
+    /// In ascending order of their ids.
+    pub(super) threads: Vec<ThreadState>,
+    pub(super) census: Census,
+    pub(super) budget: Budget,
+    pub(super) status: Status,
+    /// Something happened that may mean that the process is gone.
+    pub(super) doubt: bool,
+    batch: Builder,
+    /// A moment on both clocks: times within a batch are reckoned from it, so that they never go back.
+    epoch: (Instant, u64),
+    flush_due: Instant,
+    status_due: Instant,
+    reload_due: Instant,
+    reload_interval: Duration,
+    reload_wanted: bool,
+    problems: Vec<ProblemKind>,
+}
+
+/// A stack to be accounted for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) trust: Trust,
+    pub(super) locations: &'a [Location],
+    pub(super) at: Instant,
+}
+
+impl Active {
+    pub(super) fn new(
+        id: ProcessId,
+        files: Arc<ProcessFiles>,
+        space: Arc<AddressSpace>,
+        settings: Settings,
+        now: Instant,
+    ) -> Self {
+        let unix = time::unix_nano();
+        let grid = Grid::new(now, settings.rate_hertz, unix ^ u64::from(files.pid()));
+        Self {
+            id,
+            space,
+            space_number: 0,
+            settings,
+            on: false,
+            slot: 0,
+            threads: Vec::new(),
+            census: Census::new(now),
+            budget: Budget::new(&settings, now),
+            status: Status {
+                process: id,
+                rate_hertz: settings.rate_hertz,
+                ..Status::default()
+            },
+            doubt: false,
+            batch: Builder::new(id, grid.period_nano(), settings.mode),
+            grid,
+            files,
+            epoch: (now, unix),
+            flush_due: now + FLUSH,
+            status_due: now + STATUS,
+            reload_due: now,
+            reload_interval: RELOAD,
+            reload_wanted: false,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Starts sampling: time counts from now on.
+    pub(super) fn switch_on(&mut self, now: Instant) {
+        let seed = time::unix_nano() ^ u64::from(self.files.pid());
+        self.grid = Grid::new(now, self.settings.rate_hertz, seed);
+        self.slot = 0;
+        self.census = Census::new(now);
+        self.budget = Budget::new(&self.settings, now);
+        self.status.rate_hertz = self.settings.rate_hertz;
+        self.threads.clear();
+        self.doubt = true;
+        self.on = true;
+        self.flush_due = now + FLUSH;
+        self.status_due = now + STATUS;
+    }
+
+    pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
+        self.space = space;
+        self.space_number += 1;
+    }
+
+    /// The place of a thread.
+    pub(super) fn find(&self, id: u32) -> Option<usize> {
+        self.threads.binary_search_by_key(&id, ThreadState::id).ok()
+    }
+
+    /// Takes in the threads that came and forgets those that went: how many came.
+    pub(super) fn set_threads(&mut self, ids: &[u32]) -> usize {
+        let before = std::mem::take(&mut self.threads);
+        self.threads.reserve(ids.len());
+        let mut before = before.into_iter().peekable();
+        let mut came = 0;
+        // A thread that starts while the process is sampled counts from the tick before it is first seen.
+        let slot = self.slot.saturating_sub(1);
+        for &id in ids {
+            while before.next_if(|thread| thread.id() < id).is_some() {}
+            let thread = before.next_if(|thread| thread.id() == id);
+            self.threads.push(thread.unwrap_or_else(|| {
+                came += 1;
+                let mut thread =
+                    ThreadState::new(ThreadFiles::new(id), slot, self.settings.max_stack);
+                let task = self.files.task();
+                thread.namespace_id = thread.files.status(task).map_or(id, |(_, own)| own);
+                thread.name = thread.files.name(task).unwrap_or_default();
+                thread
+            }));
+        }
+        self.status.threads = self.threads.len() as u64;
+        came
+    }
+
+    /// A sample of a thread that was stopped.
+    pub(super) fn account_stopped(&mut self, index: usize, found: Found<'_>) {
+        let Some(weight_nano) = self.take_weight(index) else {
+            return;
+        };
+        let stack = self.batch.add_stack(found.trust, found.locations);
+        let sample = self.sample(index, stack, weight_nano, found.at, false);
+        self.batch.add_sample(sample);
+        self.threads[index].run = None;
+        self.threads[index].ran = true;
+        self.observed(found.trust);
+    }
+
+    /// A sample of a thread that is blocked with [`ThreadState::blocked`]: the last sample stands for longer, where it was the same.
+    pub(super) fn account_blocked(&mut self, index: usize, now: Instant) {
+        let Some(weight_nano) = self.take_weight(index) else {
+            return;
+        };
+        let number = self.batch.number();
+        let thread = &mut self.threads[index];
+        let trust = thread.blocked.trust;
+        if let Some((batch, sample)) = thread.run
+            && batch == number
+        {
+            self.batch.extend(sample, weight_nano);
+        } else {
+            let stack = match thread.blocked.stack {
+                Some((batch, stack)) if batch == number => stack,
+                _ => {
+                    let stack = self.batch.add_stack(trust, &thread.blocked.locations);
+                    thread.blocked.stack = Some((number, stack));
+                    stack
+                }
+            };
+            let sample = self.sample(index, stack, weight_nano, now, true);
+            let place = self.batch.add_sample(sample);
+            self.threads[index].run = Some((number, place));
+        }
+        self.observed(trust);
+    }
+
+    /// What the next sample of a thread stands for; `None` where that is nothing.
+    fn take_weight(&mut self, index: usize) -> Option<u64> {
+        let thread = &mut self.threads[index];
+        let slots = self.slot.saturating_sub(thread.credited);
+        thread.credited = self.slot;
+        let weight = match self.settings.mode {
+            Mode::Wall => slots * self.grid.period_nano(),
+            Mode::Cpu => std::mem::take(&mut thread.run_unsampled),
+        };
+        (weight != 0).then_some(weight)
+    }
+
+    fn sample(
+        &mut self,
+        index: usize,
+        stack: u32,
+        weight_nano: u64,
+        at: Instant,
+        blocked: bool,
+    ) -> Sample {
+        let number = self.batch.number();
+        let thread = &mut self.threads[index];
+        let place = match thread.place {
+            Some((batch, place)) if batch == number => place,
+            _ => {
+                let place = self.batch.add_thread(Thread {
+                    id: thread.files.id,
+                    namespace_id: thread.namespace_id,
+                    name: thread.name.clone(),
+                    pointer: thread.pointer,
+                });
+                thread.place = Some((number, place));
+                place
+            }
+        };
+        let since = at.saturating_duration_since(self.epoch.0).as_nanos();
+        Sample {
+            thread: place,
+            stack,
+            time_unix_nano: self.epoch.1 + u64::try_from(since).unwrap_or(0),
+            weight_nano,
+            observations: 1,
+            blocked,
+        }
+    }
+
+    fn observed(&mut self, trust: Trust) {
+        self.status.observations += 1;
+        match trust {
+            Trust::Complete => self.status.complete += 1,
+            Trust::Truncated => self.status.truncated += 1,
+            Trust::Guessed => self.status.guessed += 1,
+        }
+    }
+
+    /// Counts a stop.
+    pub(super) fn count_stop(&mut self, thread: u32, length: Duration) {
+        let nano = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        self.status.stops += 1;
+        self.status.stopped_nano += nano;
+        self.status.longest_stop_nano = self.status.longest_stop_nano.max(nano);
+        self.status.stop_lengths[stop_class(nano)] += 1;
+        self.budget.stopped(length);
+        if let Some(index) = self.find(thread) {
+            self.threads[index].stopped += length;
+        }
+    }
+
+    /// Wants the maps to be read again.
+    pub(super) fn want_reload(&mut self) {
+        self.reload_wanted = true;
+    }
+
+    /// Whether the maps are to be read again, now.
+    pub(super) fn take_reload(&mut self, now: Instant) -> bool {
+        if !self.reload_wanted || now < self.reload_due {
+            return false;
+        }
+        self.reload_wanted = false;
+        if now > self.reload_due + RELOAD * 32 {
+            self.reload_interval = RELOAD;
+        }
+        self.reload_due = now + self.reload_interval;
+        self.reload_interval = (self.reload_interval * 2).min(RELOAD * 16);
+        true
+    }
+
+    /// Whether a problem of this kind is new.
+    pub(super) fn is_new(&mut self, problem: ProblemKind) -> bool {
+        let new = !self.problems.contains(&problem);
+        if new {
+            self.problems.push(problem);
+        }
+        new
+    }
+
+    /// When there is something to be done besides ticks.
+    pub(super) fn flush_is_due(&self, now: Instant) -> bool {
+        now >= self.flush_due || self.batch.is_full()
+    }
+
+    /// What there is, if there is something.
+    pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
+        self.flush_due = now + FLUSH;
+        if self.batch.is_empty() {
+            self.epoch = (now, time::unix_nano());
+            return None;
+        }
+        let number = self.batch.number();
+        for thread in &mut self.threads {
+            let Some((batch, place)) = thread.place else {
+                continue;
+            };
+            if batch != number {
+                continue;
+            }
+            if std::mem::take(&mut thread.ran)
+                && let Some(name) = thread.files.name(self.files.task())
+            {
+                thread.name = name;
+            }
+            if let Some(said) = self.batch.thread(place) {
+                said.pointer = thread.pointer;
+                if said.name != thread.name {
+                    said.name.clone_from(&thread.name);
+                }
+            }
+        }
+        let batch = self.batch.take();
+        self.epoch = (now, time::unix_nano());
+        Some(batch)
+    }
+
+    /// The counters, when it is time.
+    pub(super) fn take_status(&mut self, now: Instant) -> Option<Status> {
+        if now < self.status_due {
+            return None;
+        }
+        self.status_due = now + STATUS;
+        Some(self.status())
+    }
+
+    /// The counters.
+    pub(super) fn status(&mut self) -> Status {
+        self.status.sampler_cpu_nano =
+            u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
+        self.status
+    }
+}
+
+/// The place of a stop's length in [`Status::stop_lengths`].
+fn stop_class(nano: u64) -> usize {
+    let micros = nano.div_ceil(1000).max(1);
+    let class = micros.next_power_of_two().trailing_zeros() as usize;
+    class.min(23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the histogram's borders are where its description says.
+    #[test]
+    fn stop_classes() {
+        for (nano, class) in [
+            (0, 0),
+            (1000, 0),
+            (1001, 1),
+            (2000, 1),
+            (2001, 2),
+            (4_194_304_000, 22),
+            (4_194_304_001, 23),
+            (u64::MAX / 2, 23),
+        ] {
+            assert_eq!(stop_class(nano), class, "{nano}");
+        }
+    }
+}

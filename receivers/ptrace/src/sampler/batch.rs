@@ -1,0 +1,146 @@
+//! Building batches: what samples share is said once per batch.
+
+use hashbrown::HashMap;
+
+use crate::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
+
+type Map<K> = HashMap<K, u32, foldhash::fast::FixedState>;
+
+/// A batch is said early when it has this many samples: about 3 MB.
+const MOST_SAMPLES: usize = 64 << 10;
+
+/// The batch of a process that grows.
+#[derive(Debug)]
+pub(super) struct Builder {
+    batch: Batch,
+    locations: Map<Location>,
+    stacks: Map<Stack>,
+    number: u64,
+}
+
+impl Builder {
+    pub(super) fn new(process: ProcessId, period_nano: u64, mode: Mode) -> Self {
+        Self {
+            batch: Batch {
+                process,
+                period_nano,
+                mode,
+                ..Batch::default()
+            },
+            locations: Map::default(),
+            stacks: Map::default(),
+            number: 1,
+        }
+    }
+
+    /// Numbers the batch among those of the process, from 1. What refers to entries of one batch means nothing in the next.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.samples.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.batch.samples.len() >= MOST_SAMPLES
+    }
+
+    pub(super) fn add_thread(&mut self, thread: Thread) -> u32 {
+        self.batch.threads.push(thread);
+        index(self.batch.threads.len() - 1)
+    }
+
+    /// A thread that was added before, to be corrected.
+    pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
+        self.batch.threads.get_mut(index as usize)
+    }
+
+    pub(super) fn add_stack(&mut self, trust: Trust, locations: &[Location]) -> u32 {
+        let list = &mut self.batch.locations;
+        let locations = locations
+            .iter()
+            .map(|location| {
+                *self.locations.entry(*location).or_insert_with(|| {
+                    list.push(*location);
+                    index(list.len() - 1)
+                })
+            })
+            .collect();
+        let list = &mut self.batch.stacks;
+        let stack = Stack { trust, locations };
+        *self.stacks.entry_ref(&stack).or_insert_with(|| {
+            list.push(stack.clone());
+            index(list.len() - 1)
+        })
+    }
+
+    /// Adds a sample: its place, for [`Builder::extend`].
+    pub(super) fn add_sample(&mut self, sample: Sample) -> u32 {
+        self.batch.samples.push(sample);
+        index(self.batch.samples.len() - 1)
+    }
+
+    /// The same stack was found once more.
+    pub(super) fn extend(&mut self, sample: u32, weight_nano: u64) {
+        if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
+            sample.weight_nano += weight_nano;
+            sample.observations += 1;
+        }
+    }
+
+    /// The batch, and an empty one in its place.
+    pub(super) fn take(&mut self) -> Batch {
+        self.locations.clear();
+        self.stacks.clear();
+        self.number += 1;
+        let next = Batch {
+            process: self.batch.process,
+            period_nano: self.batch.period_nano,
+            mode: self.batch.mode,
+            ..Batch::default()
+        };
+        std::mem::replace(&mut self.batch, next)
+    }
+}
+
+/// Places in a batch: it is said long before there are 2^32 of anything.
+fn index(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: equal stacks and locations are said once per batch, stacks of different trust are kept apart, and the next batch starts from nothing.
+    #[test]
+    fn interning() {
+        let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);
+        let place = |address| Location {
+            mapping: Some(1),
+            address,
+        };
+        let first = builder.add_stack(Trust::Complete, &[place(1), place(2)]);
+        let second = builder.add_stack(Trust::Complete, &[place(2)]);
+        assert_eq!(
+            builder.add_stack(Trust::Complete, &[place(1), place(2)]),
+            first
+        );
+        assert_ne!(builder.add_stack(Trust::Truncated, &[place(2)]), second);
+        let sample = builder.add_sample(Sample {
+            weight_nano: 10,
+            observations: 1,
+            ..Sample::default()
+        });
+        builder.extend(sample, 20);
+        let batch = builder.take();
+        assert_eq!((batch.locations.len(), batch.stacks.len()), (2, 3));
+        assert_eq!(batch.samples[0].weight_nano, 30);
+        assert_eq!(batch.samples[0].observations, 2);
+        assert!(builder.is_empty());
+        assert_eq!(builder.number(), 2);
+        assert_eq!(builder.add_stack(Trust::Complete, &[place(2)]), 0);
+        assert_eq!(builder.take().process, ProcessId(3));
+    }
+}

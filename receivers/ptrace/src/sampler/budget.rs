@@ -1,0 +1,120 @@
+//! What sampling a process may cost: where a budget is overspent, the rate is halved, and doubled again when there is room.
+
+use std::time::{Duration, Instant};
+
+use crate::message::Settings;
+
+/// How long is measured before the rate is changed.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// The rate is never lowered beyond this share of the configured one.
+const MOST: u64 = 64;
+
+/// A stop of this length is never meant to happen: the machine is too busy for the sampler to hold a thread at all.
+const LONG_STOP: Duration = Duration::from_millis(5);
+
+/// How many windows with room are waited for before the rate is raised.
+const PATIENCE: u32 = 4;
+
+/// The budgets of one process.
+#[derive(Debug)]
+pub(super) struct Budget {
+    max_cpu: f64,
+    max_stopped: f64,
+    since: Instant,
+    cpu: Duration,
+    longest_stop: Duration,
+    stride: u64,
+    calm: u32,
+}
+
+impl Budget {
+    pub(super) fn new(settings: &Settings, now: Instant) -> Self {
+        Self {
+            max_cpu: settings.max_cpu,
+            max_stopped: settings.max_stopped,
+            since: now,
+            cpu: Duration::ZERO,
+            longest_stop: Duration::ZERO,
+            stride: 1,
+            calm: 0,
+        }
+    }
+
+    /// Forgets what was measured: taking in many threads at once says nothing about what sampling them costs.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.since = now;
+        self.cpu = Duration::ZERO;
+        self.longest_stop = Duration::ZERO;
+    }
+
+    pub(super) fn spend(&mut self, cpu: Duration) {
+        self.cpu += cpu;
+    }
+
+    pub(super) fn stopped(&mut self, length: Duration) {
+        self.longest_stop = self.longest_stop.max(length);
+    }
+
+    /// Whether a window is over.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= WINDOW
+    }
+
+    /// In every how many slots there is to be a tick. `stopped` is for how long the thread that was stopped most in this window was.
+    pub(super) fn review(&mut self, now: Instant, stopped: Duration) -> u64 {
+        let window = now.saturating_duration_since(self.since).as_secs_f64();
+        let spent = self.cpu.as_secs_f64() / window / self.max_cpu;
+        let held = stopped.as_secs_f64() / window / self.max_stopped;
+        let load = spent.max(held);
+        if load > 1.0 || self.longest_stop > LONG_STOP {
+            self.stride = (self.stride * 2).min(MOST);
+            self.calm = 0;
+        } else if load < 0.4 && self.stride > 1 {
+            self.calm += 1;
+            if self.calm == PATIENCE {
+                self.stride /= 2;
+                self.calm = 0;
+            }
+        } else {
+            self.calm = 0;
+        }
+        self.restart(now);
+        self.stride
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each budget lowers the rate when it is overspent; the rate returns only after a while with room, and never falls below its floor.
+    #[test]
+    fn rate_follows_cost() {
+        let mut now = Instant::now();
+        let settings = Settings {
+            max_cpu: 0.1,
+            max_stopped: 0.02,
+            ..Settings::default()
+        };
+        let mut budget = Budget::new(&settings, now);
+        let mut review = |budget: &mut Budget, cpu: u64, stopped: u64| {
+            now += WINDOW;
+            assert!(budget.is_due(now));
+            budget.spend(Duration::from_millis(cpu));
+            budget.review(now, Duration::from_millis(stopped))
+        };
+        assert_eq!(review(&mut budget, 49, 9), 1);
+        assert_eq!(review(&mut budget, 51, 0), 2);
+        assert_eq!(review(&mut budget, 0, 11), 4);
+        budget.stopped(Duration::from_millis(6));
+        assert_eq!(review(&mut budget, 0, 0), 8);
+        assert_eq!(review(&mut budget, 30, 0), 8);
+        for expected in [8, 8, 8, 4, 4, 4, 4, 2, 2, 2, 2, 1, 1] {
+            assert_eq!(review(&mut budget, 10, 0), expected);
+        }
+        for _ in 0..20 {
+            assert!(review(&mut budget, 500, 0) <= MOST);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The grid of ticks.
+//!
+//! Time is cut into slots of one period. Each slot has one tick, at a random place in its middle half: the rate is kept on average, and a target that does something
+//! periodic is not sampled at the same phase all the time. A sample's weight is the number of slots since the thread's last one, so nothing is lost
+//! or counted twice when ticks are skipped (because the sampler is late, or slows down) or a thread is not looked at in each.
+
+use std::time::{Duration, Instant};
+
+/// The grid of one process.
+#[derive(Debug)]
+pub(super) struct Grid {
+    start: Instant,
+    period_nano: u64,
+    /// Only every so many slots have a tick.
+    stride: u64,
+    next: u64,
+    random: u64,
+    due: Instant,
+}
+
+/// A tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tick {
+    /// The slot that it is for.
+    pub(super) slot: u64,
+    /// How many ticks passed without having been done.
+    pub(super) missed: u64,
+}
+
+impl Grid {
+    /// A grid whose first slot starts now. The rate is in hertz.
+    pub(super) fn new(now: Instant, rate: f64, seed: u64) -> Self {
+        let period = Duration::from_secs_f64(1.0 / rate.clamp(1.0, 1000.0));
+        let mut grid = Self {
+            start: now,
+            period_nano: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX),
+            stride: 1,
+            next: 1,
+            random: seed | 1,
+            due: now,
+        };
+        grid.schedule();
+        grid
+    }
+
+    /// The time between two ticks, in nanoseconds.
+    pub(super) fn period_nano(&self) -> u64 {
+        self.period_nano
+    }
+
+    /// When the next tick is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// The slot of now.
+    pub(super) fn slot(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
+    }
+
+    /// Ticks only in every so many slots from now on.
+    pub(super) fn set_stride(&mut self, stride: u64) {
+        self.stride = stride.max(1);
+    }
+
+    pub(super) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Starts the tick that is due.
+    pub(super) fn begin(&mut self, now: Instant) -> Tick {
+        // Late by less than a period is not missed: the tick is done, in the slot that is now.
+        let slot = self.slot(now).max(self.next);
+        let missed = (slot - self.next).saturating_sub(1) / self.stride;
+        self.next = (slot / self.stride + 1) * self.stride;
+        self.schedule();
+        Tick { slot, missed }
+    }
+
+    fn schedule(&mut self) {
+        // Xorshift (Marsaglia 2003): nothing depends on its quality.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let jitter = self.period_nano / 4 + self.random % (self.period_nano / 2).max(1);
+        let offset = u128::from(self.next) * u128::from(self.period_nano) + u128::from(jitter);
+        self.due = self.start + Duration::from_nanos(u64::try_from(offset).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed while the ticks are done in time.
+    #[test]
+    fn one_tick_per_slot() {
+        let start = Instant::now();
+        let mut grid = Grid::new(start, 100.0, 42);
+        let mut distances = std::collections::BTreeSet::new();
+        let mut last = start;
+        for slot in 1..1000 {
+            let due = grid.due();
+            assert_eq!(grid.slot(due), slot);
+            assert_eq!(grid.begin(due), Tick { slot, missed: 0 });
+            let distance = due - last;
+            assert!(distance >= Duration::from_millis(5) && distance < Duration::from_millis(18));
+            distances.insert(distance.as_millis());
+            last = due;
+        }
+        assert!(distances.len() > 5, "{distances:?}");
+    }
+
+    /// Guarantees: being late skips slots instead of making up for them, and says how many.
+    #[test]
+    fn late_ticks() {
+        let start = Instant::now();
+        let mut grid = Grid::new(start, 100.0, 42);
+        assert_eq!(
+            grid.begin(start + Duration::from_millis(55)),
+            Tick { slot: 5, missed: 3 }
+        );
+        assert_eq!(grid.slot(grid.due()), 6);
+        grid.set_stride(4);
+        assert_eq!(grid.begin(grid.due()).slot, 6);
+        assert_eq!(grid.slot(grid.due()), 8);
+        let due = grid.due();
+        assert_eq!(grid.begin(due), Tick { slot: 8, missed: 0 });
+        assert_eq!(grid.slot(grid.due()), 12);
+    }
+}

@@ -1,0 +1,201 @@
+//! The threads that were asked to stop, and what was taken from those that did.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+
+use super::active::{Active, Found};
+use super::look::Workshop;
+use crate::arch::{self, RawRegisters};
+use crate::lease::Held;
+use crate::message::{Location, ProcessId};
+use crate::os::time;
+use crate::stack_copy::StackPieces;
+use crate::unwind::{Outcome, Registers, StackMemory};
+
+/// Stacks that wait to be unwound, at most: beyond, the oldest is unwound while a thread is held.
+pub(super) const MOST_CAPTURED: usize = 64;
+
+/// A thread that was asked to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) process: ProcessId,
+}
+
+/// Threads that were asked to stop, by their ids.
+pub(super) type Leases = HashMap<u32, Lease, foldhash::fast::FixedState>;
+
+/// What was taken from a held thread.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) process: ProcessId,
+    thread: u32,
+    registers: Registers,
+    at: Instant,
+    space: u64,
+    /// Whether the thread was in a system call.
+    in_call: bool,
+    stack: CapturedStack,
+}
+
+#[derive(Debug)]
+enum CapturedStack {
+    /// A copy, to be unwound.
+    Copied(StackPieces),
+    /// It was unwound at once.
+    Unwound(Outcome, Vec<Location>),
+}
+
+/// Copies that wait to be unwound, and buffers for more.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    pub(super) waiting: VecDeque<Captured>,
+    spare: Vec<StackPieces>,
+}
+
+/// How a held thread was taken from.
+pub(super) enum Taken {
+    /// Its stack is known, or waits to be unwound.
+    Stack,
+    /// It is a 32-bit thread.
+    Architecture,
+    /// It was killed meanwhile, or has no memory any more.
+    Nothing,
+}
+
+impl Captures {
+    /// Takes registers and stack from a held thread and lets it go. `since` is a moment at which it had not been noticed yet.
+    pub(super) fn take(
+        &mut self,
+        process: &mut Active,
+        held: Held,
+        since: Instant,
+        workshop: &mut Workshop,
+    ) -> Taken {
+        let thread = held.thread();
+        let raw = held.registers();
+        let captured = match &raw {
+            Ok(Some(raw)) => self.capture(process, thread, raw, workshop),
+            _ => None,
+        };
+        drop(held);
+        let end = Instant::now();
+        process.count_stop(thread, end.saturating_duration_since(since));
+        match (raw, captured) {
+            (Ok(None), _) => Taken::Architecture,
+            (_, Some(captured)) => {
+                self.waiting.push_back(captured);
+                Taken::Stack
+            }
+            _ => Taken::Nothing,
+        }
+    }
+
+    fn capture(
+        &mut self,
+        process: &mut Active,
+        thread: u32,
+        raw: &RawRegisters,
+        workshop: &mut Workshop,
+    ) -> Option<Captured> {
+        let index = process.find(thread)?;
+        let state = &process.threads[index];
+        let sp = arch::stack_pointer(raw);
+        let mut pieces = self.spare.pop().unwrap_or_default();
+        if !pieces.copy(&process.files, sp, state.copy_size.bytes()) {
+            process.doubt = true;
+        }
+        let registers = arch::registers(raw);
+        let stack = if state.is_scattered(sp) {
+            let mut locations = Vec::new();
+            let files = std::sync::Arc::clone(&process.files);
+            let mut memory = pieces.live(&files, None);
+            let outcome = workshop.unwind(process, &registers, &mut memory, &mut locations);
+            self.spare.push(pieces);
+            CapturedStack::Unwound(outcome, locations)
+        } else {
+            CapturedStack::Copied(pieces)
+        };
+        process.threads[index].pointer = arch::thread_pointer(raw);
+        Some(Captured {
+            process: process.id,
+            thread,
+            registers,
+            at: Instant::now(),
+            space: process.space_number,
+            in_call: arch::is_in_call(raw),
+            stack,
+        })
+    }
+
+    /// Unwinds what was taken from a thread, and accounts for it.
+    pub(super) fn finish(
+        &mut self,
+        process: &mut Active,
+        captured: Captured,
+        workshop: &mut Workshop,
+        locations: &mut Vec<Location>,
+    ) {
+        let sp = captured.registers.stack_pointer();
+        let index = process.find(captured.thread);
+        let outcome = match captured.stack {
+            CapturedStack::Copied(mut pieces) => {
+                let outcome = workshop.unwind(
+                    process,
+                    &captured.registers,
+                    &mut pieces.copied(),
+                    locations,
+                );
+                if let Some(index) = index {
+                    let thread = &mut process.threads[index];
+                    match outcome.needs_memory {
+                        None => thread.copy_size.sufficed(pieces.extent()),
+                        Some(address) => {
+                            let distance = address.wrapping_sub(sp);
+                            if !thread.copy_size.fell_short(distance) {
+                                thread.scattered(sp);
+                            }
+                        }
+                    }
+                    if captured.in_call {
+                        let mut memory = pieces.copied();
+                        thread.saw_site(&captured.registers, |address| memory.read_u64(address));
+                    }
+                }
+                self.spare.push(pieces);
+                outcome
+            }
+            CapturedStack::Unwound(outcome, unwound) => {
+                *locations = unwound;
+                outcome
+            }
+        };
+        if outcome.unknown_code.is_some() && captured.space == process.space_number {
+            process.want_reload();
+        }
+        if let Some(index) = index {
+            // What was known of it as blocked was derived with fewer registers.
+            process.threads[index].blocked.valid = false;
+            process.account_stopped(
+                index,
+                Found {
+                    trust: outcome.trust,
+                    locations,
+                    at: captured.at,
+                },
+            );
+        }
+    }
+}
+
+/// The processor time that was used since the last mark.
+#[derive(Debug, Default)]
+pub(super) struct CpuMark(Duration);
+
+impl CpuMark {
+    pub(super) fn take(&mut self) -> Duration {
+        let now = time::thread_cpu();
+        now.saturating_sub(std::mem::replace(&mut self.0, now))
+    }
+}

@@ -1,0 +1,284 @@
+//! Looking at a thread without touching it, and unwinding it while it is blocked.
+
+use std::time::Instant;
+
+use super::active::Active;
+use crate::arch;
+use crate::message::{Location, Mode, Trust};
+use crate::probe::{Activity, SchedStat};
+use crate::stack_copy::StackPieces;
+use crate::threads::is_end;
+use crate::unwind::{FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
+
+/// A thread that was idle for a second is looked at in every so many ticks.
+const IDLE_STRIDE: u64 = 8;
+
+/// More idle threads than this share the looks of as many.
+const IDLE_THREADS: u64 = 2048;
+
+/// How often a stack is read again because the thread ran while it was read.
+const ATTEMPTS: usize = 2;
+
+/// What a thread is found to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Look {
+    /// Nothing is to be done about it in this tick.
+    Nothing,
+    /// It has not run since its last sample.
+    Unchanged,
+    /// It runs.
+    Running,
+    /// It is blocked.
+    Blocked(Seen),
+    /// It ended.
+    Ended,
+}
+
+/// A blocked thread, as it was seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    sched: SchedStat,
+    call: i64,
+    sp: u64,
+    pc: u64,
+}
+
+/// What came of sampling a blocked thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passive {
+    /// Its stack is known.
+    Known,
+    /// It ran meanwhile: nothing is known. The next tick's sample will stand for this one, too.
+    Ran,
+    /// Its frame pointer is needed, and it may be stopped.
+    Stop,
+}
+
+/// What unwinding needs besides the process, and keeps.
+#[derive(Debug, Default)]
+pub(super) struct Workshop {
+    pub(super) unwinder: Unwinder,
+    pub(super) frames: Vec<Frame>,
+    pub(super) pieces: StackPieces,
+}
+
+impl Workshop {
+    /// Unwinds, and gives the locations.
+    pub(super) fn unwind(
+        &mut self,
+        process: &Active,
+        registers: &Registers,
+        memory: &mut dyn StackMemory,
+        locations: &mut Vec<Location>,
+    ) -> Outcome {
+        let outcome = self
+            .unwinder
+            .unwind(&process.space, registers, memory, &mut self.frames);
+        locations.clear();
+        locations.extend(self.frames.iter().map(|frame| frame.location));
+        outcome
+    }
+}
+
+impl Active {
+    /// How many slots make a second.
+    fn slots_per_second(&self) -> u64 {
+        1_000_000_000 / self.grid.period_nano()
+    }
+
+    /// How often idle threads are looked at.
+    pub(super) fn idle_stride(&self) -> u64 {
+        IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
+    }
+
+    /// What a thread does. With `all`, threads that are idle for long are looked at as well.
+    pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+        let patience = self.slots_per_second();
+        let turn = self.slot / self.grid.stride();
+        let slot = self.slot;
+        let task = self.files.task();
+        let thread = &mut self.threads[index];
+        if thread.leased {
+            return Look::Nothing;
+        }
+        let idle = slot - thread.idle_since.min(slot) > patience;
+        if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
+            return Look::Nothing;
+        }
+        let sched = match thread.files.schedstat(task) {
+            Ok(sched) => sched,
+            Err(error) if is_end(&error) => return Look::Ended,
+            Err(_) => return Look::Nothing,
+        };
+        thread.count_run(sched, slot);
+        if thread.quiet == Some(sched) && thread.blocked.valid {
+            return Look::Unchanged;
+        }
+        match thread.files.activity(task) {
+            Ok(Activity::Running) => {
+                thread.is_active(slot);
+                Look::Running
+            }
+            // A zombie: it has neither.
+            Ok(Activity::Blocked { sp: 0, pc: 0, .. }) => {
+                thread.credited = slot;
+                Look::Nothing
+            }
+            Ok(Activity::Blocked { call, sp, pc }) => Look::Blocked(Seen {
+                sched,
+                call,
+                sp,
+                pc,
+            }),
+            Err(error) if is_end(&error) => Look::Ended,
+            Err(_) => Look::Nothing,
+        }
+    }
+
+    /// Whether a blocked thread is to be sampled at all.
+    ///
+    /// In mode cpu, time that a thread ran is accounted for by the next sample that finds it running. Threads that only run for moments are hardly ever found so:
+    /// after a second, the stack with which they are blocked has to do.
+    pub(super) fn wants_blocked(&self, index: usize) -> bool {
+        let thread = &self.threads[index];
+        match self.settings.mode {
+            Mode::Wall => true,
+            Mode::Cpu => {
+                thread.run_unsampled > 0
+                    && self.slot - thread.unsampled_since.min(self.slot) > self.slots_per_second()
+            }
+        }
+    }
+
+    /// Finds out the stack of a blocked thread, without stopping it.
+    pub(super) fn passive(
+        &mut self,
+        index: usize,
+        seen: Seen,
+        workshop: &mut Workshop,
+        now: Instant,
+    ) -> Passive {
+        let mut pieces = std::mem::take(&mut workshop.pieces);
+        let mut result = Passive::Ran;
+        let mut seen = Some(seen);
+        for _ in 0..ATTEMPTS {
+            let Some(attempt) = seen else { break };
+            let outcome = self.read_blocked(index, attempt, workshop, &mut pieces);
+            seen = self.recheck(index, attempt);
+            if seen.is_none() {
+                result = self.blocked(index, attempt, outcome, now);
+                break;
+            }
+        }
+        if result == Passive::Ran {
+            let slot = self.slot;
+            self.threads[index].is_active(slot);
+            self.threads[index].blocked.valid = false;
+        }
+        workshop.pieces = pieces;
+        result
+    }
+
+    /// Unwinds, unless all words that unwinding read the last time are the same: `None` then.
+    fn read_blocked(
+        &mut self,
+        index: usize,
+        seen: Seen,
+        workshop: &mut Workshop,
+        pieces: &mut StackPieces,
+    ) -> Option<Outcome> {
+        let space = self.space_number;
+        let thread = &mut self.threads[index];
+        let mut known = std::mem::take(&mut thread.blocked);
+        if known.may_be(seen.sp, seen.pc, space)
+            && pieces.copy(&self.files, seen.sp, known.extent)
+            && pieces.unchanged(&self.files, &known.words)
+        {
+            thread.blocked = known;
+            return None;
+        }
+        if !pieces.copy(&self.files, seen.sp, thread.copy_size.bytes()) {
+            self.doubt = true;
+        }
+        let mut registers = Registers::passive(seen.sp, seen.pc);
+        known.words.clear();
+        let mut memory = pieces.live(&self.files, Some(&mut known.words));
+        let mut outcome =
+            workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+        if outcome.needs_register.is_some() {
+            let frame_pointer = self.threads[index]
+                .frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
+            if let Some(value) = frame_pointer {
+                registers.set(FRAME_POINTER, value);
+                outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+            }
+        }
+        known.valid = true;
+        (known.sp, known.pc, known.space) = (seen.sp, seen.pc, space);
+        known.trust = outcome.trust;
+        known.extent = pieces.extent();
+        known.stack = None;
+        let thread = &mut self.threads[index];
+        thread.run = None;
+        thread.blocked = known;
+        Some(outcome)
+    }
+
+    /// What a thread that was seen blocked is seen as now, where it may have run meanwhile; `None` where it did not.
+    fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
+        let task = self.files.task();
+        let files = &mut self.threads[index].files;
+        let sched = files.schedstat(task).ok()?;
+        if before.sched.kept() && sched == before.sched {
+            return None;
+        }
+        // It may have run between the two looks before the stack was read; or the kernel does not tell.
+        match files.activity(task) {
+            Ok(Activity::Blocked { call, sp, pc }) => {
+                let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
+                (!same).then_some(Seen {
+                    sched,
+                    call,
+                    sp,
+                    pc,
+                })
+            }
+            _ => Some(before),
+        }
+    }
+
+    fn blocked(
+        &mut self,
+        index: usize,
+        seen: Seen,
+        outcome: Option<Outcome>,
+        now: Instant,
+    ) -> Passive {
+        let slot = self.slot;
+        let thread = &mut self.threads[index];
+        if seen.sched.kept() {
+            if thread.quiet != Some(seen.sched) {
+                thread.idle_since = slot;
+            }
+            thread.quiet = Some(seen.sched);
+        } else if outcome.is_some() {
+            thread.idle_since = slot;
+        }
+        let Some(outcome) = outcome else {
+            return Passive::Known;
+        };
+        thread.copy_size.sufficed(thread.blocked.extent);
+        if outcome.unknown_code.is_some() {
+            self.want_reload();
+            // The next look may know more.
+            let thread = &mut self.threads[index];
+            thread.quiet = None;
+        }
+        let thread = &mut self.threads[index];
+        let stop = outcome.needs_register.is_some()
+            && outcome.trust != Trust::Complete
+            && arch::survives_stop(seen.call)
+            && thread.may_be_rescued(now);
+        if stop { Passive::Stop } else { Passive::Known }
+    }
+}

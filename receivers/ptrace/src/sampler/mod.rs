@@ -1,0 +1,206 @@
+//! The sampling thread: the only tracer, for all processes.
+//!
+//! It never waits for one thread of a target, and never computes while it holds one stopped, except where a stack cannot be copied in one piece
+//! (see [`crate::stack_copy`]). What it costs a target and itself is measured and bounded (see [`budget`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::address_space::AddressSpace;
+use crate::message::{Batch, Detached, ProblemKind, ProcessId, Settings, Status};
+use crate::os::signal::Waker;
+use crate::process_files::ProcessFiles;
+
+mod active;
+mod batch;
+mod budget;
+mod clock;
+mod leases;
+mod look;
+mod run;
+mod thread_state;
+
+/// What the sampling thread says.
+#[derive(Debug)]
+pub enum Output {
+    /// Samples of a process.
+    Batch(Batch),
+    /// Counters of a process.
+    Status(Status),
+    /// The process executes code that is in no known mapping: its maps are to be read again.
+    Reload(ProcessId),
+    /// The process was let go; nothing more is said about it.
+    Gone {
+        /// The process.
+        process: ProcessId,
+        /// Why.
+        why: Detached,
+    },
+    /// The process cannot be sampled, or not fully. Said once per process and kind.
+    Problem {
+        /// The process.
+        process: ProcessId,
+        /// What kind.
+        kind: ProblemKind,
+        /// What it is and what to do about it, for a person.
+        message: String,
+    },
+}
+
+/// How the sampling thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then waits for the sampler even on a
+    /// saturated machine; the kernel ends the process where it runs for too long in one go.
+    pub realtime: bool,
+}
+
+/// The sampling thread's handle. Dropped without [`Sampler::stop`] it stops as well, without being waited for.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    waker: Waker,
+    raised_priority: bool,
+}
+
+/// What the handle and the thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    commands: Mutex<VecDeque<Command>>,
+    /// Set together with a command, so that the thread need not take the lock to find none.
+    pending: AtomicBool,
+}
+
+impl Shared {
+    fn push(&self, command: Command) {
+        self.commands
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(command);
+        self.pending.store(true, Ordering::Release);
+    }
+
+    fn pop(&self) -> Option<Command> {
+        if !self.pending.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let command = commands.pop_front();
+        self.pending.store(!commands.is_empty(), Ordering::Release);
+        command
+    }
+}
+
+/// What the handle asks for.
+#[derive(Debug)]
+enum Command {
+    Attach {
+        process: ProcessId,
+        files: Arc<ProcessFiles>,
+        space: Arc<AddressSpace>,
+        settings: Settings,
+    },
+    SetSpace(ProcessId, Arc<AddressSpace>),
+    Sample(ProcessId, bool),
+    Detach(ProcessId),
+    Stop,
+}
+
+impl Sampler {
+    /// Starts the sampling thread. What it says goes to `out`, and `wake` is called after each time something was put there; samples that find no
+    /// room are dropped and counted ([`Status::lost_observations`]), everything else is said later.
+    ///
+    /// Every thread of the program should have SIGCHLD blocked at that time (block it in `main` before the first thread is started): stops are
+    /// announced by that signal. Where one does not, the thread polls for stops instead, which costs more.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says where no thread can be started.
+    pub fn start(
+        options: Options,
+        out: SyncSender<Output>,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("sampling".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || run::run(&shared, options, out, &wake, &ready_sender)
+            })?;
+        let started = ready
+            .recv()
+            .map_err(|_| io::Error::other("the sampling thread ended before it began"))??;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+            waker: started.waker,
+            raised_priority: started.raised_priority,
+        })
+    }
+
+    /// Whether the sampling thread has a raised priority, so that a stopped thread never waits for it to be scheduled.
+    pub fn raised_priority(&self) -> bool {
+        self.raised_priority
+    }
+
+    /// Takes a process in. It is not sampled before [`Sampler::sample`].
+    pub fn attach(
+        &self,
+        process: ProcessId,
+        files: Arc<ProcessFiles>,
+        space: Arc<AddressSpace>,
+        settings: Settings,
+    ) {
+        self.send(Command::Attach {
+            process,
+            files,
+            space,
+            settings,
+        });
+    }
+
+    /// Replaces what is known about where things are mapped, after [`Output::Reload`].
+    pub fn set_space(&self, process: ProcessId, space: Arc<AddressSpace>) {
+        self.send(Command::SetSpace(process, space));
+    }
+
+    /// Samples a process from now on, or stops doing so and says what there is.
+    pub fn sample(&self, process: ProcessId, on: bool) {
+        self.send(Command::Sample(process, on));
+    }
+
+    /// Lets go of a process: what there is is said, then [`Output::Gone`].
+    pub fn detach(&self, process: ProcessId) {
+        self.send(Command::Detach(process));
+    }
+
+    /// Lets go of everything, and waits for the thread to end. What there is is put into the channel, so somebody has to read
+    /// from it, or it is dropped after a while.
+    pub fn stop(mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was said as a problem, and there is nothing left to do about it.
+            drop(thread.join());
+        }
+    }
+
+    fn send(&self, command: Command) {
+        self.shared.push(command);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.send(Command::Stop);
+        }
+    }
+}

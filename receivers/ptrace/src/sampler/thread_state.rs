@@ -1,0 +1,195 @@
+//! What the sampling thread remembers of one thread.
+
+use std::time::{Duration, Instant};
+
+use crate::message::{Location, Trust};
+use crate::probe::SchedStat;
+use crate::stack_copy::{CopySize, Word};
+use crate::threads::ThreadFiles;
+use crate::unwind::{FRAME_POINTER, Registers};
+
+/// How many places in the code are remembered at which a thread's frame pointer was seen.
+const SITES: usize = 4;
+
+/// How far from a stack pointer that was on an alternate stack another is taken to be on it, too: alternate stacks are small.
+const ALTERNATE_STACK: u64 = 64 << 10;
+
+/// A blocked thread is stopped for its registers at most this often.
+const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A thread that is sampled.
+#[derive(Debug)]
+pub(super) struct ThreadState {
+    pub(super) files: ThreadFiles,
+    pub(super) namespace_id: u32,
+    pub(super) name: String,
+    /// The thread pointer, 0 while unknown.
+    pub(super) pointer: u64,
+    /// The last slot that a sample accounts for.
+    pub(super) credited: u64,
+    /// The slot since which it was not seen to run.
+    pub(super) idle_since: u64,
+    /// The schedstat with which it was seen blocked: as long as it is the same, the thread did not run.
+    pub(super) quiet: Option<SchedStat>,
+    /// The stack with which it was blocked the last time.
+    pub(super) blocked: Blocked,
+    /// It was asked to stop and has not yet.
+    pub(super) leased: bool,
+    pub(super) copy_size: CopySize,
+    /// A stack pointer on another stack than the thread's own.
+    alternate: Option<u64>,
+    sites: [Site; SITES],
+    next_site: usize,
+    rescued: Option<Instant>,
+    /// In mode cpu: the time it ran when it was last looked at, what of it no sample accounts for, and since which slot.
+    pub(super) run_seen: Option<u64>,
+    pub(super) run_unsampled: u64,
+    pub(super) unsampled_since: u64,
+    /// Its place in the batch with that number.
+    pub(super) place: Option<(u64, u32)>,
+    /// Its last sample, in the batch with that number, while the same stack would extend it.
+    pub(super) run: Option<(u64, u32)>,
+    /// It was sampled while it ran, so its name may have changed.
+    pub(super) ran: bool,
+    /// For how long it was stopped in the current window.
+    pub(super) stopped: Duration,
+}
+
+/// The stack of a blocked thread, and what it was derived from.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    /// Whether there is one.
+    pub(super) valid: bool,
+    pub(super) sp: u64,
+    pub(super) pc: u64,
+    /// The address space it was unwound in, by its number.
+    pub(super) space: u64,
+    /// Every word that was read to unwind it.
+    pub(super) words: Vec<Word>,
+    pub(super) extent: usize,
+    pub(super) trust: Trust,
+    pub(super) locations: Vec<Location>,
+    /// Its place in the batch with that number.
+    pub(super) stack: Option<(u64, u32)>,
+}
+
+impl Blocked {
+    /// Whether its words are what remains to be compared.
+    pub(super) fn may_be(&self, sp: u64, pc: u64, space: u64) -> bool {
+        self.valid && (self.sp, self.pc, self.space) == (sp, pc, space)
+    }
+}
+
+/// The frame pointer at a place in the code: while a thread is blocked it cannot be asked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Site {
+    sp: u64,
+    pc: u64,
+    frame_pointer: u64,
+    /// What was above the saved frame pointer: a return address, so that another caller is noticed.
+    above: u64,
+}
+
+impl ThreadState {
+    pub(super) fn new(files: ThreadFiles, slot: u64, max_stack: usize) -> Self {
+        Self {
+            namespace_id: files.id,
+            files,
+            name: String::new(),
+            pointer: 0,
+            credited: slot,
+            idle_since: slot,
+            quiet: None,
+            blocked: Blocked::default(),
+            leased: false,
+            copy_size: CopySize::new(max_stack),
+            alternate: None,
+            sites: [Site::default(); SITES],
+            next_site: 0,
+            rescued: None,
+            run_seen: None,
+            run_unsampled: 0,
+            unsampled_since: slot,
+            place: None,
+            run: None,
+            ran: true,
+            stopped: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.files.id
+    }
+
+    /// Counts the time it ran.
+    pub(super) fn count_run(&mut self, sched: SchedStat, slot: u64) {
+        let before = self.run_seen.replace(sched.run_nano);
+        let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
+        if self.run_unsampled == 0 {
+            self.unsampled_since = slot;
+        }
+        self.run_unsampled += ran;
+    }
+
+    /// It ran, or may have.
+    pub(super) fn is_active(&mut self, slot: u64) {
+        self.quiet = None;
+        self.idle_since = slot;
+        self.run = None;
+    }
+
+    /// Whether its stack is in several places when the stack pointer is this.
+    pub(super) fn is_scattered(&self, sp: u64) -> bool {
+        self.alternate
+            .is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
+    }
+
+    /// Its stack went on elsewhere when the stack pointer was this.
+    pub(super) fn scattered(&mut self, sp: u64) {
+        self.alternate = Some(sp);
+    }
+
+    /// It is, or was until it stopped, in a system call with these registers.
+    pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
+        let Some(frame_pointer) = registers.get(FRAME_POINTER) else {
+            return;
+        };
+        let site = Site {
+            sp: registers.stack_pointer(),
+            pc: registers.instruction_pointer(),
+            frame_pointer,
+            above: word(frame_pointer.wrapping_add(8)).unwrap_or(0),
+        };
+        let same = |other: &Site| (other.sp, other.pc) == (site.sp, site.pc);
+        let place = self.sites.iter().position(same).unwrap_or_else(|| {
+            self.next_site = (self.next_site + 1) % SITES;
+            self.next_site
+        });
+        self.sites[place] = site;
+    }
+
+    /// The frame pointer that it had at this place, if that is still to be believed.
+    pub(super) fn frame_pointer(
+        &self,
+        sp: u64,
+        pc: u64,
+        mut word: impl FnMut(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let site = self
+            .sites
+            .iter()
+            .find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
+        (word(site.frame_pointer.wrapping_add(8)) == Some(site.above)).then_some(site.frame_pointer)
+    }
+
+    /// Whether it may be stopped although it is blocked.
+    pub(super) fn may_be_rescued(&mut self, now: Instant) -> bool {
+        let may = self
+            .rescued
+            .is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
+        if may {
+            self.rescued = Some(now);
+        }
+        may
+    }
+}

@@ -1,0 +1,200 @@
+//! Reading a thread's stack: in one piece of the size that its stacks had lately, with pieces elsewhere on demand.
+//!
+//! A running thread's stack is copied while it is held, and unwound afterwards from the copy alone. A blocked thread's stack is read while
+//! nothing holds the thread, so more can be read whenever the unwinder asks; whether the thread ran in the meantime is found out later. Threads
+//! whose stacks are in several places (an alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
+//!
+//! What was read is logged: the unwinder is deterministic, so as long as registers, code and all words that it read are the same, so is its result.
+
+use crate::process_files::ProcessFiles;
+use crate::unwind::StackMemory;
+
+/// What the System V ABI for x86-64 lets a function use below the stack pointer.
+const RED_ZONE: u64 = 128;
+
+/// What is copied of a stack at least, in bytes.
+const LEAST: usize = 4 << 10;
+
+/// How much is read where the unwinder asks for an address elsewhere, in bytes, and how often.
+const PIECE: usize = 4 << 10;
+const MOST_PIECES: usize = 64;
+
+/// A piece of a stack.
+#[derive(Debug, Default)]
+struct Piece {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    fn fill(&mut self, files: &ProcessFiles, start: u64, length: usize) -> bool {
+        self.start = start;
+        self.bytes.resize(length, 0);
+        let read = files.read_memory(start, &mut self.bytes);
+        self.bytes.truncate(read);
+        read > 0
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let word = self.bytes.get(offset..)?.first_chunk::<8>()?;
+        Some(u64::from_ne_bytes(*word))
+    }
+}
+
+/// A copy of a stack. Kept for reuse.
+#[derive(Debug, Default)]
+pub(crate) struct StackPieces {
+    first: Piece,
+    others: Vec<Piece>,
+    used_others: usize,
+    /// How much of the first piece was read.
+    extent: usize,
+}
+
+/// One word that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word {
+    address: u64,
+    value: u64,
+}
+
+impl StackPieces {
+    /// Copies `size` bytes from the stack pointer on, and the red zone: whether anything could be read.
+    pub(crate) fn copy(&mut self, files: &ProcessFiles, stack_pointer: u64, size: usize) -> bool {
+        self.used_others = 0;
+        self.extent = 0;
+        let start = stack_pointer.saturating_sub(RED_ZONE);
+        let length = size.max(LEAST) + RED_ZONE as usize;
+        self.first.fill(files, start, length)
+            // The red zone may lie below a page's border, and that page not exist.
+            || self.first.fill(files, stack_pointer, size.max(LEAST))
+    }
+
+    /// How much of the first piece was read, from the stack pointer on.
+    pub(crate) fn extent(&self) -> usize {
+        self.extent
+    }
+
+    /// The copy alone, for a thread that runs again.
+    pub(crate) fn copied(&mut self) -> StackReader<'_> {
+        StackReader {
+            pieces: self,
+            live: None,
+            log: None,
+        }
+    }
+
+    /// The copy, and what else is needed read on demand; every word that is read is logged.
+    pub(crate) fn live<'a>(
+        &'a mut self,
+        files: &'a ProcessFiles,
+        log: Option<&'a mut Vec<Word>>,
+    ) -> StackReader<'a> {
+        StackReader {
+            pieces: self,
+            live: Some(files),
+            log,
+        }
+    }
+
+    /// Whether all words are as they were.
+    pub(crate) fn unchanged(&mut self, files: &ProcessFiles, words: &[Word]) -> bool {
+        let mut reader = self.live(files, None);
+        words
+            .iter()
+            .all(|word| reader.read_u64(word.address) == Some(word.value))
+    }
+}
+
+/// The unwinder's view of a stack.
+#[derive(Debug)]
+pub(crate) struct StackReader<'a> {
+    pieces: &'a mut StackPieces,
+    live: Option<&'a ProcessFiles>,
+    log: Option<&'a mut Vec<Word>>,
+}
+
+impl StackMemory for StackReader<'_> {
+    fn read_u64(&mut self, address: u64) -> Option<u64> {
+        let value = self.word(address)?;
+        if let Some(log) = &mut self.log {
+            log.push(Word { address, value });
+        }
+        Some(value)
+    }
+}
+
+impl StackReader<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let pieces = &mut *self.pieces;
+        if let Some(value) = pieces.first.word(address) {
+            let end = address - pieces.first.start + 8;
+            pieces.extent = pieces.extent.max(usize::try_from(end).unwrap_or(0));
+            return Some(value);
+        }
+        let others = &pieces.others[..pieces.used_others];
+        if let Some(value) = others.iter().rev().find_map(|piece| piece.word(address)) {
+            return Some(value);
+        }
+        let files = self.live?;
+        if pieces.used_others == MOST_PIECES {
+            return None;
+        }
+        if pieces.others.len() == pieces.used_others {
+            pieces.others.push(Piece::default());
+        }
+        let piece = &mut pieces.others[pieces.used_others];
+        if !piece.fill(files, address, PIECE) {
+            return None;
+        }
+        pieces.used_others += 1;
+        piece.word(address)
+    }
+}
+
+/// How much of a thread's stack is copied while it is held: what its stacks needed lately.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopySize {
+    bytes: usize,
+    most: usize,
+}
+
+impl CopySize {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.max(LEAST);
+        Self {
+            bytes: (8 << 10).min(most),
+            most,
+        }
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// A stack was unwound from `extent` bytes. Shrinks slowly: a truncated stack is worse than a few bytes too many.
+    pub(crate) fn sufficed(&mut self, extent: usize) {
+        let wanted = extent + extent / 4 + (1 << 10);
+        if wanted < self.bytes {
+            self.bytes -= (self.bytes - wanted) / 64;
+        } else {
+            self.bytes = wanted.min(self.most);
+        }
+    }
+
+    /// A stack went on `distance` bytes above the stack pointer, beyond the copy: whether a larger copy will reach that far.
+    pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
+        let Ok(distance) = usize::try_from(distance) else {
+            return false;
+        };
+        if distance >= self.most || self.bytes == self.most {
+            return false;
+        }
+        self.bytes = (distance + distance / 2).max(self.bytes * 2).min(self.most);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

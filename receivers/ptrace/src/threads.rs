@@ -1,0 +1,200 @@
+//! The threads of a process, and the kept descriptors of each.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::{Mode, fstat};
+
+use crate::os::directory::for_each_number;
+use crate::probe::{Activity, SchedStat, read_schedstat, read_syscall};
+
+/// How often the threads are counted again although nothing shows that some came or went.
+const SAFETY_RESCAN: Duration = Duration::from_secs(5);
+
+/// The share of time that may go into listing threads: the next listing waits for this many times the length of the last.
+const RESCAN_SHARE: u32 = 40;
+
+/// A file that is kept open, or opened for each reading where descriptors have run out.
+#[derive(Debug, Default)]
+struct Kept(Option<File>);
+
+impl Kept {
+    fn with<T>(
+        &mut self,
+        task: BorrowedFd<'_>,
+        path: impl FnOnce() -> String,
+        read: impl FnOnce(&File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if let Some(file) = &self.0 {
+            return read(file);
+        }
+        let file = open(task, &path())?;
+        let result = read(&file);
+        // The last descriptors are left to the others of this program.
+        if file.as_raw_fd() < *KEPT_DESCRIPTORS {
+            self.0 = Some(file);
+        }
+        result
+    }
+}
+
+/// Descriptors below this number may be kept.
+static KEPT_DESCRIPTORS: LazyLock<i32> = LazyLock::new(|| {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    i32::try_from(limit - limit.min(256)).unwrap_or(i32::MAX)
+});
+
+fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    Ok(File::from(openat(task, path, flags, Mode::empty())?))
+}
+
+/// What is kept of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadFiles {
+    /// Its id in the PID namespace of `/proc`.
+    pub(crate) id: u32,
+    schedstat: Kept,
+    has_schedstat: bool,
+    syscall: Kept,
+}
+
+impl ThreadFiles {
+    pub(crate) fn new(id: u32) -> Self {
+        Self {
+            id,
+            schedstat: Kept::default(),
+            has_schedstat: true,
+            syscall: Kept::default(),
+        }
+    }
+
+    /// Its schedstat; all 0 on a kernel without.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
+    pub(crate) fn schedstat(&mut self, task: BorrowedFd<'_>) -> io::Result<SchedStat> {
+        if !self.has_schedstat {
+            return Ok(SchedStat::default());
+        }
+        let id = self.id;
+        let result = self
+            .schedstat
+            .with(task, || format!("{id}/schedstat"), read_schedstat);
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                // Either the thread is gone, which the next reading of anything tells, or the kernel lacks CONFIG_SCHED_INFO.
+                open(task, &format!("{id}/syscall"))?;
+                self.has_schedstat = false;
+                Ok(SchedStat::default())
+            }
+            result => result,
+        }
+    }
+
+    /// What it does.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
+    pub(crate) fn activity(&mut self, task: BorrowedFd<'_>) -> io::Result<Activity> {
+        let id = self.id;
+        self.syscall
+            .with(task, || format!("{id}/syscall"), read_syscall)
+    }
+
+    /// Its name, at most 15 bytes; what is not UTF-8 is replaced.
+    pub(crate) fn name(&self, task: BorrowedFd<'_>) -> Option<String> {
+        let file = open(task, &format!("{}/comm", self.id)).ok()?;
+        let mut buffer = [0; 64];
+        let length = file.read_at(&mut buffer, 0).ok()?;
+        let name = buffer[..length].strip_suffix(b"\n").unwrap_or(&buffer[..length]);
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// The id of its tracer, 0 where there is none, and its id in its own PID namespace.
+    pub(crate) fn status(&self, task: BorrowedFd<'_>) -> Option<(u32, u32)> {
+        let file = open(task, &format!("{}/status", self.id)).ok()?;
+        let mut buffer = [0; 8192];
+        let length = file.read_at(&mut buffer, 0).ok()?;
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        let last = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next_back()?.parse().ok()
+        };
+        Some((
+            last("TracerPid:").unwrap_or(0),
+            last("NSpid:").unwrap_or(self.id),
+        ))
+    }
+}
+
+/// Whether an error of reading says that the thread ended.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ESRCH | libc::ENOENT | libc::EINVAL)
+    )
+}
+
+/// When the threads of a process are to be listed.
+#[derive(Debug)]
+pub(crate) struct Census {
+    links: u64,
+    not_before: Instant,
+    latest: Instant,
+}
+
+impl Census {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            links: 0,
+            not_before: now,
+            latest: now,
+        }
+    }
+
+    /// Have the threads listed the next time that is allowed: one is known to be gone.
+    pub(crate) fn invalidate(&mut self) {
+        self.links = 0;
+    }
+
+    /// The ids of all threads in ascending order, where they may have changed.
+    ///
+    /// `/proc/PID/task` has two links more than the process has threads, which is cheap to ask for.
+    ///
+    /// # Errors
+    ///
+    /// When the process is gone.
+    pub(crate) fn threads<'a>(
+        &mut self,
+        task: BorrowedFd<'_>,
+        now: Instant,
+        ids: &'a mut Vec<u32>,
+    ) -> Result<Option<&'a [u32]>, Errno> {
+        if now < self.not_before {
+            return Ok(None);
+        }
+        let links = u64::try_from(fstat(task)?.st_nlink).unwrap_or(u64::MAX);
+        if links == self.links && now < self.latest {
+            return Ok(None);
+        }
+        ids.clear();
+        for_each_number(task, |id| ids.push(id))
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        ids.sort_unstable();
+        self.links = links;
+        let end = Instant::now();
+        self.not_before = end + end.duration_since(now) * RESCAN_SHARE;
+        self.latest = end + SAFETY_RESCAN;
+        Ok(Some(ids))
+    }
+}
