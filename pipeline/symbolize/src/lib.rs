@@ -14,9 +14,18 @@
 
 mod answer;
 mod counters;
+mod demangle;
+mod dwarf;
+mod elf;
+mod input;
+mod intervals;
+mod kernel;
 mod object;
+mod perf_map;
 mod settings;
+mod symbol_table;
 mod symbolizer;
+mod text;
 
 pub use answer::{Answer, Frame, Symbols, Unknown};
 pub use counters::Counters;

@@ -1,10 +1,13 @@
 //! The handle that everybody asks, and its thread.
 
+mod debug_file;
 mod state;
+mod store;
 mod worker;
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +40,8 @@ struct Shared {
     work: Condvar,
     /// Nothing waits.
     idle: Condvar,
+    /// The end has come, for loops that run without the lock.
+    stop: AtomicBool,
 }
 
 impl Shared {
@@ -48,6 +53,7 @@ impl Shared {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.state().stop = true;
         self.shared.work.notify_all();
         self.shared.idle.notify_all();
@@ -67,6 +73,7 @@ impl Symbolizer {
             counting: Counting::default(),
             work: Condvar::new(),
             idle: Condvar::new(),
+            stop: AtomicBool::new(false),
         });
         worker::start(Arc::clone(&shared))?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
@@ -115,6 +122,8 @@ impl Symbolizer {
         if state.waiting == 0 {
             shared.idle.notify_all();
         }
+        drop(state);
+        shared.work.notify_one();
     }
 
     /// Asks for the names of addresses: ELF virtual addresses, of callers already moved back into the call. Returns how many

@@ -14,6 +14,9 @@ use crate::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbols, Unk
 
 /// What an answer costs beside its frames: its place in the table, and the counts of its reference.
 const SLOT_BYTES: usize = 64;
+/// How many addresses the thread takes at a time: what they refer to is in memory together.
+const MAX_SYMBOLS_TASK: usize = 1 << 14;
+const MAX_DWARF_TASK: usize = 1 << 15;
 /// In how many steps answers age: an eighth of the room is new, an eighth older, and so on.
 const AGES: usize = 8;
 
@@ -116,6 +119,8 @@ pub(super) struct State {
     /// Addresses that wait for anything.
     pub(super) waiting: usize,
     pub(super) stop: bool,
+    /// Objects of which the thread need not keep anything.
+    pub(super) forgotten: Vec<ObjectId>,
     open_files: usize,
     answer_bytes: usize,
     answer_limit: usize,
@@ -137,6 +142,7 @@ impl State {
             dwarf_queue: VecDeque::new(),
             waiting: 0,
             stop: false,
+            forgotten: Vec::new(),
             open_files: 0,
             answer_bytes: 0,
             answer_limit: settings.cache_bytes / 4,
@@ -210,6 +216,7 @@ impl State {
     pub(super) fn forget(&mut self, object: ObjectId) {
         let Some(entry) = self.objects.remove(&object) else { return };
         self.identities.remove(&entry.identity);
+        self.forgotten.push(object);
         self.waiting -= entry.waiting();
         self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
         self.answer_bytes -= entry.answers.values().map(|slot| bytes_of(&slot.answer)).sum::<usize>();
@@ -293,18 +300,24 @@ impl State {
     pub(super) fn take(&mut self) -> Option<Task> {
         while let Some(id) = self.symbol_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = mem::take(&mut entry.for_symbols);
+            let addresses = some_of(&mut entry.for_symbols, MAX_SYMBOLS_TASK);
             if addresses.is_empty() {
                 continue;
+            }
+            if !entry.for_symbols.is_empty() {
+                self.symbol_queue.push_back(id);
             }
             entry.taken += addresses.len();
             return Some(Task::Symbols(id, entry.content.clone(), addresses));
         }
         while let Some(id) = self.dwarf_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = mem::take(&mut entry.for_dwarf);
+            let addresses = some_of(&mut entry.for_dwarf, MAX_DWARF_TASK);
             if addresses.is_empty() {
                 continue;
+            }
+            if !entry.for_dwarf.is_empty() {
+                self.dwarf_queue.push_back(id);
             }
             entry.taken += addresses.len();
             let known = |address: &u64| entry.answers.get(address).and_then(|slot| slot.answer.symbols().cloned());
@@ -325,6 +338,11 @@ impl State {
                 Verdict::Settled(result) => {
                     self.waiting -= 1;
                     result.map_or_else(Answer::Unknown, Answer::Final)
+                }
+                // What waits cannot make room: where it fills all of it, there is no DWARF.
+                Verdict::Continued(symbols) if self.answer_bytes > self.answer_limit => {
+                    self.waiting -= 1;
+                    symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
                 }
                 Verdict::Continued(symbols) => {
                     entry.for_dwarf.push(address);
@@ -383,11 +401,11 @@ impl State {
         }
         Counting::set(&counting.answer_bytes, self.answer_bytes);
     }
+}
 
-    /// Whether an object still exists.
-    pub(super) fn knows(&self, object: ObjectId) -> bool {
-        self.objects.contains_key(&object)
-    }
+/// Takes up to `count` from the end.
+fn some_of(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
+    if addresses.len() <= count { mem::take(addresses) } else { addresses.split_off(addresses.len() - count) }
 }
 
 /// What an answer costs. Strings that several answers share are counted with each: the estimate is never too low.

@@ -1,12 +1,21 @@
 //! The thread that reads files.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
 use super::Shared;
-use super::state::{Task, Verdict};
-use crate::Unknown;
+use super::state::{Content, Task, Verdict};
+use super::store::Store;
+use crate::counters::Counting;
+use crate::demangle::{demangle, is_mangled};
+use crate::dwarf::{Name, Place};
+use crate::text::clean;
+use crate::{Frame, ObjectId, Symbols, Unknown};
 
 /// The thread's stack: demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
@@ -16,33 +25,169 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
 }
 
 fn run(shared: &Shared) {
+    let mut worker = Worker { shared, store: Store::new(&shared.settings, &shared.counting, &shared.stop) };
     loop {
-        let task = {
+        let (task, forgotten) = {
             let mut state = shared.state();
             loop {
                 if state.stop {
                     return;
                 }
+                let forgotten = std::mem::take(&mut state.forgotten);
                 match state.take() {
-                    Some(task) => break task,
+                    Some(task) => break (Some(task), forgotten),
+                    None if !forgotten.is_empty() => break (None, forgotten),
                     None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             }
         };
-        let (object, verdicts) = match task {
-            Task::Symbols(object, _, addresses) => (
-                object,
-                addresses.into_iter().map(|address| (address, Verdict::Settled(Err(Unknown::NoFile)))).collect(),
-            ),
-            Task::Dwarf(object, _, addresses) => (
-                object,
-                addresses.into_iter().map(|(address, _)| (address, Verdict::Settled(Err(Unknown::NoFile)))).collect(),
-            ),
-        };
+        for object in forgotten {
+            worker.store.forget(object);
+        }
+        let Some(task) = task else { continue };
+        let (object, verdicts) = worker.perform(task);
+        worker.store.make_room();
         let mut state = shared.state();
         state.settle(object, verdicts, &shared.counting);
         if state.waiting == 0 {
             shared.idle.notify_all();
         }
     }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    store: Store<'a>,
+}
+
+type Verdicts = Vec<(u64, Verdict)>;
+
+impl Worker<'_> {
+    /// Does a task. Where that panics, whatever it was about gets no name, now and later.
+    fn perform(&mut self, task: Task) -> (ObjectId, Verdicts) {
+        match task {
+            Task::Symbols(object, content, addresses) => {
+                let verdicts = catch_unwind(AssertUnwindSafe(|| self.symbols(object, content.as_ref(), &addresses)));
+                let failed = || addresses.iter().map(|&address| (address, Verdict::Settled(Err(Unknown::Failed))));
+                (object, verdicts.unwrap_or_else(|_| self.panicked(object, false, failed().collect())))
+            }
+            Task::Dwarf(object, content, known) => {
+                let verdicts = catch_unwind(AssertUnwindSafe(|| self.dwarf(object, content.as_ref(), &known)));
+                let as_known = || known.iter().map(|(address, known)| (*address, Verdict::Settled(settled(known))));
+                (object, verdicts.unwrap_or_else(|_| self.panicked(object, true, as_known().collect())))
+            }
+        }
+    }
+
+    fn panicked(&mut self, object: ObjectId, only_dwarf: bool, verdicts: Verdicts) -> Verdicts {
+        Counting::add(&self.shared.counting.panics, 1);
+        tracing::error!(object = object.0, "reading a file panicked, which is a defect; it is not read again");
+        self.store.give_up(object, only_dwarf);
+        verdicts
+    }
+
+    fn symbols(&mut self, object: ObjectId, content: Option<&Content>, addresses: &[u64]) -> Verdicts {
+        let found = match self.store.symbols(object, content) {
+            Ok(found) => found,
+            Err(why) => return addresses.iter().map(|&address| (address, Verdict::Settled(Err(why)))).collect(),
+        };
+        let has_dwarf = found.has_dwarf();
+        let demangles = self.shared.settings.demangle && found.is_mangled();
+        // Addresses of the same function share what is said about them.
+        let mut known: HashMap<&[u8], Arc<Symbols>, RandomState> = HashMap::default();
+        let mut missed = 0;
+        let verdicts = addresses.iter().map(|&address| {
+            let symbols = found.find(address).map(|name| {
+                let symbols = known.entry(name).or_insert_with(|| {
+                    let (function, system_name) = names(&clean(name), demangles);
+                    let frame = Frame { function, system_name, file: None, line: 0, column: 0 };
+                    Arc::new(Symbols { frames: [frame].into() })
+                });
+                Arc::clone(symbols)
+            });
+            missed += usize::from(symbols.is_none());
+            let verdict = if has_dwarf { Verdict::Continued(symbols) } else { Verdict::Settled(settled(&symbols)) };
+            (address, verdict)
+        });
+        let verdicts = verdicts.collect();
+        Counting::add(&self.shared.counting.symbols_missed, missed);
+        Counting::add(&self.shared.counting.symbols_found, addresses.len() - missed);
+        verdicts
+    }
+
+    fn dwarf(
+        &mut self,
+        object: ObjectId,
+        content: Option<&Content>,
+        known: &[(u64, Option<Arc<Symbols>>)],
+    ) -> Verdicts {
+        let mut known: Vec<_> = known.iter().collect();
+        known.sort_unstable_by_key(|(address, _)| *address);
+        let addresses: Vec<_> = known.iter().map(|(address, _)| *address).collect();
+        let places = self.store.places(object, content, &addresses);
+        let mut places = places.into_iter().flatten();
+        let mut demangled = HashMap::default();
+        let mut found = 0;
+        let verdicts = known.into_iter().map(|(address, symbols)| {
+            let place = places.next().flatten();
+            found += usize::from(place.is_some());
+            let better = place.and_then(|place| self.combine(&place, symbols.as_deref(), &mut demangled));
+            (*address, Verdict::Settled(better.map_or_else(|| settled(symbols), Ok)))
+        });
+        let verdicts: Verdicts = verdicts.collect();
+        Counting::add(&self.shared.counting.dwarf_found, found);
+        Counting::add(&self.shared.counting.dwarf_missed, verdicts.len() - found);
+        verdicts
+    }
+
+    /// What DWARF and the symbol table say together.
+    ///
+    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned functions
+    /// (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol says more
+    /// (`std::vector<int>::size() const`).
+    fn combine(
+        &self,
+        place: &Place,
+        symbols: Option<&Symbols>,
+        demangled: &mut HashMap<Arc<str>, Arc<str>, RandomState>,
+    ) -> Option<Arc<Symbols>> {
+        let symbol = symbols.and_then(|symbols| symbols.frames.first());
+        let last = place.frames.len().checked_sub(1)?;
+        let mut frames = Vec::with_capacity(place.frames.len());
+        for (position, frame) in place.frames.iter().enumerate() {
+            let symbol = symbol.filter(|_| position == last);
+            let (function, system_name) = match (&frame.name, symbol) {
+                (Some(Name { linkage: false, .. }) | None, Some(symbol)) if is_mangled(&symbol.system_name) => {
+                    (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
+                }
+                (Some(name), _) => {
+                    let function = demangled
+                        .entry(Arc::clone(&name.text))
+                        .or_insert_with(|| names(&name.text, self.shared.settings.demangle && name.linkage).0);
+                    (Arc::clone(function), Arc::clone(&name.text))
+                }
+                (None, Some(symbol)) => (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name)),
+                // Nobody can tell two functions without names apart.
+                (None, None) => continue,
+            };
+            let file = frame.file.clone();
+            frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });
+        }
+        (!frames.is_empty()).then(|| Arc::new(Symbols { frames: frames.into() }))
+    }
+}
+
+fn settled(symbols: &Option<Arc<Symbols>>) -> Result<Arc<Symbols>, Unknown> {
+    symbols.clone().ok_or(Unknown::NoSymbol)
+}
+
+/// A name, demangled, and as it stands in the file.
+fn names(system_name: &str, demangles: bool) -> (Arc<str>, Arc<str>) {
+    let system: Arc<str> = system_name.into();
+    if !demangles {
+        return (Arc::clone(&system), system);
+    }
+    let function = demangle(system_name);
+    let function = if function == system_name { Arc::clone(&system) } else { function.into() };
+    (function, system)
 }

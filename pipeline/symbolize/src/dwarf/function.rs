@@ -1,0 +1,103 @@
+//! What was inlined into a function at some addresses.
+
+use gimli::UnitOffset;
+
+use super::budget::{Budget, Error};
+use super::unit::{Extent, Opened, Reference};
+use super::{Position, Reader};
+
+/// How many functions may be inlined into each other. The limits of compilers are a fraction of it.
+const MAX_NESTED: usize = 128;
+
+/// What was inlined, for each of the addresses that were asked about.
+#[derive(Debug)]
+pub(super) struct Inlines {
+    at: Vec<Vec<Inline>>,
+}
+
+/// One inlined function.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inline {
+    depth: isize,
+    /// Where its name is.
+    pub(super) origin: Option<Reference>,
+    /// Where it was called.
+    pub(super) call: Position,
+}
+
+impl Inlines {
+    /// Goes through a function once. `addresses` lie in it and are in ascending order.
+    pub(super) fn read(
+        dwarf: &gimli::Dwarf<Reader<'_>>,
+        opened: &Opened<'_>,
+        function: usize,
+        addresses: &[u64],
+        budget: &mut Budget<'_>,
+    ) -> Result<Self, Error> {
+        let mut at = vec![Vec::new(); addresses.len()];
+        let mut entries = opened.unit.entries_raw(Some(UnitOffset(function)))?;
+        let depth = entries.next_depth();
+        let root = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
+        entries.skip_attributes(root.attributes())?;
+        // The depth of what is being skipped with all that is in it.
+        let mut skipped = None;
+        while !entries.is_empty() && entries.next_depth() > depth {
+            let here = entries.next_depth();
+            if skipped.is_some_and(|skipped| here <= skipped) {
+                skipped = None;
+            }
+            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            budget.spend(1 + abbreviation.attributes().len())?;
+            if skipped.is_some() || abbreviation.tag() != gimli::DW_TAG_inlined_subroutine {
+                // A function inside of this one has its own place in the index.
+                if skipped.is_none() && abbreviation.tag() == gimli::DW_TAG_subprogram {
+                    skipped = Some(here);
+                }
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            let mut extent = Extent::default();
+            let mut inline = Inline { depth: here, origin: None, call: Position::default() };
+            for &specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(specification)?;
+                let number = || attribute.udata_value().unwrap_or(0);
+                match attribute.name() {
+                    gimli::DW_AT_abstract_origin => inline.origin = Reference::of(attribute.value()),
+                    gimli::DW_AT_call_file => {
+                        inline.call.file = match attribute.value() {
+                            gimli::AttributeValue::FileIndex(file) => Some(file),
+                            _ => attribute.udata_value(),
+                        };
+                    }
+                    gimli::DW_AT_call_line => inline.call.line = u32::try_from(number()).unwrap_or(0),
+                    gimli::DW_AT_call_column => inline.call.column = u32::try_from(number()).unwrap_or(0),
+                    name => extent.take(name, attribute.value()),
+                }
+            }
+            let mut hit = false;
+            extent.each(dwarf, &opened.unit, budget, |budget, start, end| {
+                let first = addresses.partition_point(|&address| address < start);
+                let last = addresses.partition_point(|&address| address < end);
+                budget.spend(last - first)?;
+                for inlines in &mut at[first..last] {
+                    // Two beside each other have no address in common, unless the file makes no sense.
+                    let nests = inlines.last().is_none_or(|outer: &Inline| outer.depth < here);
+                    if nests && inlines.len() < MAX_NESTED {
+                        inlines.push(inline);
+                        hit = true;
+                    }
+                }
+                Ok(())
+            })?;
+            if !hit {
+                skipped = Some(here);
+            }
+        }
+        Ok(Self { at })
+    }
+
+    /// What was inlined at the address with this position, the outermost first.
+    pub(super) fn at(&self, position: usize) -> &[Inline] {
+        &self.at[position]
+    }
+}

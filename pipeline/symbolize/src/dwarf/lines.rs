@@ -1,0 +1,193 @@
+//! Files and lines.
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use gimli::{Reader as _, Section as _};
+use hashbrown::HashMap;
+
+use crate::text::{MAX_NAME, clean, cut};
+
+use super::budget::{Budget, Error};
+use super::unit::{self, Opened};
+use super::{Name, PlaceFrame, Position, Reader};
+
+/// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as much.
+const MAX_HEADER: u64 = 1 << 20;
+
+/// The lines of some addresses, and the files of their unit.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
+    at: Vec<Position>,
+    header: Option<gimli::LineProgramHeader<Reader<'a>>>,
+    files: HashMap<u64, Option<Arc<str>>, RandomState>,
+}
+
+impl<'a> Lines<'a> {
+    /// Runs the line program of a unit, and keeps what is about `addresses`, which are in ascending order.
+    pub(super) fn read(
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        opened: &Opened<'a>,
+        addresses: &[u64],
+        is_code: impl Fn(u64) -> bool,
+        budget: &mut Budget<'_>,
+    ) -> Result<Self, Error> {
+        let none = Position::default();
+        let mut lines = Self { at: vec![none; addresses.len()], header: None, files: HashMap::default() };
+        let Some(offset) = opened.lines else { return Ok(lines) };
+        match lines.run(dwarf, opened, offset, addresses, is_code, budget) {
+            Err(Error::GaveUp) => Err(Error::GaveUp),
+            // Functions have names even where lines make no sense.
+            Ok(()) | Err(Error::Malformed) => Ok(lines),
+        }
+    }
+
+    fn run(
+        &mut self,
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        opened: &Opened<'a>,
+        offset: gimli::DebugLineOffset,
+        addresses: &[u64],
+        is_code: impl Fn(u64) -> bool,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), Error> {
+        let length = header_length(dwarf, offset)?;
+        if length > MAX_HEADER {
+            return Err(Error::Malformed);
+        }
+        budget.spend(length as usize)?;
+        let unit = &opened.unit;
+        let program = dwarf.debug_line.program(offset, unit.header.address_size(), unit.comp_dir, unit.name)?;
+        budget.spend(program.header().raw_program_buf().len())?;
+        self.header = Some(program.header().clone());
+
+        let mut rows = program.rows();
+        // The row before, which goes up to the next.
+        let mut before: Option<(u64, Position)> = None;
+        let mut starts = true;
+        let mut removed = false;
+        while let Some((_, row)) = rows.next_row()? {
+            let address = row.address();
+            if starts {
+                // The linker removed this code.
+                removed = !is_code(address);
+                starts = false;
+            }
+            if let Some((from, position)) = before
+                && from < address
+                && !removed
+            {
+                let first = addresses.partition_point(|&asked| asked < from);
+                let covered = addresses[first..].iter().take_while(|&&asked| asked < address).count();
+                budget.spend(covered)?;
+                for at in &mut self.at[first..first + covered] {
+                    if at.file.is_none() {
+                        *at = position;
+                    }
+                }
+            }
+            before = (!row.end_sequence()).then(|| {
+                let column = match row.column() {
+                    gimli::ColumnType::LeftEdge => 0,
+                    gimli::ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
+                };
+                let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
+                (address, Position { file: Some(row.file_index()), line, column })
+            });
+            if row.end_sequence() {
+                starts = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the address with this position belongs to.
+    pub(super) fn at(&self, position: usize) -> Position {
+        self.at[position]
+    }
+
+    /// A function at a position.
+    pub(super) fn frame(
+        &mut self,
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        opened: &Opened<'a>,
+        position: Position,
+        name: Option<Name>,
+        budget: &mut Budget<'_>,
+    ) -> Result<PlaceFrame, Error> {
+        let file = match position.file {
+            Some(index) => self.file(dwarf, opened, index, budget)?,
+            None => None,
+        };
+        // Without a line there is no column.
+        let column = if position.line == 0 { 0 } else { position.column };
+        Ok(PlaceFrame { name, file, line: position.line, column })
+    }
+
+    fn file(
+        &mut self,
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        opened: &Opened<'a>,
+        index: u64,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<Arc<str>>, Error> {
+        if let Some(file) = self.files.get(&index) {
+            return Ok(file.clone());
+        }
+        let file = match &self.header {
+            Some(header) => path(dwarf, opened, header, index, budget)?,
+            None => None,
+        };
+        if let Some(file) = &file {
+            budget.keep(file)?;
+        }
+        self.files.insert(index, file.clone());
+        Ok(file)
+    }
+}
+
+/// The path of a file: the compilation's folder, the file's folder, its name; each absolute one replaces what comes before.
+fn path<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    opened: &Opened<'a>,
+    header: &gimli::LineProgramHeader<Reader<'a>>,
+    index: u64,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Arc<str>>, Error> {
+    // Up to DWARF 4 the index 0 is no file.
+    if index == 0 && header.version() < 5 {
+        return Ok(None);
+    }
+    let Some(file) = header.file(index) else { return Ok(None) };
+    let mut parts = Vec::new();
+    parts.extend(opened.unit.comp_dir);
+    if file.directory_index() != 0 {
+        parts.extend(unit::text(dwarf, &opened.unit, file.directory(header), budget)?);
+    }
+    parts.extend(unit::text(dwarf, &opened.unit, Some(file.path_name()), budget)?);
+    let mut path = String::new();
+    for part in parts {
+        let part = clean(part.slice());
+        if part.starts_with('/') {
+            path.clear();
+        } else if !path.is_empty() && !path.ends_with('/') {
+            path.push('/');
+        }
+        path.push_str(&part);
+    }
+    debug_assert!(path.len() <= 4 * MAX_NAME);
+    let path = cut(path);
+    Ok((!path.is_empty()).then(|| path.into()))
+}
+
+/// How long the header of a line program claims to be (DWARF 5, 6.2.4).
+fn header_length(dwarf: &gimli::Dwarf<Reader<'_>>, offset: gimli::DebugLineOffset) -> Result<u64, Error> {
+    let mut reader = *dwarf.debug_line.reader();
+    reader.skip(offset.0)?;
+    let (_, format) = reader.read_initial_length()?;
+    if reader.read_u16()? >= 5 {
+        // The sizes of addresses and of segment selectors.
+        reader.skip(2)?;
+    }
+    Ok(reader.read_length(format)? as u64)
+}

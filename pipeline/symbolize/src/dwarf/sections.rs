@@ -1,0 +1,63 @@
+//! The sections that functions and lines are in.
+
+use crate::Unknown;
+use crate::elf::Elf;
+
+use super::Reader;
+
+/// What is read; `.debug_loc` and the like, which are about variables, are not.
+const WANTED: [gimli::SectionId; 9] = [
+    gimli::SectionId::DebugInfo,
+    gimli::SectionId::DebugAbbrev,
+    gimli::SectionId::DebugLine,
+    gimli::SectionId::DebugLineStr,
+    gimli::SectionId::DebugStr,
+    gimli::SectionId::DebugStrOffsets,
+    gimli::SectionId::DebugAddr,
+    gimli::SectionId::DebugRanges,
+    gimli::SectionId::DebugRngLists,
+];
+
+/// DWARF sections in memory, decompressed.
+#[derive(Debug)]
+pub(super) struct Sections {
+    data: [Vec<u8>; WANTED.len()],
+    endian: gimli::RunTimeEndian,
+}
+
+impl Sections {
+    pub(super) fn load(elf: &Elf, limit: usize) -> Result<Self, Unknown> {
+        let found = WANTED.map(|id| elf.section(id.name().as_bytes()));
+        // All sizes come before any allocation.
+        let mut total = 0_u64;
+        for section in found.iter().flatten() {
+            total = total.saturating_add(elf.uncompressed_size(section)?.max(section.size));
+        }
+        if total > limit as u64 {
+            return Err(Unknown::TooLarge);
+        }
+        let mut data = [const { Vec::new() }; WANTED.len()];
+        for (data, section) in data.iter_mut().zip(found) {
+            if let Some(section) = section {
+                *data = elf.data(section, limit)?;
+            }
+        }
+        let endian = if elf.little_endian { gimli::RunTimeEndian::Little } else { gimli::RunTimeEndian::Big };
+        Ok(Self { data, endian })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.data.iter().map(Vec::len).sum()
+    }
+
+    pub(super) fn get(&self, id: gimli::SectionId) -> Reader<'_> {
+        let data = WANTED.iter().position(|&wanted| wanted == id).map_or(&[][..], |at| &self.data[at]);
+        gimli::EndianSlice::new(data, self.endian)
+    }
+
+    /// A view for gimli. Costs nothing: nothing is read yet.
+    pub(super) fn dwarf(&self) -> gimli::Dwarf<Reader<'_>> {
+        let Ok(dwarf) = gimli::Dwarf::load(|id| Ok::<_, std::convert::Infallible>(self.get(id)));
+        dwarf
+    }
+}

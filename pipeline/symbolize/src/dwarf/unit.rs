@@ -1,0 +1,212 @@
+//! Opening a unit: its header, its abbreviations, and what its root says.
+
+use std::sync::Arc;
+
+use gimli::{AttributeValue, DebugInfoOffset, Reader as _, Section as _, UnitOffset};
+
+use super::Reader;
+use super::budget::{Budget, Error};
+
+/// The longest table of abbreviations of one unit, in bytes. Compilers make some kilobytes; in memory it is thirty times as much.
+const MAX_ABBREVIATIONS: usize = 256 << 10;
+
+/// A unit that was opened. gimli would read the header of its line program with it, whose length nobody limits.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    pub(super) unit: gimli::Unit<Reader<'a>>,
+    /// Where its code is.
+    pub(super) extent: Extent<'a>,
+    /// Where its line program is.
+    pub(super) lines: Option<gimli::DebugLineOffset>,
+    /// It has code of its own; otherwise others refer to it.
+    pub(super) has_code: bool,
+}
+
+/// The attributes that say where code is (DWARF 5, 2.17).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent<'a> {
+    low: Option<AttributeValue<Reader<'a>>>,
+    high: Option<AttributeValue<Reader<'a>>>,
+    ranges: Option<AttributeValue<Reader<'a>>>,
+}
+
+impl<'a> Extent<'a> {
+    /// Takes an attribute, if it is one of them.
+    pub(super) fn take(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
+        match name {
+            gimli::DW_AT_low_pc => self.low = Some(value),
+            gimli::DW_AT_high_pc => self.high = Some(value),
+            gimli::DW_AT_ranges => self.ranges = Some(value),
+            _ => {}
+        }
+    }
+
+    /// Calls `each` with every range.
+    pub(super) fn each(
+        &self,
+        dwarf: &gimli::Dwarf<Reader<'a>>,
+        unit: &gimli::Unit<Reader<'a>>,
+        budget: &mut Budget<'_>,
+        mut each: impl FnMut(&mut Budget<'_>, u64, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if let Some(ranges) = self.ranges
+            && let Some(offset) = dwarf.attr_ranges_offset(unit, ranges)?
+        {
+            let mut ranges = dwarf.ranges(unit, offset)?;
+            while let Some(range) = ranges.next()? {
+                budget.spend(4)?;
+                if range.begin < range.end {
+                    each(budget, range.begin, range.end)?;
+                }
+            }
+            return Ok(());
+        }
+        let Some(low) = self.low else { return Ok(()) };
+        let Some(low) = dwarf.attr_address(unit, low)? else { return Ok(()) };
+        let high = match self.high {
+            None => return Ok(()),
+            // A constant is a length.
+            Some(high) => match high.udata_value() {
+                Some(length) => low.checked_add(length),
+                None => dwarf.attr_address(unit, high)?,
+            },
+        };
+        match high {
+            Some(high) if low < high => each(budget, low, high),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens the unit at an offset of `.debug_info`.
+pub(super) fn open<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    offset: usize,
+    budget: &mut Budget<'_>,
+) -> Result<Opened<'a>, Error> {
+    let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(offset))?;
+    let mut table = *dwarf.debug_abbrev.reader();
+    table.skip(header.debug_abbrev_offset().0)?;
+    budget.spend(64 + length_of_abbreviations(&table)?)?;
+    let abbreviations = dwarf.abbreviations(&header)?;
+
+    let has_code = matches!(header.type_(), gimli::UnitType::Compilation | gimli::UnitType::Skeleton(_));
+    let encoding = header.encoding();
+    let mut unit = gimli::Unit {
+        abbreviations,
+        name: None,
+        comp_dir: None,
+        low_pc: 0,
+        str_offsets_base: gimli::DebugStrOffsetsBase::default_for_encoding_and_file(encoding, dwarf.file_type),
+        addr_base: gimli::DebugAddrBase(0),
+        loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(encoding, dwarf.file_type),
+        rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(encoding, dwarf.file_type),
+        line_program: None,
+        dwo_id: None,
+        header,
+    };
+    let mut extent = Extent::default();
+    let mut lines = None;
+    let (mut name, mut folder) = (None, None);
+    let mut entries = unit.header.entries_raw(&unit.abbreviations, None)?;
+    let root = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
+    let has_code = has_code && root.tag() != gimli::DW_TAG_partial_unit;
+    budget.spend(root.attributes().len())?;
+    for &specification in root.attributes() {
+        let attribute = entries.read_attribute(specification)?;
+        let value = attribute.value();
+        extent.take(attribute.name(), value);
+        match (attribute.name(), value) {
+            (gimli::DW_AT_name, _) => name = Some(value),
+            (gimli::DW_AT_comp_dir, _) => folder = Some(value),
+            (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => lines = Some(offset),
+            (gimli::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(base)) => unit.str_offsets_base = base,
+            (gimli::DW_AT_addr_base | gimli::DW_AT_GNU_addr_base, AttributeValue::DebugAddrBase(base)) => {
+                unit.addr_base = base;
+            }
+            (gimli::DW_AT_rnglists_base | gimli::DW_AT_GNU_ranges_base, AttributeValue::DebugRngListsBase(base)) => {
+                unit.rnglists_base = base;
+            }
+            _ => {}
+        }
+    }
+    unit.name = text(dwarf, &unit, name, budget)?;
+    unit.comp_dir = text(dwarf, &unit, folder, budget)?;
+    if let Some(low) = extent.low {
+        unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
+    }
+    Ok(Opened { unit, extent, lines, has_code })
+}
+
+/// A text that an attribute refers to. Finding its end is paid for, also where it has none.
+pub(super) fn text<'a>(
+    dwarf: &gimli::Dwarf<Reader<'a>>,
+    unit: &gimli::Unit<Reader<'a>>,
+    value: Option<AttributeValue<Reader<'a>>>,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Reader<'a>>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    match dwarf.attr_string(unit, value) {
+        Ok(text) => {
+            // The search for the end goes through many bytes at once.
+            budget.spend(text.len() / 16)?;
+            Ok(Some(text))
+        }
+        Err(_) => {
+            let longest = dwarf.debug_str.reader().len().max(dwarf.debug_line_str.reader().len());
+            budget.spend(longest / 16)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Where an attribute refers to: the unit itself or, by an offset of `.debug_info`, any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reference {
+    Here(usize),
+    Anywhere(usize),
+}
+
+impl Reference {
+    pub(super) fn of(value: AttributeValue<Reader<'_>>) -> Option<Self> {
+        match value {
+            AttributeValue::UnitRef(UnitOffset(offset)) => Some(Self::Here(offset)),
+            AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) => Some(Self::Anywhere(offset)),
+            _ => None,
+        }
+    }
+}
+
+/// How long a table of abbreviations is, found without keeping anything of it (DWARF 5, 7.5.3).
+fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
+    let mut reader = *table;
+    reader.truncate(reader.len().min(MAX_ABBREVIATIONS))?;
+    let whole = reader.len();
+    let read = |reader: &mut Reader<'_>| {
+        if reader.is_empty() && whole == MAX_ABBREVIATIONS {
+            return Err(Error::Malformed);
+        }
+        Ok(reader.read_uleb128()?)
+    };
+    // The end of the section is an end, too.
+    while !reader.is_empty() {
+        if read(&mut reader)? == 0 {
+            break;
+        }
+        read(&mut reader)?;
+        reader.read_u8()?;
+        loop {
+            let (name, form) = (read(&mut reader)?, read(&mut reader)?);
+            if form == u64::from(gimli::DW_FORM_implicit_const.0) {
+                reader.read_sleb128()?;
+            }
+            if name == 0 && form == 0 {
+                break;
+            }
+        }
+    }
+    Ok(whole - reader.len())
+}
+
+/// Keeps the abbreviations of units that are opened again and again.
+pub(super) type Shared<'a> = Arc<Opened<'a>>;

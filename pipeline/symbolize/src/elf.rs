@@ -1,0 +1,249 @@
+//! The parts of an ELF file that names are found by.
+//!
+//! The tables are taken apart here, field by field, since a library that takes a file as one slice would need all of it in memory, or
+//! mapped. What is read: ELF for 64 bits, of either byte order ("System V Application Binary Interface", chapters 4 and 5).
+
+use object::elf;
+use object::read::{CompressedData, CompressionFormat};
+
+use crate::Unknown;
+use crate::input::Input;
+
+/// The longest table of section headers: 65,535 sections, as many as there are without the extension for more.
+const MAX_SECTIONS: u64 = 1 << 16;
+/// The longest table of section names.
+const MAX_SECTION_NAMES: usize = 4 << 20;
+/// The longest note that is looked into, and how many sections with notes are.
+const MAX_NOTE: usize = 64 << 10;
+const MAX_NOTES: usize = 64;
+/// The longest `.gnu_debuglink`: a file name and a checksum.
+const MAX_DEBUG_LINK: usize = 8 << 10;
+/// A build id is a hash: GNU ld makes 20 bytes, LLD 8 to 20, and `--build-id=0x` what it is given.
+const MAX_BUILD_ID: usize = 64;
+
+/// An ELF file.
+#[derive(Debug)]
+pub(crate) struct Elf {
+    pub(crate) input: Input,
+    pub(crate) little_endian: bool,
+    sections: Vec<Section>,
+    names: Vec<u8>,
+}
+
+/// A section header.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Section {
+    name: u32,
+    pub(crate) kind: u32,
+    pub(crate) flags: u64,
+    pub(crate) address: u64,
+    offset: u64,
+    pub(crate) size: u64,
+    pub(crate) link: u32,
+}
+
+/// What `.gnu_debuglink` says (GDB documentation, "Debugging Information in Separate Files").
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DebugLink {
+    /// The name of the file; no path.
+    pub(crate) name: String,
+    /// The checksum of its content.
+    pub(crate) crc: u32,
+}
+
+/// Takes numbers out of bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) little_endian: bool,
+}
+
+impl Fields<'_> {
+    fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        let mut bytes: [u8; N] = self.bytes.get(at..at.checked_add(N)?)?.try_into().ok()?;
+        if !self.little_endian {
+            bytes.reverse();
+        }
+        Some(bytes)
+    }
+
+    pub(crate) fn u16(self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(self, at: usize) -> Option<u32> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(self, at: usize) -> Option<u64> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+}
+
+impl Elf {
+    /// Reads the headers.
+    pub(crate) fn read(input: Input) -> Result<Self, Unknown> {
+        let header = input.read(0, 64.min(input.len()), 64)?;
+        if header.len() < 16 || header[..4] != elf::ELFMAG {
+            return Err(Unknown::Malformed);
+        }
+        if header[4] != elf::ELFCLASS64.0 {
+            return Err(if header[4] == elf::ELFCLASS32.0 { Unknown::Unsupported } else { Unknown::Malformed });
+        }
+        let little_endian = match header[5] {
+            1 => true,
+            2 => false,
+            _ => return Err(Unknown::Malformed),
+        };
+        let fields = Fields { bytes: &header, little_endian };
+        let table = fields.u64(40).ok_or(Unknown::Malformed)?;
+        let entry = fields.u16(58).ok_or(Unknown::Malformed)?;
+        let mut count = u64::from(fields.u16(60).ok_or(Unknown::Malformed)?);
+        let mut names_index = u32::from(fields.u16(62).ok_or(Unknown::Malformed)?);
+        if table == 0 {
+            // Without section headers there are no symbols to be found.
+            return Ok(Self { input, little_endian, sections: Vec::new(), names: Vec::new() });
+        }
+        if entry != 64 {
+            return Err(Unknown::Malformed);
+        }
+        // Where the header's fields are too narrow, the first section header holds both.
+        if count == 0 || names_index == u32::from(elf::SHN_XINDEX.0) {
+            let first = input.read(table, 64, 64)?;
+            let first = section(Fields { bytes: &first, little_endian }).ok_or(Unknown::Malformed)?;
+            if count == 0 {
+                count = first.size;
+            }
+            if names_index == u32::from(elf::SHN_XINDEX.0) {
+                names_index = first.link;
+            }
+        }
+        if count > MAX_SECTIONS {
+            return Err(Unknown::TooLarge);
+        }
+        let bytes = input.read(table, count * 64, MAX_SECTIONS as usize * 64)?;
+        let sections: Vec<_> =
+            bytes.chunks_exact(64).filter_map(|bytes| section(Fields { bytes, little_endian })).collect();
+        let mut elf = Self { input, little_endian, sections, names: Vec::new() };
+        if let Some(&names) = elf.sections.get(names_index as usize) {
+            elf.names = elf.raw(&names, MAX_SECTION_NAMES)?;
+        }
+        Ok(elf)
+    }
+
+    pub(crate) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The first section of a name that has content in this file.
+    pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
+        self.sections.iter().find(|section| {
+            let found = self.names.get(section.name as usize..).unwrap_or_default();
+            section.kind != elf::SHT_NOBITS.0 && found.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
+        })
+    }
+
+    /// A section as it stands in the file.
+    pub(crate) fn raw(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
+        if section.kind == elf::SHT_NOBITS.0 {
+            return Ok(Vec::new());
+        }
+        self.input.read(section.offset, section.size, limit)
+    }
+
+    /// How large a section is once it is decompressed, as far as the file can be believed.
+    pub(crate) fn uncompressed_size(&self, section: &Section) -> Result<u64, Unknown> {
+        Ok(self.compression(section)?.map_or(section.size, |(_, size)| size))
+    }
+
+    /// A section, decompressed.
+    pub(crate) fn data(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
+        let Some((format, uncompressed_size)) = self.compression(section)? else { return self.raw(section, limit) };
+        if uncompressed_size > limit as u64 {
+            return Err(Unknown::TooLarge);
+        }
+        let raw = self.raw(section, limit)?;
+        let data = raw.get(24..).ok_or(Unknown::Malformed)?;
+        let data = CompressedData { format, data, uncompressed_size };
+        data.decompress().map(std::borrow::Cow::into_owned).map_err(|_| Unknown::Malformed)
+    }
+
+    /// The header of a compressed section (`Elf64_Chdr`).
+    fn compression(&self, section: &Section) -> Result<Option<(CompressionFormat, u64)>, Unknown> {
+        if section.flags & elf::SHF_COMPRESSED.0 == 0 || section.kind == elf::SHT_NOBITS.0 {
+            return Ok(None);
+        }
+        let header = self.input.read(section.offset, 24.min(section.size), 24)?;
+        let fields = Fields { bytes: &header, little_endian: self.little_endian };
+        let format = match fields.u32(0).map(elf::CompressionType) {
+            Some(elf::ELFCOMPRESS_ZLIB) => CompressionFormat::Zlib,
+            Some(elf::ELFCOMPRESS_ZSTD) => CompressionFormat::Zstandard,
+            _ => return Err(Unknown::Unsupported),
+        };
+        Ok(Some((format, fields.u64(8).ok_or(Unknown::Malformed)?)))
+    }
+
+    /// Where code is, by address.
+    pub(crate) fn code(&self) -> Vec<(u64, u64)> {
+        let executable = elf::SHF_EXECINSTR.0 | elf::SHF_ALLOC.0;
+        let mut ranges: Vec<_> = self
+            .sections
+            .iter()
+            .filter(|section| section.flags & executable == executable && section.size > 0)
+            .filter_map(|section| Some((section.address, section.address.checked_add(section.size)?)))
+            .collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// The GNU build id.
+    pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
+        self.sections.iter().filter(|section| section.kind == elf::SHT_NOTE.0).take(MAX_NOTES).find_map(|section| {
+            let bytes = self.raw(section, MAX_NOTE).ok()?;
+            build_id_of(Fields { bytes: &bytes, little_endian: self.little_endian })
+        })
+    }
+
+    /// The link to a separate file with the debug information.
+    pub(crate) fn debug_link(&self) -> Option<DebugLink> {
+        let bytes = self.raw(self.section(b".gnu_debuglink")?, MAX_DEBUG_LINK).ok()?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        let name = std::str::from_utf8(&bytes[..end]).ok()?;
+        // A path would lead somewhere else.
+        if name.is_empty() || name.contains('/') || matches!(name, "." | "..") {
+            return None;
+        }
+        let crc = Fields { bytes: &bytes, little_endian: self.little_endian }.u32((end + 4) & !3)?;
+        Some(DebugLink { name: name.to_owned(), crc })
+    }
+}
+
+fn section(fields: Fields<'_>) -> Option<Section> {
+    Some(Section {
+        name: fields.u32(0)?,
+        kind: fields.u32(4)?,
+        flags: fields.u64(8)?,
+        address: fields.u64(16)?,
+        offset: fields.u64(24)?,
+        size: fields.u64(32)?,
+        link: fields.u32(40)?,
+    })
+}
+
+/// Looks through notes: sizes of name and content, type, then both, each filled up to four bytes.
+fn build_id_of(fields: Fields<'_>) -> Option<Vec<u8>> {
+    let mut at = 0_usize;
+    loop {
+        let name_size = fields.u32(at)? as usize;
+        let size = fields.u32(at.checked_add(4)?)? as usize;
+        let kind = fields.u32(at.checked_add(8)?)?;
+        let name_at = at.checked_add(12)?;
+        let name = fields.bytes.get(name_at..name_at.checked_add(name_size)?)?;
+        let content_at = name_at.checked_add(name_size.checked_next_multiple_of(4)?)?;
+        let content = fields.bytes.get(content_at..content_at.checked_add(size)?)?;
+        if kind == elf::NT_GNU_BUILD_ID.0 && name == b"GNU\0" && (1..=MAX_BUILD_ID).contains(&size) {
+            return Some(content.to_vec());
+        }
+        at = content_at.checked_add(size.checked_next_multiple_of(4)?)?;
+    }
+}

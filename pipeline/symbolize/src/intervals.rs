@@ -1,0 +1,53 @@
+//! Ranges of addresses that may overlap, with something for each.
+
+/// Ranges with a number each, to be searched by address.
+#[derive(Debug, Default)]
+pub(crate) struct Intervals {
+    /// In order of their starts.
+    entries: Vec<Interval>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    start: u64,
+    end: u64,
+    /// The furthest end of this and all before.
+    reach: u64,
+    value: usize,
+}
+
+impl Intervals {
+    /// What one costs in memory.
+    pub(crate) const BYTES: usize = size_of::<Interval>();
+
+    /// Adds a range; [`Intervals::sort`] before searching.
+    pub(crate) fn push(&mut self, start: u64, end: u64, value: usize) {
+        if start < end {
+            self.entries.push(Interval { start, end, reach: end, value });
+        }
+    }
+
+    pub(crate) fn sort(&mut self) {
+        self.entries.sort_unstable_by_key(|entry| (entry.start, std::cmp::Reverse(entry.end), entry.value));
+        self.entries.shrink_to_fit();
+        let mut reach = 0;
+        for entry in &mut self.entries {
+            reach = reach.max(entry.end);
+            entry.reach = reach;
+        }
+    }
+
+    /// What contains an address, the one that starts last first. At most `steps` ranges are looked at.
+    pub(crate) fn find(&self, address: u64, steps: usize) -> impl Iterator<Item = usize> + '_ {
+        let after = self.entries.partition_point(|entry| entry.start <= address);
+        let before = self.entries[..after].iter().rev().take(steps);
+        before
+            .take_while(move |entry| entry.reach > address)
+            .filter(move |entry| entry.end > address)
+            .map(|entry| entry.value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

@@ -1,0 +1,161 @@
+//! Where an object's file is, and its separate debug file.
+//!
+//! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a debug folder; by
+//! the debug link's name beside the object, in `.debug` beside it, and at the object's path below a debug folder. A file
+//! found by a link must have the link's checksum, one found by a build id must have that.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::state::Origin;
+use crate::counters::Counting;
+use crate::elf::{DebugLink, Elf};
+use crate::input::{self, Input};
+use crate::{Key, Settings, Source, Unknown};
+
+/// The debug folder of a root folder that is not this machine's.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// How much is read at a time for a checksum, in bytes.
+const STEP: usize = 1 << 20;
+
+/// Looks for files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finder<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) counting: &'a Counting,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Finder<'_> {
+    /// Opens an object's file, and checks that it is the one that the key means.
+    pub(super) fn object(self, origin: &Origin) -> Result<Elf, Unknown> {
+        let file = match &origin.source {
+            Source::File(file) => file.try_clone().map_err(|_| Unknown::NoFile)?,
+            Source::Path(path) => input::on_this_machine(path, self.settings)?,
+            Source::InRoot { root, path } => input::in_root(root, path, self.settings)?,
+            Source::BuildId => return self.by_build_id_key(origin),
+        };
+        let elf = self.read(file)?;
+        let same = match &origin.key {
+            Key::BuildId(id) => elf.build_id().as_deref() == Some(id),
+            Key::File(identity) => elf.input.identity().as_ref() == Some(identity),
+            Key::Other(_) => true,
+        };
+        if same { Ok(elf) } else { Err(Unknown::NoFile) }
+    }
+
+    /// The object itself is worth more than its debug file, which has all names that there are, too.
+    fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
+        let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
+        let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
+        found.ok_or(Unknown::NoFile)
+    }
+
+    /// The separate debug file of an object, where it has one.
+    pub(super) fn debug_file(self, origin: &Origin, object: &Elf) -> Option<Elf> {
+        let by_id = object.build_id().and_then(|id| self.by_build_id(origin, &id, ".debug"));
+        let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?))?;
+        Counting::add(&self.counting.debug_files, 1);
+        Some(found)
+    }
+
+    fn by_build_id(self, origin: &Origin, id: &[u8], suffix: &str) -> Option<Elf> {
+        let (first, rest) = id.split_first().filter(|(_, rest)| !rest.is_empty())?;
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let path = format!(".build-id/{:02x}/{}{suffix}", first, hex(rest));
+        let in_root = root_of(origin).map(|root| self.in_root(root, &Path::new(DEBUG_FOLDER).join(&path)));
+        let in_folders = self.settings.debug_folders.iter().map(|folder| self.on_this_machine(&folder.join(&path)));
+        let accept = |elf: &Elf| self.accept(elf.build_id().as_deref() == Some(id));
+        in_root.into_iter().chain(in_folders).flatten().find(accept)
+    }
+
+    fn by_link(self, origin: &Origin, link: &DebugLink) -> Option<Elf> {
+        let folder = folder_of(origin);
+        let beside = [folder.join(&link.name), folder.join(".debug").join(&link.name)];
+        let below = below(Path::new(DEBUG_FOLDER), &folder).join(&link.name);
+        let in_root = root_of(origin)
+            .into_iter()
+            .flat_map(|root| beside.iter().chain([&below]).map(move |path| self.in_root(root, path)));
+        // A path that a target made up is no path of this machine.
+        let trusted = matches!(origin.source, Source::Path(_));
+        let on_this_machine = beside.iter().filter(|_| trusted).map(|path| self.on_this_machine(path));
+        let folders = self.settings.debug_folders.iter();
+        let in_folders = folders.map(|debug| self.on_this_machine(&below_link(debug, &folder, link)));
+        let accept = |elf: &Elf| self.accept(self.checksum(&elf.input) == Some(link.crc));
+        in_root.chain(on_this_machine).chain(in_folders).flatten().find(accept)
+    }
+
+    fn accept(self, good: bool) -> bool {
+        if !good {
+            Counting::add(&self.counting.debug_files_refused, 1);
+        }
+        good
+    }
+
+    fn in_root(self, root: &File, path: &Path) -> Option<Elf> {
+        self.read(input::in_root(root, path, self.settings).ok()?).ok()
+    }
+
+    fn on_this_machine(self, path: &Path) -> Option<Elf> {
+        self.read(input::on_this_machine(path, self.settings).ok()?).ok()
+    }
+
+    fn read(self, file: File) -> Result<Elf, Unknown> {
+        Elf::read(Input::new(file, self.settings)?)
+    }
+
+    /// The CRC-32 of a whole file, unless there is more of it than could be used.
+    fn checksum(self, input: &Input) -> Option<u32> {
+        let limit = self.settings.max_dwarf_bytes.saturating_add(self.settings.max_symbol_bytes).saturating_mul(4);
+        if input.len() > limit as u64 {
+            Counting::add(&self.counting.too_large, 1);
+            return None;
+        }
+        let mut crc = flate2::Crc::new();
+        let mut at = 0;
+        while at < input.len() {
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let bytes = input.read(at, (input.len() - at).min(STEP as u64), STEP).ok()?;
+            crc.update(&bytes);
+            at += bytes.len() as u64;
+        }
+        Some(crc.sum())
+    }
+}
+
+/// The root folder in which an object's path has its meaning.
+fn root_of(origin: &Origin) -> Option<&File> {
+    match &origin.source {
+        Source::InRoot { root, .. } => Some(origin.root.as_deref().unwrap_or(root)),
+        _ => origin.root.as_deref(),
+    }
+}
+
+/// The folder that an object is in.
+fn folder_of(origin: &Origin) -> PathBuf {
+    let path = match &origin.source {
+        Source::Path(path) | Source::InRoot { path, .. } => path,
+        Source::File(_) | Source::BuildId => Path::new(&origin.path),
+    };
+    path.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// A folder's place below a debug folder. Parts that would lead out of it are left out.
+fn below(debug: &Path, folder: &Path) -> PathBuf {
+    let parts = folder.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(OsString::from(name)),
+        _ => None,
+    });
+    debug.iter().map(OsString::from).chain(parts).collect()
+}
+
+fn below_link(debug: &Path, folder: &Path, link: &DebugLink) -> PathBuf {
+    below(debug, folder).join(&link.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+//! What the thread has read of files and keeps for the next question.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+
+use super::debug_file::Finder;
+use super::state::{Content, Origin};
+use crate::counters::Counting;
+use crate::dwarf::{Budget, Dwarf, Error, Failure, Place};
+use crate::elf::Elf;
+use crate::input::{self, Input};
+use crate::perf_map::PerfMap;
+use crate::symbol_table::{Builder, SymbolTable};
+use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel};
+
+/// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
+const MAX_KEPT_OPEN: usize = 32;
+/// How many objects are remembered as complained about.
+const MAX_COMPLAINTS: usize = 1 << 14;
+
+/// Symbol tables, DWARF and perf maps, bounded in bytes: what was used least recently makes room.
+#[derive(Debug)]
+pub(super) struct Store<'a> {
+    settings: &'a Settings,
+    counting: &'a Counting,
+    stop: &'a AtomicBool,
+    entries: HashMap<ObjectId, Entry, RandomState>,
+    clock: u64,
+    limit: usize,
+    /// Objects with a log line already.
+    complaints: HashSet<(ObjectId, &'static str), RandomState>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    names: Names,
+    used: u64,
+}
+
+#[derive(Debug)]
+enum Names {
+    Elf(Box<ElfNames>),
+    Table(SymbolTable),
+    PerfMap {
+        map: PerfMap,
+        identity: FileIdentity,
+    },
+    /// Reading it panicked: once is enough.
+    Broken,
+}
+
+#[derive(Debug)]
+struct ElfNames {
+    symbols: SymbolTable,
+    code: Vec<(u64, u64)>,
+    dwarf: DwarfState,
+}
+
+#[derive(Debug)]
+enum DwarfState {
+    /// There is some, in this file, or in one that has to be opened again.
+    Unread(Option<Box<Elf>>),
+    Read(Box<Dwarf>),
+    None,
+}
+
+impl ElfNames {
+    fn bytes(&self) -> usize {
+        let dwarf = if let DwarfState::Read(dwarf) = &self.dwarf { dwarf.bytes() } else { 0 };
+        self.symbols.bytes() + self.code.len() * 16 + dwarf
+    }
+}
+
+/// Names that can be looked up.
+#[derive(Debug)]
+pub(super) struct Found<'s> {
+    names: &'s Names,
+}
+
+impl Found<'_> {
+    /// The name for an address, as it stands in the file.
+    pub(super) fn find(&self, address: u64) -> Option<&[u8]> {
+        match self.names {
+            Names::Elf(elf) => elf.symbols.find(address),
+            Names::Table(table) => table.find(address),
+            Names::PerfMap { map, .. } => map.find(address),
+            Names::Broken => None,
+        }
+    }
+
+    /// Whether DWARF may say more.
+    pub(super) fn has_dwarf(&self) -> bool {
+        matches!(self.names, Names::Elf(elf) if !matches!(elf.dwarf, DwarfState::None))
+    }
+
+    /// Whether names are those of symbols, and not of a runtime.
+    pub(super) fn is_mangled(&self) -> bool {
+        !matches!(self.names, Names::PerfMap { .. })
+    }
+}
+
+impl<'a> Store<'a> {
+    pub(super) fn new(settings: &'a Settings, counting: &'a Counting, stop: &'a AtomicBool) -> Self {
+        let limit = settings.cache_bytes / 4 * 3;
+        let entries = HashMap::default();
+        Self { settings, counting, stop, entries, clock: 0, limit, complaints: HashSet::default() }
+    }
+
+    fn finder(&self) -> Finder<'a> {
+        Finder { settings: self.settings, counting: self.counting, stop: self.stop }
+    }
+
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        self.entries.remove(&object);
+    }
+
+    /// After a panic over an object, its DWARF or all of it is not touched again.
+    pub(super) fn give_up(&mut self, object: ObjectId, only_dwarf: bool) {
+        match self.entries.get_mut(&object) {
+            Some(Entry { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
+            _ => {
+                self.entries.insert(object, Entry { names: Names::Broken, used: self.clock });
+            }
+        }
+    }
+
+    /// The symbols of an object, read if they are not here.
+    pub(super) fn symbols(&mut self, object: ObjectId, content: Option<&Content>) -> Result<Found<'_>, Unknown> {
+        self.clock += 1;
+        if !self.entries.contains_key(&object) {
+            let names = match content {
+                None => Err(Unknown::NoFile),
+                Some(Content::Elf(origin)) => self.read_elf(origin, object),
+                Some(Content::PerfMap(_)) => {
+                    let nobody = FileIdentity { device: 0, inode: 0, size: 0, modified_nano: 0 };
+                    Ok(Names::PerfMap { map: PerfMap::default(), identity: nobody })
+                }
+                Some(Content::Kernel) => kernel::symbols().map(Names::Table),
+                Some(Content::Vdso) => kernel::vdso().and_then(|bytes| self.read_vdso(bytes)),
+            };
+            let names = names.inspect_err(|&why| self.complain(object, content, why))?;
+            self.entries.insert(object, Entry { names, used: 0 });
+        }
+        let (settings, counting, clock) = (self.settings, self.counting, self.clock);
+        let Some(entry) = self.entries.get_mut(&object) else { return Err(Unknown::Failed) };
+        entry.used = clock;
+        if let Names::PerfMap { map, identity } = &mut entry.names
+            && let Some(Content::PerfMap(file)) = content
+        {
+            read_perf_map(file, map, identity, settings, counting)?;
+        }
+        if matches!(entry.names, Names::Broken) {
+            return Err(Unknown::Failed);
+        }
+        Ok(Found { names: &entry.names })
+    }
+
+    fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {
+        let elf = self.finder().object(origin)?;
+        let mut code = elf.code();
+        let complete = elf.section(b".symtab").is_some() && (!self.settings.dwarf || Dwarf::is_in(&elf));
+        let debug = if complete { None } else { self.finder().debug_file(origin, &elf) };
+        if code.is_empty()
+            && let Some(debug) = &debug
+        {
+            code = debug.code();
+        }
+        let mut builder = Builder::new(code.clone(), self.settings.max_symbol_bytes);
+        for file in [Some(&elf), debug.as_ref()].into_iter().flatten() {
+            // Without a symbol table there may still be DWARF.
+            if let Err(why) = builder.add_elf(file) {
+                self.count(why);
+                tracing::warn!(file = %origin.path, object = object.0, reason = ?why, "symbol table skipped");
+            }
+        }
+        Counting::add(&self.counting.symbol_tables, 1);
+        let source = [Some(elf), debug].into_iter().flatten().find(Dwarf::is_in);
+        let dwarf = match source.filter(|_| self.settings.dwarf) {
+            Some(file) => {
+                let open = |entry: &&Entry| matches!(&entry.names, Names::Elf(elf) if matches!(elf.dwarf, DwarfState::Unread(Some(_))));
+                let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
+                DwarfState::Unread(keep.then(|| Box::new(file)))
+            }
+            None => DwarfState::None,
+        };
+        Ok(Names::Elf(Box::new(ElfNames { symbols: builder.build(), code, dwarf })))
+    }
+
+    fn read_vdso(&self, bytes: Arc<[u8]>) -> Result<Names, Unknown> {
+        let elf = Elf::read(Input::from_memory(bytes))?;
+        let mut builder = Builder::new(elf.code(), self.settings.max_symbol_bytes);
+        builder.add_elf(&elf)?;
+        Ok(Names::Table(builder.build()))
+    }
+
+    /// What DWARF says about addresses, in ascending order. `None` where there is none, or none that can be read.
+    pub(super) fn places(
+        &mut self,
+        object: ObjectId,
+        content: Option<&Content>,
+        addresses: &[u64],
+    ) -> Option<Vec<Option<Place>>> {
+        // It may have made room meanwhile.
+        self.symbols(object, content).ok()?;
+        let finder = self.finder();
+        let Some(Entry { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
+        let origin = match content {
+            Some(Content::Elf(origin)) => Some(&**origin),
+            _ => None,
+        };
+        let mut budget = Budget::new(self.stop);
+        let result = elf.read_dwarf(finder, origin, &mut budget).and_then(|dwarf| {
+            let Some(dwarf) = dwarf else { return Ok(None) };
+            dwarf.find(addresses, &mut budget).map(Some).map_err(Failure::Broken)
+        });
+        match result {
+            Ok(places) => places,
+            Err(failure) => {
+                elf.dwarf = DwarfState::None;
+                let path = origin.map_or("", |origin| &origin.path);
+                let reason = self.count_failure(&failure);
+                tracing::warn!(file = %path, object = object.0, reason, "debug information skipped");
+                None
+            }
+        }
+    }
+
+    /// Lets go of what was used least recently, until the rest is small enough.
+    pub(super) fn make_room(&mut self) {
+        let mut bytes: usize = self.entries.values().map(Entry::bytes).sum();
+        while bytes > self.limit {
+            let oldest = self.entries.iter().filter(|(_, entry)| entry.bytes() > 0).min_by_key(|(_, entry)| entry.used);
+            let Some((&oldest, entry)) = oldest else { break };
+            bytes -= entry.bytes();
+            self.entries.remove(&oldest);
+            Counting::add(&self.counting.tables_evicted, 1);
+        }
+        Counting::set(&self.counting.table_bytes, bytes);
+    }
+
+    fn count_failure(&self, failure: &Failure) -> &'static str {
+        match failure {
+            Failure::Unreadable(why) => {
+                self.count(*why);
+                match why {
+                    Unknown::TooLarge => "larger than allowed",
+                    Unknown::Unsupported => "compressed in a way that is not read",
+                    Unknown::NoFile => "cannot be read",
+                    _ => "makes no sense",
+                }
+            }
+            Failure::Broken(Error::GaveUp) => {
+                Counting::add(&self.counting.dwarf_given_up, 1);
+                "takes more work than its size explains"
+            }
+            Failure::Broken(Error::Malformed) => {
+                self.count(Unknown::Malformed);
+                "makes no sense"
+            }
+        }
+    }
+
+    fn count(&self, why: Unknown) {
+        let counter: &AtomicU64 = match why {
+            Unknown::TooLarge => &self.counting.too_large,
+            Unknown::Malformed => &self.counting.malformed,
+            Unknown::Unsupported => &self.counting.unsupported,
+            Unknown::Failed => &self.counting.panics,
+            Unknown::NoFile | Unknown::NotAsked | Unknown::Refused | Unknown::NoSymbol => &self.counting.files_missing,
+        };
+        Counting::add(counter, 1);
+    }
+
+    /// One count and one log line for each object and reason.
+    fn complain(&mut self, object: ObjectId, content: Option<&Content>, why: Unknown) {
+        if self.complaints.len() >= MAX_COMPLAINTS {
+            self.complaints.clear();
+        }
+        let reason = match why {
+            Unknown::TooLarge => "larger than allowed",
+            Unknown::Unsupported => "of a kind that is not read",
+            Unknown::Malformed => "no ELF file that makes sense",
+            _ => "not found, not readable, or another one",
+        };
+        if !self.complaints.insert((object, reason)) {
+            return;
+        }
+        self.count(why);
+        let file = match content {
+            Some(Content::Elf(origin)) => &*origin.path,
+            Some(Content::PerfMap(_)) => "perf map",
+            Some(Content::Kernel) => "/proc/kallsyms",
+            Some(Content::Vdso) => "[vdso]",
+            None => "closed",
+        };
+        tracing::debug!(file = %file, object = object.0, reason, "no symbols");
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        match &self.names {
+            Names::Elf(elf) => elf.bytes(),
+            Names::Table(table) => table.bytes(),
+            Names::PerfMap { map, .. } => map.bytes(),
+            Names::Broken => 0,
+        }
+    }
+}
+
+impl ElfNames {
+    /// The DWARF, read if it is not here.
+    fn read_dwarf(
+        &mut self,
+        finder: Finder<'_>,
+        origin: Option<&Origin>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<&mut Dwarf>, Failure> {
+        if let DwarfState::Unread(file) = &mut self.dwarf {
+            let file = match file.take() {
+                Some(file) => Some(*file),
+                None => origin.map(|origin| open_again(finder, origin)).transpose().map_err(Failure::Unreadable)?,
+            };
+            let Some(file) = file else { return Err(Failure::Unreadable(Unknown::NoFile)) };
+            let dwarf = Dwarf::load(&file, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
+            Counting::add(&finder.counting.dwarf, 1);
+            self.dwarf = DwarfState::Read(Box::new(dwarf));
+        }
+        match &mut self.dwarf {
+            DwarfState::Read(dwarf) => Ok(Some(dwarf)),
+            DwarfState::Unread(_) | DwarfState::None => Ok(None),
+        }
+    }
+}
+
+fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Elf, Unknown> {
+    let elf = finder.object(origin)?;
+    if Dwarf::is_in(&elf) {
+        return Ok(elf);
+    }
+    finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)
+}
+
+fn read_perf_map(
+    file: &File,
+    map: &mut PerfMap,
+    identity: &mut FileIdentity,
+    settings: &Settings,
+    counting: &Counting,
+) -> Result<(), Unknown> {
+    let length = input::check(file, settings)?;
+    let now = FileIdentity::of(file).map_err(|_| Unknown::NoFile)?;
+    // Another file, or one that was cut and is written anew.
+    if (now.device, now.inode) != (identity.device, identity.inode) || length < identity.size {
+        *map = PerfMap::default();
+    }
+    *identity = now;
+    let (malformed, full) = (map.malformed_lines, map.full);
+    map.read(file, settings.max_perf_map_bytes).map_err(|_| Unknown::NoFile)?;
+    Counting::add(&counting.perf_map_lines_malformed, map.malformed_lines - malformed);
+    if map.full && !full {
+        Counting::add(&counting.too_large, 1);
+        tracing::warn!("perf map is larger than allowed; what was appended last has no names");
+    }
+    Ok(())
+}

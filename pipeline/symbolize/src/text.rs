@@ -1,0 +1,29 @@
+//! Texts from files: cut, and made valid.
+
+use std::borrow::Cow;
+
+/// How long a name may be, in bytes; the rest is cut off. C++ makes names of some thousand bytes; a file may claim one of a
+/// gigabyte.
+pub(crate) const MAX_NAME: usize = 4096;
+
+/// Text from a file: at most [`MAX_NAME`] bytes, valid UTF-8, and without control characters.
+pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
+    let text = match std::str::from_utf8(&bytes[..bytes.len().min(MAX_NAME)]) {
+        Ok(text) => Cow::Borrowed(text),
+        // A character that was cut in two is no reason to replace it.
+        Err(error) if error.error_len().is_none() => String::from_utf8_lossy(&bytes[..error.valid_up_to()]),
+        Err(_) => Cow::Owned(cut(String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]).into_owned())),
+    };
+    if text.chars().any(char::is_control) {
+        return Cow::Owned(cut(text.replace(char::is_control, "\u{fffd}")));
+    }
+    text
+}
+
+/// Cuts a text to [`MAX_NAME`] bytes.
+pub(crate) fn cut(mut text: String) -> String {
+    if text.len() > MAX_NAME {
+        text.truncate(text.floor_char_boundary(MAX_NAME));
+    }
+    text
+}
