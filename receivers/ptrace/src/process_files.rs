@@ -120,6 +120,15 @@ impl ProcessFiles {
         self.memory.read_at(bytes, address).unwrap_or(0)
     }
 
+    /// Another descriptor of the process's memory, bound to the same address space.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many descriptors.
+    pub fn share_memory(&self) -> io::Result<File> {
+        self.memory.try_clone()
+    }
+
     /// The state letter and the parent of the process now.
     ///
     /// # Errors

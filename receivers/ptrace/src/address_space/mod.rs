@@ -4,12 +4,22 @@
 //! a second time at another bias. The indices of mapped files are given once and stay, however often the maps are read.
 //! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
 
+mod image;
+mod load;
+mod maps;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(test)]
+mod tests;
 mod view;
 
+pub use maps::{MAX_ENTRIES, executable};
 pub use view::{CodeMemory, FileId, MapsEntry, ProcessView};
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::elf::{Object, ObjectCache};
 use crate::message::Location;
@@ -27,12 +37,34 @@ pub struct Module {
     pub bias: u64,
     /// What unwinding needs.
     pub object: Option<Arc<Object>>,
+    /// What it is.
+    pub kind: Kind,
+    /// Addresses of the file that hold code of V8 which keeps frame pointers; empty elsewhere.
+    pub builtins: Range<u64>,
+}
+
+impl Module {
+    /// Whether Go's compiler made it.
+    pub(crate) fn is_go(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.is_go())
+    }
+}
+
+/// Where code comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// From an ELF file, or the kernel's vDSO.
+    File,
+    /// Compiled at run time: memory without a file, or with one that is no ELF file.
+    Generated,
+    /// The kernel's page of old system calls, which cannot be read.
+    Vsyscall,
 }
 
 /// A file that is mapped executable, at one bias.
 #[derive(Debug, Clone)]
 pub struct MappedFile {
-    /// Its path in the process's own mount namespace, `[vdso]` or `[vsyscall]`. Not necessarily UTF-8 when it was read: replaced then.
+    /// Its path in the process's own mount namespace, or `[vdso]`. Not necessarily UTF-8 when it was read: replaced then.
     pub path: String,
     /// Where its executable segments start, as an address of the file (ELF virtual address).
     pub start: u64,
@@ -65,6 +97,9 @@ pub enum LoadError {
     /// The maps could not be read.
     #[error("cannot read the maps: {0}")]
     Maps(#[source] std::io::Error),
+    /// The memory cannot be read.
+    #[error("cannot read the memory: {0}")]
+    Memory(#[source] std::io::Error),
     /// The maps are empty: the process is gone, or executed another program.
     #[error("the process is gone")]
     Gone,
@@ -78,15 +113,34 @@ pub enum LoadError {
     },
 }
 
+/// Numbers address spaces; the upper half, so that no object has the same number.
+static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+
 /// The code of one process. Never changes; a process that maps something new gets another one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AddressSpace {
+    id: u64,
     modules: Vec<Module>,
     mappings: Vec<MappedFile>,
+    identities: Vec<load::Identity>,
+    images: Vec<load::KnownImage>,
     faults: Vec<Fault>,
+    code: Arc<dyn CodeMemory>,
 }
 
 impl AddressSpace {
+    fn with_code(code: Arc<dyn CodeMemory>) -> Self {
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            modules: Vec::new(),
+            mappings: Vec::new(),
+            identities: Vec::new(),
+            images: Vec::new(),
+            faults: Vec::new(),
+            code,
+        }
+    }
+
     /// Reads the maps, and every executable file that is new to `cache`. The indices of `before` stay as they are.
     ///
     /// # Errors
@@ -98,12 +152,7 @@ impl AddressSpace {
         before: Option<&AddressSpace>,
         cache: &mut ObjectCache,
     ) -> Result<AddressSpace, LoadError> {
-        let _ = (before, cache);
-        let maps = process.maps().map_err(LoadError::Maps)?;
-        if maps.is_empty() {
-            return Err(LoadError::Gone);
-        }
-        Ok(Self::default())
+        load::Loader::new(process, before, cache)?.load()
     }
 
     /// The executable mapping at an address.
@@ -131,5 +180,20 @@ impl AddressSpace {
     /// What could not be used.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
+    }
+
+    /// The executable mappings by address.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Its number, never used again in this process, and none of an [`Object`].
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Reads code; the number of bytes that could be read.
+    pub(crate) fn read_code(&self, address: u64, bytes: &mut [u8]) -> usize {
+        self.code.read(address, bytes)
     }
 }

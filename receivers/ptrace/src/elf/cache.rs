@@ -1,23 +1,145 @@
 //! Objects that were read, shared by all processes that map them.
 
-/// Keeps what was read of files, within a budget in bytes. What no address space uses is dropped first, the least recently used before others.
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::source::FileSource;
+use super::{Malformed, Object};
+
+/// A file as it was when it was read. A file that is written to gets another modification time, and is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileKey {
+    fn new(data: &Metadata) -> Self {
+        Self {
+            device: data.dev(),
+            inode: data.ino(),
+            size: data.size(),
+            modified: (data.mtime(), data.mtime_nsec()),
+        }
+    }
+}
+
+/// An object with the file it was read from.
+#[derive(Debug, Clone)]
+pub struct CachedFile {
+    /// What was read.
+    pub object: Arc<Object>,
+    /// The file, open for reading; one descriptor for all who map it.
+    pub file: Arc<File>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    cached: CachedFile,
+    used: u64,
+}
+
+/// Keeps what was read of files, within a budget in bytes. What no address space uses is dropped first, the least recently used before
+/// others. What is in use counts too: beyond the budget nothing more is read.
 #[derive(Debug)]
 pub struct ObjectCache {
     limit: usize,
+    memory: usize,
+    clock: u64,
+    files: HashMap<FileKey, Entry, RandomState>,
+    /// Images of the kernel's vDSO, of which there is one for each kind of program.
+    images: Vec<(Vec<u8>, Arc<Object>)>,
 }
 
 impl ObjectCache {
     /// The default budget: node's unwind tables take about 10 MiB, Chromium's about 40.
     pub const DEFAULT_LIMIT: usize = 256 << 20;
+    /// Files kept at most, since each keeps a descriptor open.
+    pub const MAX_FILES: usize = 4096;
+    /// Different images kept at most. A program may map what it likes over its vDSO; more than these are not shared.
+    const MAX_IMAGES: usize = 8;
 
     /// A cache that keeps at most `limit` bytes of unwind tables.
     pub fn new(limit: usize) -> Self {
-        Self { limit }
+        Self { limit, memory: 0, clock: 0, files: HashMap::default(), images: Vec::new() }
     }
 
     /// The budget in bytes.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// What is kept, in bytes.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// How many files are kept.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// What is known of a file, which is read if it is new. `None` where the file may not be kept since all that is kept is in use.
+    ///
+    /// # Errors
+    ///
+    /// When the file is no ELF file for x86-64, its headers make no sense, or it cannot be read.
+    pub fn load(&mut self, file: File) -> Result<Option<CachedFile>, Malformed> {
+        let data = file.metadata().map_err(|error| Malformed::Read { what: "file", error })?;
+        if !data.is_file() {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
+            return Err(Malformed::Read { what: "file", error });
+        }
+        self.clock += 1;
+        let key = FileKey::new(&data);
+        if let Some(entry) = self.files.get_mut(&key) {
+            entry.used = self.clock;
+            return Ok(Some(entry.cached.clone()));
+        }
+        let object = Object::read(&FileSource::new(&file, data.size()))?;
+        let memory = object.memory();
+        if !self.make_room(memory) {
+            return Ok(None);
+        }
+        self.memory += memory;
+        let cached = CachedFile { object: Arc::new(object), file: Arc::new(file) };
+        self.files.insert(key, Entry { cached: cached.clone(), used: self.clock });
+        Ok(Some(cached))
+    }
+
+    /// What is known of an image in memory, by its bytes.
+    ///
+    /// # Errors
+    ///
+    /// When it is no ELF image for x86-64.
+    pub fn load_image(&mut self, bytes: &[u8]) -> Result<Arc<Object>, Malformed> {
+        if let Some((_, object)) = self.images.iter().find(|(known, _)| known == bytes) {
+            return Ok(Arc::clone(object));
+        }
+        let object = Arc::new(Object::read_image(bytes)?);
+        if self.images.len() < Self::MAX_IMAGES {
+            self.images.push((bytes.to_vec(), Arc::clone(&object)));
+        }
+        Ok(object)
+    }
+
+    /// Drops what nobody uses until `memory` more bytes fit. Returns whether they do.
+    fn make_room(&mut self, memory: usize) -> bool {
+        while self.memory.saturating_add(memory) > self.limit || self.files.len() >= Self::MAX_FILES {
+            let unused = self.files.iter().filter(|(_, entry)| Arc::strong_count(&entry.cached.object) == 1);
+            let Some(oldest) = unused.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return false };
+            if let Some(entry) = self.files.remove(&oldest) {
+                self.memory -= entry.cached.object.memory();
+            }
+        }
+        true
     }
 }
 

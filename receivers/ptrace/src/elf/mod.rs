@@ -5,9 +5,21 @@
 //! against a limit and the file's own length before memory is taken for it.
 
 mod cache;
+mod hash;
+mod headers;
+mod malformed;
+mod notes;
+mod object;
+mod source;
+mod tables;
+#[cfg(test)]
+mod tests;
 
-pub use cache::ObjectCache;
-
-/// An ELF file, as far as unwinding needs it.
-#[derive(Debug)]
-pub struct Object {}
+pub use cache::{CachedFile, ObjectCache};
+pub use hash::htlhash;
+pub use headers::Segment;
+pub use malformed::Malformed;
+pub use object::Object;
+pub use source::{FileSource, Source};
+pub(crate) use tables::Slice;
+pub use tables::{Context, FoundRow, Room, UnwindTables};

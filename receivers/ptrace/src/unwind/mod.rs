@@ -5,8 +5,18 @@
 //! compiled-at-run-time and Go code, the kernel's signal frame), and by a checked scan of the stack last. It says
 //! of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it ends.
 
+mod cache;
+mod code;
+mod code_cache;
+mod expression;
+mod fallback;
 mod memory;
 mod registers;
+mod row;
+mod step;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 pub use memory::{StackCopy, StackMemory};
 pub use registers::{COUNT, FRAME_POINTER, INSTRUCTION_POINTER, Registers, STACK_POINTER};
@@ -41,7 +51,9 @@ pub struct Outcome {
 
 /// Unwinds stacks. Keeps what it learned about code, so use one for all processes of a thread.
 #[derive(Debug, Default)]
-pub struct Unwinder {}
+pub struct Unwinder {
+    scratch: walk::Scratch,
+}
 
 impl Unwinder {
     /// An unwinder that has seen nothing.
@@ -60,10 +72,7 @@ impl Unwinder {
         memory: &mut dyn StackMemory,
         frames: &mut Vec<Frame>,
     ) -> Outcome {
-        let _ = memory;
         frames.clear();
-        let pc = registers.instruction_pointer();
-        frames.push(Frame { pc, location: space.locate(pc) });
-        Outcome { trust: Trust::Truncated, ..Outcome::default() }
+        walk::Walk::new(space, registers, memory, &mut self.scratch).run(frames)
     }
 }

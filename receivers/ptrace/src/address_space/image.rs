@@ -1,0 +1,68 @@
+//! A file as it is mapped, read from memory: for files that cannot be opened (deleted, and without the right to follow
+//! `/proc/PID/map_files`), and for the vDSO, which has none.
+
+use std::io;
+
+use super::maps::Line;
+use super::view::{CodeMemory, FileId};
+use crate::elf::Source;
+
+/// A mapped part of a file: offset, length, address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    offset: u64,
+    length: u64,
+    address: u64,
+}
+
+/// Reads a mapped file by its offsets.
+#[derive(Debug)]
+pub(super) struct Image<'a> {
+    memory: &'a dyn CodeMemory,
+    parts: Vec<Part>,
+}
+
+/// Parts of a file that are looked at: the linkers make four or five.
+const MAX_PARTS: usize = 64;
+
+impl<'a> Image<'a> {
+    /// The image that the executable mapping at `start` belongs to: what is mapped of `file` from the last beginning of the file before it on.
+    pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[Line], file: FileId, start: u64) -> Self {
+        let mut parts = Vec::new();
+        for line in lines.iter().filter(|line| line.readable && line.entry.file == file) {
+            if line.entry.offset == 0 {
+                if line.entry.start > start {
+                    break;
+                }
+                parts.clear();
+            }
+            if parts.len() < MAX_PARTS {
+                let length = line.entry.end - line.entry.start;
+                parts.push(Part { offset: line.entry.offset, length, address: line.entry.start });
+            }
+        }
+        Self { memory, parts }
+    }
+
+    /// Where its first part is mapped.
+    pub(super) fn base(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.address)
+    }
+}
+
+impl Source for Image<'_> {
+    fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.offset.saturating_add(part.length)).max().unwrap_or(0)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some((part, distance)) = self.parts.iter().find_map(|part| {
+            let distance = offset.checked_sub(part.offset)?;
+            (distance < part.length).then_some((part, distance))
+        }) else {
+            return Ok(0);
+        };
+        let length = usize::try_from(part.length - distance).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(self.memory.read(part.address + distance, &mut bytes[..length]).min(length))
+    }
+}

@@ -1,0 +1,294 @@
+//! From the text of the maps to modules.
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+
+use super::image::Image;
+use super::maps::{MAX_ENTRIES, Line, lines};
+use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
+use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
+use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
+
+/// Indices that are given to the mapped files of one process, at most. A process that maps and unmaps files by the thousand keeps the first.
+pub(super) const MAX_MAPPINGS: usize = 65_536;
+/// Faults that are reported.
+const MAX_FAULTS: usize = 64;
+/// Bytes of a vDSO; the kernel's has two pages.
+const MAX_VDSO: u64 = 64 << 10;
+
+/// What tells mapped files apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub(super) object: u64,
+    pub(super) bias: u64,
+}
+
+/// A file that was read from memory.
+#[derive(Debug, Clone)]
+pub(super) struct KnownImage {
+    file: FileId,
+    /// Where its beginning is mapped.
+    base: u64,
+    object: Arc<Object>,
+}
+
+/// What was found out about the file of a mapping.
+#[derive(Debug, Clone)]
+enum Found {
+    File(CachedFile),
+    Image(Arc<Object>),
+    /// Nothing that can be unwound with tables: code is taken as if it were compiled at run time.
+    Nothing,
+}
+
+pub(super) struct Loader<'a, V: ?Sized> {
+    process: &'a V,
+    cache: &'a mut ObjectCache,
+    before: Option<&'a AddressSpace>,
+    memory: Arc<dyn CodeMemory>,
+    lines: Vec<Line>,
+    executable: Option<FileId>,
+    found: HashMap<FileId, Found, RandomState>,
+    indices: HashMap<Identity, u32, RandomState>,
+    reported: HashSet<Vec<u8>, RandomState>,
+    space: AddressSpace,
+}
+
+impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
+    pub(super) fn new(
+        process: &'a V,
+        before: Option<&'a AddressSpace>,
+        cache: &'a mut ObjectCache,
+    ) -> Result<Self, LoadError> {
+        let text = process.maps().map_err(LoadError::Maps)?;
+        let lines: Vec<_> = lines(&text).filter(|line| line.executable || line.entry.file.inode != 0).collect();
+        if lines.is_empty() {
+            return Err(LoadError::Gone);
+        }
+        let memory = process.memory().map_err(LoadError::Memory)?;
+        let mut space = AddressSpace::with_code(Arc::clone(&memory));
+        if let Some(before) = before {
+            space.mappings.clone_from(&before.mappings);
+            space.identities.clone_from(&before.identities);
+        }
+        Ok(Self {
+            process,
+            cache,
+            before,
+            memory,
+            lines,
+            executable: process.executable(),
+            found: HashMap::default(),
+            indices: space.identities.iter().zip(0..).map(|(identity, index)| (*identity, index)).collect(),
+            reported: HashSet::default(),
+            space,
+        })
+    }
+
+    pub(super) fn load(mut self) -> Result<AddressSpace, LoadError> {
+        let lines = std::mem::take(&mut self.lines);
+        let executable = lines.iter().filter(|line| line.executable);
+        if executable.clone().count() > MAX_ENTRIES {
+            self.fault(b"", format!("more than {MAX_ENTRIES} executable mappings"));
+        }
+        for line in executable.take(MAX_ENTRIES) {
+            let module = self.module(&line.entry, &lines)?;
+            self.add(module);
+        }
+        mark_builtins(&mut self.space.modules);
+        Ok(self.space)
+    }
+
+    fn module(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Module, LoadError> {
+        let mut module = Module {
+            start: entry.start,
+            end: entry.end,
+            mapping: None,
+            bias: 0,
+            object: None,
+            kind: Kind::Generated,
+            builtins: 0..0,
+        };
+        let found = match entry.path.as_slice() {
+            b"[vsyscall]" if entry.file.inode == 0 => {
+                module.kind = Kind::Vsyscall;
+                return Ok(module);
+            }
+            b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
+            _ if entry.file.inode == 0 => Found::Nothing,
+            _ => self.file(entry, lines)?,
+        };
+        let (object, file) = match found {
+            Found::File(CachedFile { object, file }) => (object, Some(file)),
+            Found::Image(object) => (object, None),
+            Found::Nothing => return Ok(module),
+        };
+        let Some(bias) = object.bias(entry.start, entry.offset) else {
+            self.fault(&entry.path, "mapped at a place that its program headers do not know".into());
+            return Ok(module);
+        };
+        module.kind = Kind::File;
+        module.bias = bias;
+        module.mapping = self.index(entry, &object, bias, file);
+        module.object = Some(object);
+        Ok(module)
+    }
+
+    /// The index of a mapped file, given anew where it has none.
+    fn index(
+        &mut self,
+        entry: &MapsEntry,
+        object: &Object,
+        bias: u64,
+        file: Option<Arc<std::fs::File>>,
+    ) -> Option<u32> {
+        let identity = Identity { object: object.id(), bias };
+        if let Some(index) = self.indices.get(&identity) {
+            return Some(*index);
+        }
+        if self.space.mappings.len() >= MAX_MAPPINGS {
+            self.fault(&entry.path, format!("more than {MAX_MAPPINGS} files were mapped in one life of the process"));
+            return None;
+        }
+        let (start, end, file_offset) = object.executable_range()?;
+        let index = self.space.mappings.len() as u32;
+        self.space.mappings.push(MappedFile {
+            path: String::from_utf8_lossy(&entry.path).into_owned(),
+            start,
+            end,
+            file_offset,
+            build_id: object.build_id().map(<[u8]>::to_vec),
+            htlhash: object.htlhash(),
+            main: entry.file.inode != 0 && self.executable == Some(entry.file),
+            file,
+        });
+        self.space.identities.push(identity);
+        self.indices.insert(identity, index);
+        Some(index)
+    }
+
+    fn file(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Found, LoadError> {
+        if let Some(found) = self.found.get(&entry.file) {
+            return Ok(found.clone());
+        }
+        let loaded = match self.process.open(entry) {
+            Ok(file) => self.cache.load(file),
+            Err(error) => return Ok(self.image(entry, lines, error)),
+        };
+        let found = match loaded {
+            Ok(Some(cached)) => {
+                if let Some(fault) = cached.object.fault() {
+                    self.fault(&entry.path, fault.to_string());
+                }
+                Found::File(cached)
+            }
+            Ok(None) => {
+                self.fault(&entry.path, "the memory for unwind tables is used up".into());
+                Found::Nothing
+            }
+            Err(Malformed::Architecture(architecture)) if self.executable == Some(entry.file) => {
+                let path = String::from_utf8_lossy(&entry.path).into_owned();
+                return Err(LoadError::Architecture { path, architecture });
+            }
+            // Programs that compile at run time keep their code in files of memory.
+            Err(Malformed::NotElf) => Found::Nothing,
+            Err(fault) => {
+                self.fault(&entry.path, fault.to_string());
+                Found::Nothing
+            }
+        };
+        self.found.insert(entry.file, found.clone());
+        Ok(found)
+    }
+
+    /// A file that cannot be opened, as it is in memory. Not shared: only the process itself vouches for it.
+    fn image(&mut self, entry: &MapsEntry, lines: &[Line], error: std::io::Error) -> Found {
+        let image = Image::new(&*self.memory, lines, entry.file, entry.start);
+        let base = image.base();
+        let before = self.before.map(|before| before.images.as_slice()).unwrap_or_default();
+        let known = self.space.images.iter().chain(before).find(|known| known.file == entry.file && known.base == base);
+        if let Some(known) = known.cloned() {
+            let found = Found::Image(Arc::clone(&known.object));
+            if !self.space.images.iter().any(|image| image.base == base) {
+                self.space.images.push(known);
+            }
+            return found;
+        }
+        match Object::read_image(&image) {
+            Ok(object) if object.memory() <= self.cache.limit() / 8 => {
+                let object = Arc::new(object);
+                let known = KnownImage { file: entry.file, base, object: Arc::clone(&object) };
+                self.space.images.push(known);
+                Found::Image(object)
+            }
+            Ok(_) => {
+                self.fault(&entry.path, "too large to be read from memory".into());
+                Found::Nothing
+            }
+            Err(Malformed::NotElf) => Found::Nothing,
+            Err(fault) => {
+                self.fault(&entry.path, format!("cannot open it ({error}), and as it is in memory: {fault}"));
+                Found::Nothing
+            }
+        }
+    }
+
+    fn vdso(&mut self, entry: &MapsEntry) -> Found {
+        let length = (entry.end - entry.start).min(MAX_VDSO) as usize;
+        let mut bytes = vec![0; length];
+        let count = self.memory.read(entry.start, &mut bytes).min(length);
+        match self.cache.load_image(&bytes[..count]) {
+            Ok(object) => Found::Image(object),
+            Err(fault) => {
+                self.fault(&entry.path, fault.to_string());
+                Found::Nothing
+            }
+        }
+    }
+
+    /// Adds a module; memory without a file that continues the one before is one with it.
+    fn add(&mut self, module: Module) {
+        if let Some(last) = self.space.modules.last_mut()
+            && last.end == module.start
+            && last.kind == Kind::Generated
+            && module.kind == Kind::Generated
+        {
+            last.end = module.end;
+            return;
+        }
+        self.space.modules.push(module);
+    }
+
+    fn fault(&mut self, path: &[u8], reason: String) {
+        if self.space.faults.len() < MAX_FAULTS && self.reported.insert(path.to_vec()) {
+            self.space.faults.push(Fault { path: String::from_utf8_lossy(path).into_owned(), reason });
+        }
+    }
+}
+
+/// V8 maps the part of its program's code that holds its built-in functions a second time, near the code that it compiles
+/// (`src/codegen/code-range.cc`, `RemapEmbeddedBuiltins`). They have no call frame information but keep frame pointers, at both
+/// places. Code that is mapped twice from the same file at different biases is taken for them.
+fn mark_builtins(modules: &mut [Module]) {
+    let mut by_object: HashMap<u64, Vec<usize>, RandomState> = HashMap::default();
+    for (place, module) in modules.iter().enumerate() {
+        if let Some(object) = &module.object {
+            by_object.entry(object.id()).or_default().push(place);
+        }
+    }
+    for places in by_object.into_values().filter(|places| places.len() > 1) {
+        let addresses = |module: &Module| module.start.wrapping_sub(module.bias)..module.end.wrapping_sub(module.bias);
+        let first = &modules[places[0]];
+        let Some(other) = places.iter().map(|place| &modules[*place]).find(|module| module.bias != first.bias) else {
+            continue;
+        };
+        // The smaller of the two is the second mapping.
+        let smaller = if other.end - other.start < first.end - first.start { other } else { first };
+        let twice = addresses(smaller);
+        for place in places {
+            modules[place].builtins = twice.clone();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The text of `/proc/PID/maps`.
+//!
+//! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`). The kernel writes it, but paths
+//! in it are the target's, down to ones that end in ` (deleted)` or contain line feeds (written as `\012`).
+
+use super::view::{FileId, MapsEntry};
+
+/// Executable mappings that are kept, at most. The kernel allows 65,530 mappings of all kinds (`vm.max_map_count`).
+pub const MAX_ENTRIES: usize = 32_768;
+/// Bytes of a path that are kept. `PATH_MAX` is 4096.
+const MAX_PATH: usize = 4096;
+
+const DELETED: &[u8] = b" (deleted)";
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) entry: MapsEntry,
+    pub(super) readable: bool,
+    pub(super) executable: bool,
+}
+
+/// Reads all lines, in the order of their addresses. Lines that are none are left out; so is what overlaps the line before, which is possible
+/// since the text is not read at one moment.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
+    let mut end = 0;
+    text.split(|byte| *byte == b'\n').filter_map(line).filter(move |line| {
+        let follows = line.entry.start >= end;
+        if follows {
+            end = line.entry.end;
+        }
+        follows
+    })
+}
+
+/// The executable mappings, at most [`MAX_ENTRIES`], and whether there are more.
+pub fn executable(text: &[u8]) -> (Vec<MapsEntry>, bool) {
+    let mut lines = lines(text).filter(|line| line.executable).map(|line| line.entry);
+    let entries = lines.by_ref().take(MAX_ENTRIES).collect();
+    (entries, lines.next().is_some())
+}
+
+fn line(text: &[u8]) -> Option<Line> {
+    let mut fields = text.splitn(6, |byte| *byte == b' ');
+    let (start, end) = pair(fields.next()?, b'-')?;
+    let permissions = fields.next()?;
+    let offset = number(fields.next()?, 16)?;
+    let (major, minor) = pair(fields.next()?, b':')?;
+    let inode = number(fields.next()?, 10)?;
+    let path = fields.next().unwrap_or_default().trim_ascii_start();
+    if start >= end || permissions.len() != 4 {
+        return None;
+    }
+    let (path, deleted) = match path.strip_suffix(DELETED) {
+        Some(path) if inode != 0 => (path, true),
+        _ => (path, false),
+    };
+    let device = device_number(major, minor);
+    let entry =
+        MapsEntry { start, end, offset, file: FileId { device, inode }, path: unescape(path), deleted };
+    Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x' })
+}
+
+fn pair(text: &[u8], separator: u8) -> Option<(u64, u64)> {
+    let at = text.iter().position(|byte| *byte == separator)?;
+    Some((number(&text[..at], 16)?, number(&text[at + 1..], 16)?))
+}
+
+fn number(text: &[u8], radix: u32) -> Option<u64> {
+    let digits = std::str::from_utf8(text).ok().filter(|digits| !digits.starts_with('+'))?;
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// The device number as `stat` gives it (glibc's `makedev`).
+fn device_number(major: u64, minor: u64) -> u64 {
+    (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff
+}
+
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut rest = &path[..path.len().min(MAX_PATH)];
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((first, more)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(b"\\012") {
+            plain.push(b'\n');
+            rest = after;
+        } else {
+            plain.push(*first);
+            rest = more;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "\
+55d0c0000000-55d0c0001000 r--p 00000000 fe:01 131 /usr/bin/a b
+55d0c0001000-55d0c0005000 r-xp 00001000 fe:01 131                        /usr/bin/a b
+7f0000000000-7f0000001000 r-xp 00000000 103:02 99 /tmp/x\\012y (deleted)
+7f0000001000-7f0000002000 rwxp 00000000 00:00 0 
+7ffc00000000-7ffc00002000 r-xp 00000000 00:00 0                          [vdso]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    /// Guarantees: files, memory without a file and the kernel's mappings are told apart; paths are taken as they are.
+    #[test]
+    fn reads_lines() {
+        let (entries, more) = executable(TEXT.as_bytes());
+        assert!(!more);
+        let paths: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
+        assert_eq!(paths, ["/usr/bin/a b", "/tmp/x\ny", "", "[vdso]", "[vsyscall]"]);
+        assert_eq!(entries[0].file, FileId { device: 0xfe01, inode: 131 });
+        assert_eq!((entries[0].start, entries[0].end, entries[0].offset), (0x55d0_c000_1000, 0x55d0_c000_5000, 0x1000));
+        assert_eq!(entries[1].file.device, 0x10302);
+        assert!(entries[1].deleted && !entries[0].deleted);
+        assert_eq!(entries[4].start, 0xffff_ffff_ff60_0000);
+    }
+
+    /// Guarantees: device numbers are what `stat` says, as far as glibc computes them.
+    #[test]
+    fn device_numbers() {
+        for (major, minor) in [(0xfe, 1), (0x103, 2), (0, 0x1f3), (0xfff, 0xfffff), (0x1000, 0x12345)] {
+            assert_eq!(device_number(major, minor), libc::makedev(major as u32, minor as u32));
+        }
+    }
+
+    /// Guarantees: nonsense is left out and ends nothing: reversed and overlapping ranges, missing fields, other letters, numbers that are
+    /// too long or have signs.
+    #[test]
+    fn attack_lines() {
+        for nonsense in [
+            "2000-1000 r-xp 0 0:0 0",
+            "1000-1000 r-xp 0 0:0 0",
+            "1000-2000 r-xp 0 0:0",
+            "1000-2000 rx 0 0:0 0",
+            "+1000-2000 r-xp 0 0:0 0",
+            "10000000000000000-20000000000000000 r-xp 0 0:0 0",
+            "1000 r-xp 0 0:0 0",
+            "\u{1f980}-2000 r-xp 0 0:0 0",
+            "",
+        ] {
+            let text = format!("{nonsense}\n3000-4000 r-xp 0 0:0 0\n3800-5000 r-xp 0 0:0 0\n");
+            let (entries, _) = executable(text.as_bytes());
+            assert_eq!(entries.iter().map(|entry| entry.start).collect::<Vec<_>>(), [0x3000], "{nonsense}");
+        }
+    }
+
+    /// Guarantees: more mappings than are kept are announced, not kept.
+    #[test]
+    fn attack_count() {
+        let text: String = (1..=MAX_ENTRIES as u64 + 5).map(|page| format!("{page:x}000-{page:x}001 r-xp 0 0:0 0\n")).collect();
+        let (entries, more) = executable(text.as_bytes());
+        assert_eq!((entries.len(), more), (MAX_ENTRIES, true));
+    }
+
+    proptest! {
+        /// Guarantees: no bytes make the reader panic, and what it gives is ordered and without overlaps.
+        #[test]
+        fn any_bytes(text in proptest::collection::vec(any::<u8>(), 0..400), lines in "([0-9a-f]{1,4}-[0-9a-f]{1,4} [r-][w-][x-]p [0-9a-f]{1,3} [0-9a-f]:[0-9a-f] [0-9]{1,3} .{0,8}\n){0,8}") {
+            for bytes in [text.as_slice(), lines.as_bytes()] {
+                let (entries, _) = executable(bytes);
+                prop_assert!(entries.iter().all(|entry| entry.start < entry.end));
+                prop_assert!(entries.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            }
+        }
+    }
+}

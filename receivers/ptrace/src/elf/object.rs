@@ -1,0 +1,132 @@
+//! One ELF file.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::headers::{Headers, PT_LOAD, Segment};
+use super::notes::Notes;
+use super::source::Source;
+use super::tables::UnwindTables;
+use super::{Malformed, htlhash};
+
+/// Numbers objects, so that what is remembered of one is never taken for another's.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The executable part of a file that was not mapped at a place the program headers know.
+const PAGE: u64 = 4096;
+
+/// An ELF file, as far as unwinding needs it.
+#[derive(Debug)]
+pub struct Object {
+    id: u64,
+    segments: Vec<Segment>,
+    entry: u64,
+    go: bool,
+    tables: Option<UnwindTables>,
+    fault: Option<Malformed>,
+    build_id: Option<Vec<u8>>,
+    htlhash: Option<[u8; 16]>,
+}
+
+impl Object {
+    /// Reads a file. Tables that make no sense are left out, see [`Self::fault`].
+    ///
+    /// # Errors
+    ///
+    /// When it is no ELF file for x86-64, or its headers make no sense.
+    pub fn read<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
+        let mut object = Self::read_image(source)?;
+        object.htlhash = Some(htlhash(source)?);
+        Ok(object)
+    }
+
+    /// Reads what is in memory of a file, or of none: the same without the hash of the file.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::read`].
+    pub fn read_image<S: Source + ?Sized>(source: &S) -> Result<Self, Malformed> {
+        let headers = Headers::read(source)?;
+        let notes = Notes::read(source, &headers.segments);
+        let (tables, fault) = match UnwindTables::read(source, &headers) {
+            Ok(tables) => (tables, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let mut segments = headers.segments;
+        segments.retain(|segment| segment.kind == PT_LOAD);
+        Ok(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            segments,
+            entry: headers.entry,
+            go: notes.go,
+            tables,
+            fault,
+            build_id: notes.build_id,
+            htlhash: None,
+        })
+    }
+
+    /// Its number, never used again in this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The unwind tables; `None` where it has none.
+    pub fn tables(&self) -> Option<&UnwindTables> {
+        self.tables.as_ref()
+    }
+
+    /// Why there are no unwind tables although the file has some.
+    pub fn fault(&self) -> Option<&Malformed> {
+        self.fault.as_ref()
+    }
+
+    /// Whether Go's compiler made it: code without tables keeps frame pointers.
+    pub fn is_go(&self) -> bool {
+        self.go
+    }
+
+    /// The address of the first instruction of the program, or of the dynamic linker.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// The GNU build id.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// The file's hash, see [`htlhash`].
+    pub fn htlhash(&self) -> Option<[u8; 16]> {
+        self.htlhash
+    }
+
+    /// The bias at which an executable mapping of the file lies that starts at `start` and at `offset` in the file: what is added to an
+    /// address of the file, wrapping. `None` where no segment is there.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        // Pages at the borders of segments are in both, so an executable one is looked for first.
+        let holds = |segment: &&Segment| {
+            let first = segment.offset & !(PAGE - 1);
+            offset >= first && offset < segment.offset.saturating_add(segment.file_size)
+        };
+        let executable = self.segments.iter().filter(|segment| segment.executable).find(holds);
+        let segment = executable.or_else(|| self.segments.iter().find(holds))?;
+        let address = segment.address.wrapping_add(offset.wrapping_sub(segment.offset));
+        Some(start.wrapping_sub(address))
+    }
+
+    /// Where the executable segments start and end, and the offset in the file of the start.
+    pub fn executable_range(&self) -> Option<(u64, u64, u64)> {
+        let executable = || self.segments.iter().filter(|segment| segment.executable);
+        let first = executable().min_by_key(|segment| segment.address)?;
+        let end = executable().map(|segment| segment.address.saturating_add(segment.file_size)).max()?;
+        Some((first.address, end, first.offset))
+    }
+
+    /// The memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.tables.as_ref().map_or(0, UnwindTables::memory)
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.build_id.as_ref().map_or(0, Vec::capacity)
+    }
+}

@@ -1,0 +1,263 @@
+//! `.eh_frame`, with an index by address.
+//!
+//! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5 section 6.4. Where the file has
+//! an index (`.eh_frame_hdr`, found by its program header), that one tells how far `.eh_frame` reaches, since only section headers
+//! know its size and those may be missing; otherwise the index is made here.
+
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, UnwindContext,
+    UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
+};
+
+use super::Malformed;
+use super::headers::{Headers, PT_GNU_EH_FRAME, Segment, u32_at};
+use super::source::{Source, read_range};
+
+/// Bytes of `.eh_frame`, at most. Chromium has 25 MiB of it.
+const MAX_TABLE: u64 = 128 << 20;
+/// Bytes of `.eh_frame_hdr`, at most: eight per function.
+const MAX_INDEX: u64 = 32 << 20;
+/// Functions, at most.
+const MAX_FUNCTIONS: usize = 4 << 20;
+/// Bytes of one function's entry (FDE), at most: it bounds the time for one lookup to about a millisecond. The largest in node, Python and
+/// OpenSSL have a few kilobytes.
+const MAX_ENTRY: u32 = 64 << 10;
+/// Bytes of what functions have in common (CIE), at most; about 20 are usual.
+const MAX_COMMON: u32 = 1 << 10;
+
+pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Room for what one function's entry can say, without any allocation: general registers and some more, and
+/// the depth of remembered states that gimli allows as well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room;
+
+impl UnwindContextStorage<usize> for Room {
+    type Rules = [(gimli::Register, gimli::RegisterRule<usize>); 40];
+    type Stack = [UnwindTableRow<usize, Self>; 6];
+}
+
+/// Scratch space of lookups.
+pub type Context = UnwindContext<usize, Room>;
+
+/// How to unwind from one address.
+#[derive(Debug)]
+pub struct FoundRow<'c> {
+    /// The rules.
+    pub row: &'c UnwindTableRow<usize, Room>,
+    /// Whether the frame was made by the kernel for a signal handler: the frame before it was interrupted, not called.
+    pub signal: bool,
+}
+
+/// A file's unwind tables.
+#[derive(Debug)]
+pub struct UnwindTables {
+    section: Vec<u8>,
+    bases: BaseAddresses,
+    /// The lowest address of the file; starts in the index are relative to it.
+    base: u64,
+    /// For every function, by address: where it starts, and where in `section` its entry is.
+    index: Vec<(u32, u32)>,
+}
+
+impl UnwindTables {
+    /// Reads the tables of a file; `None` where it has none.
+    pub(super) fn read<S: Source + ?Sized>(source: &S, headers: &Headers) -> Result<Option<Self>, Malformed> {
+        let base = lowest_address(&headers.segments);
+        if let Some(index) = headers.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)
+            && let Some(tables) = Self::read_indexed(source, headers, index, base)?
+        {
+            return Ok(Some(tables));
+        }
+        let Some((address, offset, size)) = headers.eh_frame_section(source) else { return Ok(None) };
+        let section = read_range(source, ".eh_frame", offset, size, MAX_TABLE)?;
+        Self::index(section, address, base).map(Some)
+    }
+
+    /// By `.eh_frame_hdr`; `None` where that has no index.
+    fn read_indexed<S: Source + ?Sized>(
+        source: &S,
+        headers: &Headers,
+        segment: &Segment,
+        base: u64,
+    ) -> Result<Option<Self>, Malformed> {
+        let bytes = read_range(source, ".eh_frame_hdr", segment.offset, segment.file_size, MAX_INDEX)?;
+        let bases = BaseAddresses::default().set_eh_frame_hdr(segment.address);
+        let header = EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|error| nonsense(".eh_frame_hdr", error))?;
+        let Pointer::Direct(start) = header.eh_frame_ptr() else { return Ok(None) };
+        let Some(table) = header.table() else { return Ok(None) };
+        let (file_offset, reach) = headers.offset_of(start).ok_or(Malformed::OutOfFile {
+            what: ".eh_frame",
+            offset: start,
+            length: 0,
+        })?;
+        let reach = reach.min(MAX_TABLE);
+        let mut index = Vec::new();
+        let mut iter = table.iter(&bases);
+        // A count that is too large ends at the end of the bytes, so the index is never longer than the file.
+        while let Ok(Some((function, entry))) = iter.next() {
+            let (Pointer::Direct(function), Pointer::Direct(entry)) = (function, entry) else { continue };
+            let offset = entry.checked_sub(start).filter(|offset| *offset < reach).and_then(|offset| u32::try_from(offset).ok());
+            let function = function.checked_sub(base).and_then(|start| u32::try_from(start).ok());
+            if let (Some(function), Some(offset)) = (function, offset) {
+                if index.len() == MAX_FUNCTIONS {
+                    return Err(too_many());
+                }
+                index.push((function, offset));
+            }
+        }
+        let Some(last) = index.iter().map(|(_, offset)| u64::from(*offset)).max() else { return Ok(None) };
+        let length = read_range(source, "last entry of .eh_frame", file_offset + last, 4, 4)?;
+        let end = (last + 4 + u64::from(u32_at(&length, 0))).min(reach);
+        let section = read_range(source, ".eh_frame", file_offset, end, MAX_TABLE)?;
+        Ok(Some(Self::new(section, start, base, index)))
+    }
+
+    /// Makes the index by reading all entries.
+    fn index(section: Vec<u8>, address: u64, base: u64) -> Result<Self, Malformed> {
+        let bases = bases(address);
+        let mut index = Vec::new();
+        let mut at = 0usize;
+        let mut last_common = None;
+        let table = EhFrame::new(&section, LittleEndian);
+        while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
+            // Four zero bytes end the table of one input file; linkers should leave only the last. The 64-bit format is not in use.
+            if length == u32::MAX {
+                break;
+            }
+            let is_function = length > 4 && u32_at(&section, at + 4) != 0 && length <= MAX_ENTRY;
+            if is_function && let Ok(partial) = table.partial_fde_from_offset(&bases, EhFrameOffset(at)) {
+                let entry = partial.parse(|table, bases, offset| match &last_common {
+                    Some((at, common)) if *at == offset => Ok(Clone::clone(common)),
+                    _ => {
+                        let common = common_entry(table, bases, offset)?;
+                        last_common = Some((offset, common.clone()));
+                        Ok(common)
+                    }
+                });
+                let start = entry.ok().and_then(|entry| u32::try_from(entry.initial_address().checked_sub(base)?).ok());
+                if let (Some(start), Ok(at)) = (start, u32::try_from(at)) {
+                    if index.len() == MAX_FUNCTIONS {
+                        return Err(too_many());
+                    }
+                    index.push((start, at));
+                }
+            }
+            at = at.saturating_add(4).saturating_add(length as usize);
+        }
+        Ok(Self::new(section, address, base, index))
+    }
+
+    fn new(section: Vec<u8>, address: u64, base: u64, mut index: Vec<(u32, u32)>) -> Self {
+        if !index.is_sorted() {
+            index.sort_unstable();
+        }
+        index.shrink_to_fit();
+        Self { section, bases: bases(address), base, index }
+    }
+
+    /// The rules for an address of the file; `None` where no function is known there.
+    ///
+    /// # Errors
+    ///
+    /// When the function's entry makes no sense or exceeds a limit.
+    pub fn row<'c>(&self, address: u64, context: &'c mut Context) -> gimli::Result<Option<FoundRow<'c>>> {
+        let Some(entry) = self.entry_before(address) else { return Ok(None) };
+        if self.length_at(entry as usize) > MAX_ENTRY {
+            return Err(gimli::Error::OffsetOutOfBounds(u64::from(entry)));
+        }
+        let table = self.eh_frame();
+        let partial = table.partial_fde_from_offset(&self.bases, EhFrameOffset(entry as usize))?;
+        let entry = partial.parse(common_entry)?;
+        if !entry.contains(address) {
+            return Ok(None);
+        }
+        let signal = entry.is_signal_trampoline();
+        if entry.cie().return_address_register() != gimli::X86_64::RA {
+            return Err(gimli::Error::UnsupportedRegister(entry.cie().return_address_register().0.into()));
+        }
+        let row = entry.unwind_info_for_address(&table, &self.bases, context, address)?;
+        Ok(Some(FoundRow { row, signal }))
+    }
+
+    /// The bytes of an expression in a rule.
+    pub(crate) fn expression(&self, expression: UnwindExpression<usize>) -> Option<Slice<'_>> {
+        expression.get(&self.eh_frame()).ok().map(|expression| expression.0)
+    }
+
+    /// Whether two addresses lie in the same gap between functions that the tables know.
+    pub(crate) fn same_gap(&self, one: u64, other: u64) -> bool {
+        let place = |address: u64| {
+            let relative = address.saturating_sub(self.base);
+            self.index.partition_point(|(start, _)| u64::from(*start) <= relative)
+        };
+        place(one) == place(other)
+    }
+
+    /// The number of functions.
+    pub fn functions(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Start addresses of all functions, ascending.
+    pub fn starts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.index.iter().map(|(start, _)| self.base.wrapping_add(u64::from(*start)))
+    }
+
+    /// The memory this takes, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.section.capacity() + self.index.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// The section, for a second reader of it.
+    pub fn eh_frame(&self) -> EhFrame<Slice<'_>> {
+        EhFrame::new(&self.section, LittleEndian)
+    }
+
+    /// The addresses that pointers in the section are relative to.
+    pub fn bases(&self) -> &BaseAddresses {
+        &self.bases
+    }
+
+    fn entry_before(&self, address: u64) -> Option<u32> {
+        let relative = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        let after = self.index.partition_point(|(start, _)| *start <= relative);
+        Some(self.index.get(after.checked_sub(1)?)?.1)
+    }
+
+    fn length_at(&self, at: usize) -> u32 {
+        self.section.get(at..).map_or(0, |rest| u32_at(rest, 0))
+    }
+}
+
+/// Reads what functions have in common, unless it is too long.
+fn common_entry<'a>(
+    table: &EhFrame<Slice<'a>>,
+    bases: &BaseAddresses,
+    offset: EhFrameOffset<usize>,
+) -> gimli::Result<gimli::CommonInformationEntry<Slice<'a>>> {
+    let section = gimli::Section::reader(table).slice();
+    if section.get(offset.0..).is_none_or(|rest| u32_at(rest, 0) > MAX_COMMON) {
+        return Err(gimli::Error::OffsetOutOfBounds(offset.0 as u64));
+    }
+    table.cie_from_offset(bases, offset)
+}
+
+/// Only addresses relative to themselves occur on x86-64; a base for the others keeps entries readable that have one in a part of no
+/// use here (the personality).
+fn bases(address: u64) -> BaseAddresses {
+    BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
+}
+
+fn lowest_address(segments: &[Segment]) -> u64 {
+    let loads = segments.iter().filter(|segment| segment.kind == super::headers::PT_LOAD);
+    loads.map(|segment| segment.address).min().unwrap_or(0)
+}
+
+fn nonsense(what: &'static str, error: gimli::Error) -> Malformed {
+    Malformed::Nonsense { what, reason: error.to_string() }
+}
+
+fn too_many() -> Malformed {
+    Malformed::TooLarge { what: "functions", length: MAX_FUNCTIONS as u64 + 1, limit: MAX_FUNCTIONS as u64 }
+}

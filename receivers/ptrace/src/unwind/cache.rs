@@ -1,0 +1,43 @@
+//! Rows that were looked up before.
+//!
+//! Direct-mapped by address: the return addresses of a program are few, and one that is pushed out costs a microsecond. What is kept belongs
+//! to an object and an address of its file, so it holds for all processes that map it, and never needs to be dropped.
+
+use super::row::Lookup;
+
+/// Entries; about 120 bytes each.
+const SLOTS: usize = 8192;
+
+#[derive(Debug)]
+struct Slot {
+    object: u64,
+    address: u64,
+    lookup: Lookup,
+}
+
+/// Remembers lookups.
+#[derive(Debug, Default)]
+pub(super) struct RowCache {
+    slots: Vec<Slot>,
+}
+
+impl RowCache {
+    /// What was remembered of an address, or what `find` says now.
+    pub(super) fn get(&mut self, object: u64, address: u64, find: impl FnOnce() -> Lookup) -> &Lookup {
+        if self.slots.is_empty() {
+            // Objects have numbers from 1, so no lookup finds an empty slot.
+            self.slots.resize_with(SLOTS, || Slot { object: 0, address: 0, lookup: Lookup::Nothing });
+        }
+        let slot = &mut self.slots[place(object, address)];
+        if slot.object != object || slot.address != address {
+            *slot = Slot { object, address, lookup: find() };
+        }
+        &slot.lookup
+    }
+}
+
+/// Fibonacci hashing: the upper bits of the product depend on all bits of the address.
+fn place(object: u64, address: u64) -> usize {
+    let mixed = (address ^ object.rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (64 - SLOTS.trailing_zeros())) as usize
+}

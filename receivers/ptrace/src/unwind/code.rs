@@ -1,0 +1,165 @@
+//! What instructions of x86-64 say where no call frame information does.
+//!
+//! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH, MOV; the
+//! codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same way.
+
+/// A call, as found before a return address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// To this address.
+    Direct(u64),
+    /// Through a register or memory.
+    Indirect,
+}
+
+/// Bytes that are looked at before a return address: the longest call without prefixes.
+pub(super) const CALL_LENGTH: usize = 7;
+/// Bytes that are looked at from an address on.
+pub(super) const LOOK_AHEAD: usize = 16;
+
+/// The call that ends at `end`, `before` being the bytes before it.
+pub(super) fn call_before(end: u64, before: &[u8; CALL_LENGTH]) -> Option<Call> {
+    if before[2] == 0xe8 {
+        let distance = i32::from_le_bytes([before[3], before[4], before[5], before[6]]);
+        return Some(Call::Direct(end.wrapping_add_signed(i64::from(distance))));
+    }
+    (2..=CALL_LENGTH).any(|length| is_indirect_call(&before[CALL_LENGTH - length..])).then_some(Call::Indirect)
+}
+
+/// Whether these bytes are `FF /2` (call near, absolute indirect) and nothing else.
+fn is_indirect_call(bytes: &[u8]) -> bool {
+    let &[0xff, modes, ref rest @ ..] = bytes else { return false };
+    let (mode, operation, base) = (modes >> 6, modes >> 3 & 7, modes & 7);
+    if operation != 2 {
+        return false;
+    }
+    let index = usize::from(mode != 3 && base == 4);
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        0 if base == 4 && rest.first().is_some_and(|index| index & 7 == 5) => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    rest.len() == index + displacement
+}
+
+/// Whether the code returns from a signal handler: `mov $15, %eax; syscall` (`rt_sigreturn`).
+pub(super) fn returns_from_signal(code: &[u8]) -> bool {
+    const GLIBC_AND_GO: &[u8] = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05";
+    const MUSL: &[u8] = b"\xb8\x0f\x00\x00\x00\x0f\x05";
+    code.starts_with(GLIBC_AND_GO) || code.starts_with(MUSL)
+}
+
+/// Whether the code ends the thread with what a function returned, which only the function that started the thread does:
+/// `mov %eax, %edi; exit`.
+pub(super) fn ends_thread(code: &[u8]) -> bool {
+    const GLIBC: &[u8] = b"\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05";
+    const MUSL: &[u8] = b"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05";
+    code.starts_with(GLIBC) || code.starts_with(MUSL)
+}
+
+/// How far a function with a frame pointer has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing is on the stack but the return address: at the first instruction, or at the last.
+    Bare,
+    /// The caller's frame pointer is on the stack, but its own does not stand yet, or no more.
+    Pushed,
+    /// Its frame pointer stands.
+    Framed,
+}
+
+/// How far a function has come that is about to execute `code`, `before` being the bytes before it.
+pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
+    const MOVES: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
+    // Where a function starts with `endbr64`, or Go stores results before it returns.
+    let code = skip_stores(code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code));
+    match code {
+        [0xc3, ..] | [0xc2, ..] => Progress::Bare,
+        [0x55, rest @ ..] if MOVES.iter().any(|moves| rest.starts_with(moves)) => Progress::Bare,
+        // `pop %rbp; ret`
+        [0x5d, 0xc3, ..] | [0x5d, 0xc2, ..] => Progress::Pushed,
+        _ if before.last() == Some(&0x55) && MOVES.iter().any(|moves| code.starts_with(moves)) => Progress::Pushed,
+        _ => Progress::Framed,
+    }
+}
+
+/// Whether a function starts with setting up a frame pointer.
+pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
+    let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
+    code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
+}
+
+/// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before `ret`.
+fn skip_stores(code: &[u8]) -> &[u8] {
+    let mut rest = code;
+    for _ in 0..2 {
+        match rest {
+            [0x89, 0x44, 0x24, _, more @ ..] | [0x48, 0x89, 0x44, 0x24, _, more @ ..] => rest = more,
+            _ => break,
+        }
+    }
+    if rest.first() == Some(&0xc3) { rest } else { code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn before(bytes: &[u8]) -> [u8; CALL_LENGTH] {
+        let mut padded = [0x90; CALL_LENGTH];
+        padded[CALL_LENGTH - bytes.len()..].copy_from_slice(bytes);
+        padded
+    }
+
+    /// Guarantees: every form of a near call is seen, as an assembler writes it.
+    #[test]
+    fn calls() {
+        assert_eq!(call_before(0x1005, &before(b"\xe8\xfb\x0f\x00\x00")), Some(Call::Direct(0x2000)));
+        assert_eq!(call_before(0x1005, &before(b"\xe8\xfb\xff\xff\xff")), Some(Call::Direct(0x1000)));
+        let indirect: [&[u8]; 9] = [
+            b"\xff\xd0",                     // call *%rax
+            b"\x41\xff\xd4",                 // call *%r12
+            b"\xff\x13",                     // call *(%rbx)
+            b"\xff\x14\xc3",                 // call *(%rbx,%rax,8)
+            b"\xff\x53\x08",                 // call *8(%rbx)
+            b"\xff\x54\x24\x08",             // call *8(%rsp)
+            b"\xff\x15\x00\x10\x00\x00",     // call *0x1000(%rip)
+            b"\xff\x90\x00\x10\x00\x00",     // call *0x1000(%rax)
+            b"\xff\x14\xc5\x00\x10\x00\x00", // call *0x1000(,%rax,8)
+        ];
+        for bytes in indirect {
+            assert_eq!(call_before(0x1000, &before(bytes)), Some(Call::Indirect), "{bytes:02x?}");
+        }
+    }
+
+    /// Guarantees: jumps, pushes through memory and other instructions are no calls.
+    #[test]
+    fn no_calls() {
+        let others: [&[u8]; 6] = [
+            b"\xff\xe0",                 // jmp *%rax
+            b"\xff\x30",                 // push (%rax)
+            b"\xe9\x00\x10\x00\x00",     // jmp
+            b"\x48\x89\xe5",             // mov %rsp,%rbp
+            b"\xff\x25\x00\x10\x00\x00", // jmp *0x1000(%rip)
+            b"\xff\xc0",                 // inc %eax
+        ];
+        for bytes in others {
+            assert_eq!(call_before(0x1000, &before(bytes)), None, "{bytes:02x?}");
+        }
+    }
+
+    /// Guarantees: the first and the last instructions of a function with a frame pointer are told from the others.
+    #[test]
+    fn how_far() {
+        assert_eq!(progress(b"\x90", b"\x55\x48\x89\xe5"), Progress::Bare);
+        assert_eq!(progress(b"\x90", b"\xf3\x0f\x1e\xfa\x55\x48\x89\xe5"), Progress::Bare);
+        assert_eq!(progress(b"\x55", b"\x48\x89\xe5\x90"), Progress::Pushed);
+        assert_eq!(progress(b"\xe5", b"\x5d\xc3"), Progress::Pushed);
+        assert_eq!(progress(b"\x5d", b"\xc3"), Progress::Bare);
+        assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\xc3"), Progress::Bare);
+        assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\x90"), Progress::Framed);
+        assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);
+    }
+}

@@ -1,0 +1,75 @@
+//! Code bytes around addresses, read from the process.
+//!
+//! Only code without call frame information needs them. Each read is a system call, so they are kept: by object for files, by
+//! address space for what was compiled at run time. The latter may change under its address; a stale window can make a return address
+//! pass the check for a call, and the frame pointer that led to it is checked on its own.
+
+use super::code::{CALL_LENGTH, LOOK_AHEAD};
+use crate::address_space::{AddressSpace, Module};
+
+const SLOTS: usize = 2048;
+
+/// The code around an address; bytes that could not be read are 0, which is no instruction that is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) before: [u8; CALL_LENGTH],
+    pub(super) after: [u8; LOOK_AHEAD],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    owner: u64,
+    address: u64,
+    window: Window,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CodeCache {
+    slots: Vec<Slot>,
+}
+
+impl CodeCache {
+    /// The code around `address`, which lies in `module` or at its end. `budget` counts the reads that are still allowed; `None` once they
+    /// are spent, or where nothing can be read.
+    pub(super) fn window(
+        &mut self,
+        space: &AddressSpace,
+        module: &Module,
+        address: u64,
+        budget: &mut u32,
+    ) -> Option<Window> {
+        let (owner, key) = match &module.object {
+            Some(object) => (object.id(), address.wrapping_sub(module.bias)),
+            None => (space.id(), address),
+        };
+        if self.slots.is_empty() {
+            let window = Window { before: [0; CALL_LENGTH], after: [0; LOOK_AHEAD] };
+            self.slots.resize(SLOTS, Slot { owner: 0, address: 0, window });
+        }
+        let mixed = (key ^ owner.rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = &mut self.slots[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
+        if slot.owner == owner && slot.address == key {
+            return Some(slot.window);
+        }
+        *budget = budget.checked_sub(1)?;
+        let window = read(space, module, address)?;
+        *slot = Slot { owner, address: key, window };
+        Some(window)
+    }
+}
+
+fn read(space: &AddressSpace, module: &Module, address: u64) -> Option<Window> {
+    let mut window = Window { before: [0; CALL_LENGTH], after: [0; LOOK_AHEAD] };
+    let behind = address.saturating_sub(module.start).min(CALL_LENGTH as u64);
+    let ahead = module.end.saturating_sub(address).min(LOOK_AHEAD as u64);
+    let mut bytes = [0; CALL_LENGTH + LOOK_AHEAD];
+    let length = (behind + ahead) as usize;
+    let count = space.read_code(address - behind, &mut bytes[..length]).min(length);
+    let behind = behind as usize;
+    if count < behind.max(1) {
+        return None;
+    }
+    window.before[CALL_LENGTH - behind..].copy_from_slice(&bytes[..behind]);
+    window.after[..count - behind].copy_from_slice(&bytes[behind..count]);
+    Some(window)
+}

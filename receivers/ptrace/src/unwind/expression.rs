@@ -1,0 +1,63 @@
+//! DWARF expressions in call frame information.
+//!
+//! Compilers write them for realigned stacks (the frame address is read from memory), linkers for the procedure linkage table, glibc for
+//! signal frames. They may read registers and the stack and compute; everything else is refused. The number of operations, the depth of the
+//! stack and the length are limited, for they may loop.
+
+use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
+
+use super::step::{Machine, Stop};
+use crate::elf::Slice;
+
+/// Bytes of an expression, at most. The longest in use (glibc's, for a signal frame) have about 30.
+const MAX_LENGTH: usize = 1024;
+/// Operations that are executed, at most.
+const MAX_OPERATIONS: u32 = 1000;
+
+const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
+
+struct Room;
+
+impl<R: Reader> EvaluationStorage<R> for Room {
+    type Stack = [Value; 64];
+    type ExpressionStack = [(R, R); 1];
+    type Result = [Piece<R>; 1];
+}
+
+/// Evaluates an expression to an address or value. `initial` is pushed first, where there is one.
+pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Machine<'_>) -> Result<u64, Stop> {
+    if bytes.len() > MAX_LENGTH {
+        return Err(Stop::Malformed);
+    }
+    let mut evaluation = gimli::Evaluation::<_, Room>::new_in(bytes, ENCODING);
+    evaluation.set_max_iterations(MAX_OPERATIONS);
+    if let Some(initial) = initial {
+        evaluation.set_initial_value(initial);
+    }
+    let mut result = evaluation.evaluate().map_err(malformed)?;
+    loop {
+        result = match result {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresMemory { address, size, space: None, base_type: UnitOffset(0) } => {
+                let word = machine.read(address)?;
+                let value = if size >= 8 { word } else { word & ((1 << (8 * u32::from(size))) - 1) };
+                evaluation.resume_with_memory(Value::Generic(value))
+            }
+            EvaluationResult::RequiresRegister { register, base_type: UnitOffset(0) } => {
+                let value = machine.register(u8::try_from(register.0).map_err(|_| Stop::Malformed)?)?;
+                evaluation.resume_with_register(Value::Generic(value))
+            }
+            _ => return Err(Stop::Malformed),
+        }
+        .map_err(malformed)?;
+    }
+    match evaluation.as_result() {
+        [Piece { location: gimli::Location::Address { address }, size_in_bits: None, .. }] => Ok(*address),
+        [Piece { location: gimli::Location::Value { value: Value::Generic(value) }, size_in_bits: None, .. }] => Ok(*value),
+        _ => Err(Stop::Malformed),
+    }
+}
+
+fn malformed(_: gimli::Error) -> Stop {
+    Stop::Malformed
+}

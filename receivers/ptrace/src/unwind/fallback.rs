@@ -1,0 +1,198 @@
+//! Code without call frame information.
+//!
+//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, and code that keeps frame
+//! pointers (compiled at run time, Go's, V8's built-in functions). A frame pointer is believed only when the return address behind it
+//! lies in code and follows a call. The rest (handwritten assembly, programs built without tables) is guessed: by a scan of the stack
+//! for an address that follows a call, best one to a place shortly before where the thread is. Debuggers do the same; a stack with such
+//! a step is never said to be complete.
+
+use super::code::{Call, Progress, call_before, ends_thread, progress, returns_from_signal, sets_frame_pointer};
+use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
+use super::row::Row;
+use super::step::Stop;
+use super::walk::{Caller, Walk};
+use crate::address_space::{Kind, Module};
+
+/// How far a frame may reach: more is taken for a register that holds no frame pointer.
+const MAX_FRAME: u64 = 16 << 20;
+/// Words of the stack that are scanned for one frame.
+const SCAN_WORDS: u32 = 1024;
+/// Words of the stack that are scanned for all frames of a stack.
+const MAX_SCANNED: u32 = 8192;
+/// Instructions of the first function, in bytes: those of glibc and musl have about 40.
+const ENTRY_LENGTH: u64 = 64;
+/// Functions without tables are shorter than this.
+const MAX_FUNCTION: u64 = 1 << 20;
+
+/// A word on the stack that may be a return address.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    /// Where it is.
+    slot: u64,
+    /// The word.
+    address: u64,
+    /// The called function, where the call says it and the thread may be in it.
+    function: Option<u64>,
+}
+
+impl Walk<'_> {
+    /// The caller of code without call frame information.
+    pub(super) fn without_rules(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+        let pc = self.registers.instruction_pointer();
+        let window = self.scratch.code.window(self.space, module, pc, &mut self.code_reads).ok_or(Stop::Malformed)?;
+        if returns_from_signal(&window.after) {
+            return self.step(&Row::signal_frame(), None);
+        }
+        if !self.exact && ends_thread(&window.after) {
+            return Err(Stop::Root);
+        }
+        let address = lookup.wrapping_sub(module.bias);
+        if let Some(object) = &module.object
+            && address.checked_sub(object.entry()).is_some_and(|distance| distance < ENTRY_LENGTH)
+        {
+            return Err(Stop::Root);
+        }
+        let go = module.object.as_ref().is_some_and(|object| object.is_go());
+        if module.kind == Kind::Generated || go || module.builtins.contains(&address) {
+            let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
+            if let Some(caller) = self.by_frame_pointer(progress, go)? {
+                return Ok(caller);
+            }
+        }
+        self.guess(module, lookup)
+    }
+
+    /// By the frame pointer, in code that keeps it. `None` where it does not hold what it should.
+    fn by_frame_pointer(&mut self, progress: Progress, go: bool) -> Result<Option<Caller>, Stop> {
+        let row = match progress {
+            Progress::Bare => Row::entry(),
+            Progress::Pushed => Row::pushed(),
+            Progress::Framed => {
+                let frame = self.register(FRAME_POINTER)?;
+                if go && frame == 0 {
+                    // Goroutines and Go's threads start with a frame pointer of 0 (`runtime/asm_amd64.s`, `runtime/proc.go` newproc1).
+                    return Err(Stop::Root);
+                }
+                // Go changes between the stacks of goroutines and of threads.
+                if !go && !self.is_frame(frame) {
+                    return Ok(None);
+                }
+                Row::framed()
+            }
+        };
+        let mut caller = match self.step(&row, None) {
+            Ok(caller) => caller,
+            Err(Stop::Root) if go => return Err(Stop::Root),
+            Err(Stop::Root) => return Ok(None),
+            Err(stop) => return Err(stop),
+        };
+        let returns = caller.registers.instruction_pointer();
+        // Go's `goexit` is entered behind its first instruction, without a call.
+        let within_go = go && self.space.find(returns.wrapping_sub(1)).is_some_and(|module| module.is_go());
+        if !within_go && self.call_before(returns).is_none() {
+            return Ok(None);
+        }
+        // Such code keeps to no convention about the other registers.
+        for register in [3, 12, 13, 14, 15] {
+            caller.registers.forget(register);
+        }
+        Ok(Some(caller))
+    }
+
+    fn is_frame(&self, frame: u64) -> bool {
+        frame.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| distance < MAX_FRAME)
+    }
+
+    /// The call before a return address, if it is one.
+    fn call_before(&mut self, address: u64) -> Option<Call> {
+        let module = self.space.find(address.checked_sub(1)?)?;
+        let window = self.scratch.code.window(self.space, module, address, &mut self.code_reads)?;
+        call_before(address, &window.before)
+    }
+
+    fn guess(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+        let framed = self.frame_candidate();
+        let found = match self.scan(module, lookup) {
+            Ok(found) => found,
+            Err(_) if framed.is_some() => None,
+            Err(stop) => return Err(stop),
+        };
+        let chosen = match (found, framed) {
+            (Some(found), _) if found.function.is_some() => found,
+            (_, Some(framed)) => framed,
+            (Some(found), None) => found,
+            (None, None) => return Err(Stop::Malformed),
+        };
+        if framed.is_some_and(|framed| framed.slot == chosen.slot) {
+            // The call says which function this is, and the function's first instructions that it keeps a frame pointer.
+            let proven = chosen.function.is_some_and(|function| self.sets_frame_pointer(function));
+            self.guessed |= !proven;
+            return self.step(&Row::framed(), None);
+        }
+        self.guessed = true;
+        let mut registers = self.registers;
+        registers.known &= super::registers::CALLEE_SAVED;
+        registers.set(STACK_POINTER, chosen.slot.wrapping_add(8));
+        registers.set(INSTRUCTION_POINTER, chosen.address);
+        Ok(Caller { registers, lost: self.lost, interrupted: false })
+    }
+
+    /// What the frame pointer says, if it looks like one.
+    fn frame_candidate(&mut self) -> Option<Candidate> {
+        let frame = self.registers.get(FRAME_POINTER).filter(|frame| self.is_frame(*frame))?;
+        let next = self.memory.read_u64(frame)?;
+        let slot = frame.wrapping_add(8);
+        let address = self.memory.read_u64(slot)?;
+        let plausible = (next == 0 || next > frame) && self.call_before(address).is_some();
+        plausible.then_some(Candidate { slot, address, function: None })
+    }
+
+    /// Looks for a return address from the stack pointer on.
+    fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<Candidate>, Stop> {
+        let start = self.register(STACK_POINTER)?;
+        let (mut indirect, mut elsewhere) = (None, None);
+        for place in 0..SCAN_WORDS.min(MAX_SCANNED.saturating_sub(self.scanned)) {
+            self.scanned += 1;
+            let slot = start.wrapping_add(8 * u64::from(place));
+            let Some(address) = self.memory.read_u64(slot) else {
+                // The copy may end at the stack's end. What was found before counts.
+                return indirect.or(elsewhere).map(Some).ok_or(Stop::Memory(slot));
+            };
+            let mut candidate = Candidate { slot, address, function: None };
+            match self.call_before(address) {
+                Some(Call::Direct(function)) if self.may_be_in(module, lookup, function) => {
+                    candidate.function = Some(function);
+                    return Ok(Some(candidate));
+                }
+                Some(Call::Direct(function)) if !self.jumps_on(function) => elsewhere = elsewhere.or(Some(candidate)),
+                Some(_) => indirect = indirect.or(Some(candidate)),
+                None => {}
+            }
+        }
+        Ok(indirect.or(elsewhere))
+    }
+
+    /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function that is known between.
+    fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
+        let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
+        let tables = module.object.as_ref().and_then(|object| object.tables());
+        let (one, other) = (function.wrapping_sub(module.bias), lookup.wrapping_sub(module.bias));
+        near && function >= module.start && tables.is_none_or(|tables| tables.same_gap(one, other))
+    }
+
+    /// Whether the code only jumps through memory, as the procedure linkage table does.
+    fn jumps_on(&mut self, address: u64) -> bool {
+        let Some(code) = self.code_at(address) else { return false };
+        let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(&code);
+        code.starts_with(b"\xff\x25") || code.starts_with(b"\xf2\xff\x25")
+    }
+
+    fn sets_frame_pointer(&mut self, function: u64) -> bool {
+        self.code_at(function).is_some_and(|code| sets_frame_pointer(&code))
+    }
+
+    fn code_at(&mut self, address: u64) -> Option<[u8; super::code::LOOK_AHEAD]> {
+        let module = self.space.find(address)?;
+        Some(self.scratch.code.window(self.space, module, address, &mut self.code_reads)?.after)
+    }
+}

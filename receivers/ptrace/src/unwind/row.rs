@@ -1,0 +1,167 @@
+//! The rules for one address, small enough to keep thousands of them.
+
+use gimli::{CfaRule, RegisterRule, UnwindExpression};
+
+use super::registers::{COUNT, INSTRUCTION_POINTER};
+use crate::elf::{Context, Object};
+
+/// Registers that a small row can hold: the callee-saved ones and the return address.
+const SMALL: usize = 8;
+
+/// How the canonical frame address is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cfa {
+    /// The value of a register and an offset.
+    Register { register: u8, offset: i64 },
+    /// By an expression.
+    Expression(UnwindExpression<usize>),
+}
+
+/// How the value of a register in the calling frame is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    Undefined,
+    Same,
+    Offset(i64),
+    ValueOffset(i64),
+    Register(u8),
+    At(UnwindExpression<usize>),
+    Value(UnwindExpression<usize>),
+    Constant(u64),
+}
+
+/// The rules for registers. All but a few rows of handwritten code are saved registers only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rules {
+    Saved { count: u8, registers: [u8; SMALL], offsets: [i32; SMALL] },
+    Any(Box<[(u8, Rule)]>),
+}
+
+/// The rules for one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) cfa: Cfa,
+    pub(super) rules: Rules,
+    /// The frame was made by the kernel for a signal handler.
+    pub(super) signal: bool,
+}
+
+/// What the tables say of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// The rules.
+    Row(Row),
+    /// No function is known there.
+    Nothing,
+    /// There is an entry, but it makes no sense, or exceeds a limit.
+    Malformed,
+}
+
+/// Looks an address of the file up in its tables.
+pub(super) fn look_up(object: &Object, address: u64, context: &mut Context) -> Lookup {
+    let Some(tables) = object.tables() else { return Lookup::Nothing };
+    match tables.row(address, context) {
+        Ok(Some(found)) => row(found.row, found.signal).map_or(Lookup::Malformed, Lookup::Row),
+        Ok(None) => Lookup::Nothing,
+        Err(_) => Lookup::Malformed,
+    }
+}
+
+fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> Option<Row> {
+    let cfa = match found.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            Cfa::Register { register: general(*register)?, offset: *offset }
+        }
+        CfaRule::Expression(expression) => Cfa::Expression(*expression),
+    };
+    let rules = || found.registers().filter_map(|(register, rule)| Some((general(*register)?, rule)));
+    let small = rules().count() <= SMALL && rules().all(|(_, rule)| small_offset(rule).is_some());
+    let rules = if small {
+        let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
+        let mut count = 0u8;
+        for (register, rule) in rules() {
+            registers[usize::from(count)] = register;
+            offsets[usize::from(count)] = small_offset(rule)?;
+            count += 1;
+        }
+        Rules::Saved { count, registers, offsets }
+    } else {
+        Rules::Any(rules().map(|(register, rule)| Some((register, convert(rule)?))).collect::<Option<_>>()?)
+    };
+    Some(Row { cfa, rules, signal })
+}
+
+/// The number of a general register or the return address; others (vector registers) play no role.
+fn general(register: gimli::Register) -> Option<u8> {
+    u8::try_from(register.0).ok().filter(|register| usize::from(*register) < COUNT)
+}
+
+fn small_offset(rule: &RegisterRule<usize>) -> Option<i32> {
+    match rule {
+        RegisterRule::Offset(offset) => i32::try_from(*offset).ok(),
+        _ => None,
+    }
+}
+
+fn convert(rule: &RegisterRule<usize>) -> Option<Rule> {
+    Some(match rule {
+        RegisterRule::Undefined => Rule::Undefined,
+        RegisterRule::SameValue => Rule::Same,
+        RegisterRule::Offset(offset) => Rule::Offset(*offset),
+        RegisterRule::ValOffset(offset) => Rule::ValueOffset(*offset),
+        RegisterRule::Register(register) => Rule::Register(general(*register)?),
+        RegisterRule::Expression(expression) => Rule::At(*expression),
+        RegisterRule::ValExpression(expression) => Rule::Value(*expression),
+        RegisterRule::Constant(value) => Rule::Constant(*value),
+        _ => return None,
+    })
+}
+
+impl Row {
+    /// What vsyscalls and functions at their first instruction have: nothing but the return address on the stack.
+    pub(super) fn entry() -> Self {
+        let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
+        registers[0] = INSTRUCTION_POINTER;
+        offsets[0] = -8;
+        Self {
+            cfa: Cfa::Register { register: super::STACK_POINTER, offset: 8 },
+            rules: Rules::Saved { count: 1, registers, offsets },
+            signal: false,
+        }
+    }
+
+    /// A function that has pushed its caller's frame pointer and done nothing else.
+    pub(super) fn pushed() -> Self {
+        let mut row = Self::entry();
+        row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
+        row.save_frame_pointer()
+    }
+
+    /// A function whose frame pointer stands.
+    pub(super) fn framed() -> Self {
+        let mut row = Self::entry();
+        row.cfa = Cfa::Register { register: super::FRAME_POINTER, offset: 16 };
+        row.save_frame_pointer()
+    }
+
+    fn save_frame_pointer(mut self) -> Self {
+        if let Rules::Saved { count, registers, offsets } = &mut self.rules {
+            registers[1] = super::FRAME_POINTER;
+            offsets[1] = -16;
+            *count = 2;
+        }
+        self
+    }
+
+    /// What the kernel pushed for a signal handler, at the first instruction of the code that returns from it: `struct ucontext` at
+    /// the stack pointer, whose registers start at 40 (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+    pub(super) fn signal_frame() -> Self {
+        const ORDER: [u8; COUNT] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+        let rules = ORDER.iter().zip(0i64..).map(|(register, place)| (*register, Rule::Offset(40 + 8 * place)));
+        Self {
+            cfa: Cfa::Register { register: super::STACK_POINTER, offset: 0 },
+            rules: Rules::Any(rules.collect()),
+            signal: true,
+        }
+    }
+}

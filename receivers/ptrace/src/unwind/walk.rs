@@ -1,0 +1,159 @@
+//! From frame to frame.
+
+use super::cache::RowCache;
+use super::code_cache::CodeCache;
+use super::memory::StackMemory;
+use super::registers::Registers;
+use super::row::{Lookup, Row, look_up};
+use super::step::{Lost, Machine, Stop, step};
+use super::{Frame, MAX_FRAMES, Outcome};
+use crate::address_space::{AddressSpace, Kind, Module};
+use crate::elf::{Context, Object};
+use crate::message::{Location, Trust};
+
+/// How often the stack pointer may go down or stay on the way up: it does where a signal handler runs on an alternate stack, and where
+/// Go or a coroutine changes stacks. More often means that the rules lead in a circle.
+const MAX_SWITCHES: u32 = 16;
+/// Reads of code for one stack.
+const MAX_CODE_READS: u32 = 96;
+
+/// What is kept from stack to stack.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub(super) rows: RowCache,
+    pub(super) code: CodeCache,
+    pub(super) context: Box<Context>,
+}
+
+/// One stack on the way.
+pub(super) struct Walk<'a> {
+    pub(super) space: &'a AddressSpace,
+    pub(super) memory: &'a mut dyn StackMemory,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) registers: Registers,
+    pub(super) lost: Lost,
+    /// The instruction pointer is the next instruction, and no return address: in the leaf, and where a signal interrupted.
+    pub(super) exact: bool,
+    pub(super) guessed: bool,
+    pub(super) code_reads: u32,
+    pub(super) scanned: u32,
+    switches: u32,
+}
+
+/// A caller.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) registers: Registers,
+    pub(super) lost: Lost,
+    /// The caller was interrupted.
+    pub(super) interrupted: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        space: &'a AddressSpace,
+        registers: &Registers,
+        memory: &'a mut dyn StackMemory,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        Self {
+            space,
+            memory,
+            scratch,
+            registers: *registers,
+            lost: Lost::default(),
+            exact: true,
+            guessed: false,
+            code_reads: MAX_CODE_READS,
+            scanned: 0,
+            switches: 0,
+        }
+    }
+
+    /// Walks to the end.
+    pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> Outcome {
+        let mut outcome = Outcome { trust: Trust::Truncated, ..Outcome::default() };
+        match self.walk(frames, &mut outcome) {
+            Stop::Root => outcome.trust = Trust::Complete,
+            Stop::Register(register) => outcome.needs_register = Some(register),
+            Stop::Memory(address) => outcome.needs_memory = Some(address),
+            Stop::Malformed => {}
+        }
+        if self.guessed {
+            outcome.trust = Trust::Guessed;
+        }
+        outcome
+    }
+
+    fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
+        let space = self.space;
+        while frames.len() < MAX_FRAMES {
+            let pc = self.registers.instruction_pointer();
+            let lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
+            let Some(module) = space.find(lookup) else {
+                // The leaf is where it is; a caller outside of all code is none.
+                if frames.is_empty() {
+                    frames.push(Frame { pc, location: Location { mapping: None, address: pc } });
+                }
+                outcome.unknown_code = Some(pc);
+                return Stop::Malformed;
+            };
+            frames.push(Frame { pc, location: location(module, lookup) });
+            let caller = match self.caller(module, lookup) {
+                Ok(caller) => caller,
+                Err(stop) => return stop,
+            };
+            if caller.interrupted
+                && let Some(frame) = frames.last_mut()
+            {
+                // The code that returns from a signal was not called: the kernel put its address on the stack.
+                frame.location = location(module, pc);
+            }
+            if caller.registers.stack_pointer() <= self.registers.stack_pointer() {
+                self.switches += 1;
+                if self.switches > MAX_SWITCHES {
+                    return Stop::Malformed;
+                }
+            }
+            self.registers = caller.registers;
+            self.lost = caller.lost;
+            self.exact = caller.interrupted;
+        }
+        Stop::Malformed
+    }
+
+    fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+        if module.kind == Kind::Vsyscall {
+            return self.step(&Row::entry(), None);
+        }
+        let Some(object) = &module.object else { return self.without_rules(module, lookup) };
+        let address = lookup.wrapping_sub(module.bias);
+        let Scratch { rows, context, .. } = &mut *self.scratch;
+        let row = match rows.get(object.id(), address, || look_up(object, address, context)) {
+            Lookup::Row(row) => row,
+            Lookup::Nothing => return self.without_rules(module, lookup),
+            Lookup::Malformed => return Err(Stop::Malformed),
+        };
+        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
+        let (registers, lost) = step(row, Some(object), &mut machine)?;
+        Ok(Caller { registers, lost, interrupted: row.signal })
+    }
+
+    /// One step by given rules.
+    pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, Stop> {
+        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
+        let (registers, lost) = step(row, object, &mut machine)?;
+        Ok(Caller { registers, lost, interrupted: row.signal })
+    }
+
+    pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
+        Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost }.register(register)
+    }
+}
+
+fn location(module: &Module, address: u64) -> Location {
+    match module.mapping {
+        Some(mapping) => Location { mapping: Some(mapping), address: address.wrapping_sub(module.bias) },
+        None => Location { mapping: None, address },
+    }
+}
