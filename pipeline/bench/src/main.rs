@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use profbridge_bench::{
     figures::Figures,
     fixture,
-    harness::{self, calibrator, control, footprint, load, memory, parts, process, sink, slow_sink},
+    harness::{self, calibrator, control, footprint, load, memory, parts, process, sampler, sink, slow_sink},
     naive,
     workload::{self, Host, Shape},
 };
@@ -67,6 +67,11 @@ enum Command {
     Footprint(footprint::Options),
     /// Measure the memory while the sink takes a tenth of what comes
     SlowSink(slow_sink::Options),
+    /// Measure the sampler: its cost, what it does to its targets, and how much of their stacks it finds
+    Sampler(sampler::Options),
+    /// Print the ticks that a sampler misses, in percent
+    #[command(hide = true)]
+    SamplerMissedOnce(sampler::OnceOptions),
     /// Convert one file and print the memory that it took
     #[command(hide = true)]
     ConvertOnce(memory::OnceOptions),
@@ -85,6 +90,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // The sampler process is this program, started again.
+    if let Some(code) = profbridge_ptrace::owner::run_if_sampler() {
+        return code;
+    }
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -124,6 +133,8 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::Memory(options) => memory::run(&options),
         Command::Footprint(options) => footprint::run(&options),
         Command::SlowSink(options) => slow_sink::run(&options),
+        Command::Sampler(options) => sampler::run(&options),
+        Command::SamplerMissedOnce(options) => sampler::missed_once(&options),
         Command::ConvertOnce(options) => memory::once(&options),
         Command::ControlServer(options) => control::run(options),
         Command::Sink(options) => sink::run(options),

@@ -23,6 +23,8 @@ pub mod patch;
 pub mod process;
 pub mod procfs;
 pub mod report;
+#[cfg(target_os = "linux")]
+pub mod sampler;
 pub mod sink;
 pub mod slow_sink;
 pub mod statistics;

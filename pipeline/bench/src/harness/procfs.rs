@@ -50,6 +50,36 @@ pub fn thread_cpu() -> io::Result<Duration> {
     nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/thread-self/schedstat"))
 }
 
+/// The CPU time of the threads that a process has, to the nanosecond, as of the last time each gave up its core.
+///
+/// # Errors
+/// The process is gone, or the kernel does not count it (`CONFIG_SCHED_INFO`).
+pub fn exact_cpu(pid: u32) -> io::Result<Duration> {
+    let mut all = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that ends meanwhile takes its time with it.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
+        all += nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/PID/task/TID/schedstat"))?;
+    }
+    Ok(all)
+}
+
+/// The same, together with the processes that it has started.
+///
+/// # Errors
+/// As [`exact_cpu`].
+pub fn exact_cpu_with_children(pid: u32) -> io::Result<Duration> {
+    let mut all = exact_cpu(pid)?;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        for child in children.split_ascii_whitespace().filter_map(|child| child.parse().ok()) {
+            all += exact_cpu_with_children(child).unwrap_or_default();
+        }
+    }
+    Ok(all)
+}
+
 /// The memory of a process.
 ///
 /// # Errors

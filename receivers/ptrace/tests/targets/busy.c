@@ -1,32 +1,25 @@
 /* `busy BUSY IDLE [unlink]`: BUSY threads that spin in outer > middle > leaf, IDLE threads that wait forever, and a main thread that
- * answers each line of its input with
- *     work ITERATIONS gaps COUNT NANOSECONDS LONGEST BUCKETS...
- * where a gap is time for which a busy thread did not run although it wanted to: more than 2 us between two readings of the time
- * stamp counter, and bucket N counts those of up to 2^N us. With `unlink` it removes its own executable first. */
+ * answers lines of its input: `gaps` with all gaps since the last time, `gaps NANOSECONDS...`, and anything else with `work ITERATIONS`.
+ * A gap is time for which a busy thread did not run although it wanted to: more than 2 us between two readings of the time stamp
+ * counter. With `unlink` it removes its own executable first. */
 #include "common.h"
 #include <x86intrin.h>
 
-enum { BUCKETS = 24, MOST = 4096 };
+enum { GAPS = 1 << 15, MOST = 64 };
 
 struct worker {
     _Alignas(64) volatile uint64_t iterations;
-    volatile uint64_t gaps, gap_ticks, longest;
-    volatile uint64_t buckets[BUCKETS];
+    volatile uint64_t gaps;
+    volatile uint32_t nano[GAPS];
 };
 static struct worker workers[MOST];
 static double nano_per_tick;
 static pthread_barrier_t started;
 
 NOINLINE static void record(struct worker *me, uint64_t ticks) {
-    uint64_t micro = (uint64_t)((double)ticks * nano_per_tick / 1000.0);
-    int bucket = 0;
-    while (bucket + 1 < BUCKETS && (1ull << bucket) < micro)
-        bucket++;
+    double nano = (double)ticks * nano_per_tick;
+    me->nano[me->gaps % GAPS] = nano < 4e9 ? (uint32_t)nano : 4000000000u;
     me->gaps++;
-    me->gap_ticks += ticks;
-    if (ticks > me->longest)
-        me->longest = ticks;
-    me->buckets[bucket]++;
 }
 
 NOINLINE static void leaf(struct worker *me, uint64_t rounds) {
@@ -79,25 +72,27 @@ static void *idle(void *unused) {
     return NULL;
 }
 
-static void answer(int threads) {
-    uint64_t iterations = 0, gaps = 0, ticks = 0, longest = 0, buckets[BUCKETS] = {0};
-    for (int i = 0; i < threads; i++) {
+static void answer_work(int threads) {
+    uint64_t iterations = 0;
+    char text[64];
+    for (int i = 0; i < threads; i++)
         iterations += workers[i].iterations;
-        gaps += workers[i].gaps;
-        ticks += workers[i].gap_ticks;
-        if (workers[i].longest > longest)
-            longest = workers[i].longest;
-        workers[i].longest = 0;
-        for (int j = 0; j < BUCKETS; j++)
-            buckets[j] += workers[i].buckets[j];
+    snprintf(text, sizeof text, "work %llu", (unsigned long long)iterations);
+    say(text);
+}
+
+static void answer_gaps(int threads) {
+    static uint64_t told[MOST];
+    printf("gaps");
+    for (int i = 0; i < threads; i++) {
+        uint64_t gaps = workers[i].gaps;
+        if (gaps - told[i] > GAPS)
+            told[i] = gaps - GAPS;
+        for (; told[i] < gaps; told[i]++)
+            printf(" %u", workers[i].nano[told[i] % GAPS]);
     }
-    char text[1024];
-    int length = snprintf(text, sizeof text, "work %llu gaps %llu %.0f %.0f", (unsigned long long)iterations,
-                          (unsigned long long)gaps, (double)ticks * nano_per_tick, (double)longest * nano_per_tick);
-    for (int j = 0; j < BUCKETS; j++)
-        length += snprintf(text + length, sizeof text - (size_t)length, " %llu", (unsigned long long)buckets[j]);
-    text[length++] = '\n';
-    must(write(1, text, (size_t)length) == length, "write");
+    printf("\n");
+    fflush(stdout);
 }
 
 int main(int count, char **arguments) {
@@ -121,6 +116,9 @@ int main(int count, char **arguments) {
     char line[64];
     for (;;) {
         await_line(line, sizeof line);
-        answer(busy_threads);
+        if (strcmp(line, "gaps") == 0)
+            answer_gaps(busy_threads);
+        else
+            answer_work(busy_threads);
     }
 }

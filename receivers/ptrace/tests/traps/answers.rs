@@ -25,7 +25,8 @@ fn shares_within_two_points() -> Outcome {
     use profbridge_ptrace::message::{Mode, Settings};
     let target = Target::start(&compile::c("shares"), &[]);
     // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
-    let settings = Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let settings =
+        Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
     let mut session = Session::with(target.pid(), settings);
     session.until("2500 observations", |seen| {
         seen.lives.last().is_some_and(|life| life.samples.iter().map(|o| o.sample.observations).sum::<u32>() >= 2500)

@@ -40,7 +40,8 @@ fn built(name: &str, build: impl FnOnce(&Path) -> Command) -> PathBuf {
         return path.clone();
     }
     let path = folder().join(name);
-    let output = build(&path).output().unwrap_or_else(|error| panic!("the compiler of {name} cannot be started: {error}"));
+    let output =
+        build(&path).output().unwrap_or_else(|error| panic!("the compiler of {name} cannot be started: {error}"));
     assert!(output.status.success(), "{name} does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
     built.insert(name.to_owned(), path.clone());
     path

@@ -38,7 +38,13 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     for life in &seen.lives {
         let blocked = life.samples.iter().filter(|observed| observed.sample.blocked).count();
         let (process, detached) = (&life.process, life.detached);
-        println!("life {} {} {detached:?} {} {blocked} {}", process.pid, process.user, life.samples.len(), life.status.stops);
+        println!(
+            "life {} {} {detached:?} {} {blocked} {}",
+            process.pid,
+            process.user,
+            life.samples.len(),
+            life.status.stops
+        );
     }
     println!("done");
     ExitCode::SUCCESS

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use profbridge_ptrace::message::Settings;
+use nix::sys::signal::{Signal, kill};
+use profbridge_ptrace::{message::Settings, owner::Ending};
 
 use crate::{
     compile, process,
@@ -29,8 +26,9 @@ fn sampler_is_killed_a_hundred_times() -> Outcome {
         session.until("an attached process", |seen| !seen.lives.is_empty());
         // Moments that differ: some in the middle of the first tick, some later.
         session.listen(Duration::from_micros(round * 7919 % 20_000));
-        kill(Pid::from_raw(i32::try_from(process::sampler()).unwrap()), Signal::SIGKILL).unwrap();
-        session.until("the end of the sampler process", |seen| seen.closed);
+        kill(session.sampler(), Signal::SIGKILL).unwrap();
+        session.until("the end of the sampler process", |seen| seen.ending.is_some());
+        assert_eq!(session.seen.ending, Some(Ending::Killed(9)));
         stops += session.seen.last().samples.len();
         drop(session);
         assert!(target.lives(), "the target died in round {round}");

@@ -2,10 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::{Signal, kill};
 use profbridge_ptrace::message::{Detached, ProblemKind, Select, Settings};
 
 use crate::{
@@ -56,7 +53,8 @@ fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
     target.wait_for("link 5");
     let mut session = Session::of(target.pid());
     for left in (0..5).rev() {
-        session.until("samples of a link", |seen| seen.lives.last().is_some_and(|life| life.count("link_of_chain") >= 10));
+        session
+            .until("samples of a link", |seen| seen.lives.last().is_some_and(|life| life.count("link_of_chain") >= 10));
         let lives = session.seen.lives.len();
         target.say("");
         target.wait_for(&format!("link {left}"));
@@ -144,7 +142,7 @@ fn same_id_again() -> Outcome {
     let pid = first.pid();
     let mut session = Session::of(pid);
     session.observe("leaf", 20);
-    let sampler = Pid::from_raw(i32::try_from(process::sampler()).unwrap());
+    let sampler = session.sampler();
     kill(sampler, Signal::SIGSTOP).unwrap();
     first.end();
     let mut command = std::process::Command::new(&clone_at);
@@ -211,10 +209,16 @@ fn thirty_two_bits() -> Outcome {
     let program = compile::folder().join("i386");
     fs::write(&program, i386_program()).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    if std::process::Command::new(&program).arg("--never-read").stdout(std::process::Stdio::null()).spawn().map(|mut child| {
-        child.kill().ok();
-        child.wait()
-    }).is_err() {
+    if std::process::Command::new(&program)
+        .arg("--never-read")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .map(|mut child| {
+            child.kill().ok();
+            child.wait()
+        })
+        .is_err()
+    {
         return Err(Untested("the kernel runs no 32-bit programs".to_owned()));
     }
     let mut target = Target::start(&program, &[]);

@@ -33,14 +33,23 @@ mod waits;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = profbridge_ptrace::run_if_sampler() {
+    if let Some(code) = profbridge_ptrace::owner::run_if_sampler() {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("drive", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return drive::run(rest);
     }
-    let tests = [answers::TESTS, kill::TESTS, life::TESTS, rights::TESTS, signals::TESTS, stacks::TESTS, threads::TESTS, waits::TESTS];
+    let tests = [
+        answers::TESTS,
+        kill::TESTS,
+        life::TESTS,
+        rights::TESTS,
+        signals::TESTS,
+        stacks::TESTS,
+        threads::TESTS,
+        waits::TESTS,
+    ];
     let code = runner::run(&tests.concat(), &arguments);
     compile::remove();
     code

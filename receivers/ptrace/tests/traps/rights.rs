@@ -126,7 +126,8 @@ fn in_a_filter_without_ptrace() -> Outcome {
 /// with its own ids, the right file, and complete stacks with names.
 fn other_namespaces_and_a_deleted_program() -> Outcome {
     let program = compile::c("busy");
-    let script = format!("mount -t tmpfs none /mnt && cp {} /mnt/hidden && exec /mnt/hidden 1 1 unlink", program.display());
+    let script =
+        format!("mount -t tmpfs none /mnt && cp {} /mnt/hidden && exec /mnt/hidden 1 1 unlink", program.display());
     let mut command = Command::new("unshare");
     command.args(["--fork", "--pid", "--mount", "--mount-proc", "--kill-child", "sh", "-c", &script]);
     let probe = Command::new("unshare").args(["--fork", "--pid", "--mount", "--mount-proc", "true"]).output();
@@ -164,7 +165,11 @@ fn setuid_program_without_rights() -> Outcome {
     fs::copy(&program, &privileged).unwrap();
     fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
     let mut command = Command::new("setpriv");
-    command.args(NOBODY.iter().filter(|argument| !argument.contains("bounding"))).arg(&program).arg("1").arg(&privileged);
+    command
+        .args(NOBODY.iter().filter(|argument| !argument.contains("bounding")))
+        .arg(&program)
+        .arg("1")
+        .arg(&privileged);
     let mut target = Target::launch(command.current_dir("/"));
     target.wait_for("link 1");
     let mut steady = Target::start(&compile::c("busy"), &["1", "0"]);

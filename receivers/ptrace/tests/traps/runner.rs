@@ -30,7 +30,8 @@ pub(crate) fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |name: &str| {
-        words.is_empty() || words.iter().any(|word| if flag("--exact") { name == *word } else { name.contains(word.as_str()) })
+        words.is_empty()
+            || words.iter().any(|word| if flag("--exact") { name == *word } else { name.contains(word.as_str()) })
     };
     // None is left out by default, so there is nothing to add where the left-out ones are asked for.
     let chosen: Vec<&Test> = tests.iter().filter(|(name, _)| wanted(name) && !flag("--ignored")).collect();

@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::unistd::Pid;
 use profbridge_ptrace::{
-    Events, SamplerProcess,
     message::{
         Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample, Select,
         Settings, Status, Target, TargetId, Thread, Trust,
     },
+    owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
 };
 
 use crate::symbols::Symbols;
@@ -57,7 +58,9 @@ impl Life {
 
     /// Samples that have this function somewhere.
     pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a Observed> {
-        self.samples.iter().filter(move |observed| observed.locations.iter().any(|location| self.name(location) == function))
+        self.samples
+            .iter()
+            .filter(move |observed| observed.locations.iter().any(|location| self.name(location) == function))
     }
 
     /// How often a function was observed.
@@ -75,7 +78,10 @@ impl Life {
     pub(crate) fn rooted(&self, observed: &Observed) -> bool {
         let Some(root) = observed.locations.last() else { return false };
         let file = self.root_file(observed).rsplit('/').next().unwrap_or_default();
-        self.name(root) == "_start" || file.starts_with("libc.so") || file.starts_with("libc-") || file.starts_with("ld-linux")
+        self.name(root) == "_start"
+            || file.starts_with("libc.so")
+            || file.starts_with("libc-")
+            || file.starts_with("ld-linux")
     }
 
     /// Of the observations of these samples, the share that is complete and ends where threads start.
@@ -111,8 +117,8 @@ pub(crate) struct Seen {
     pub(crate) lives: Vec<Life>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) ended: Vec<(TargetId, i32)>,
-    /// The sampler process is gone.
-    pub(crate) closed: bool,
+    /// How the sampler process ended.
+    pub(crate) ending: Option<Ending>,
 }
 
 impl Seen {
@@ -157,7 +163,10 @@ impl Seen {
                     let locations: Vec<Location> =
                         stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
                     for index in locations.iter().filter_map(|location| location.mapping) {
-                        assert!((index as usize) < life.mappings.len(), "a mapping comes before the samples that name it");
+                        assert!(
+                            (index as usize) < life.mappings.len(),
+                            "a mapping comes before the samples that name it"
+                        );
                     }
                     life.samples.push(Observed {
                         thread: batch.threads[sample.thread as usize].clone(),
@@ -180,7 +189,7 @@ impl Seen {
 
 /// A sampler process under test.
 pub(crate) struct Session {
-    process: Option<SamplerProcess>,
+    process: SamplerProcess,
     events: Events,
     next_target: u32,
     pub(crate) seen: Seen,
@@ -189,8 +198,8 @@ pub(crate) struct Session {
 impl Session {
     /// Starts a sampler process and waits until it is ready.
     pub(crate) fn start() -> Self {
-        let (process, events) = SamplerProcess::start(Default::default()).expect("the sampler process starts");
-        let mut session = Self { process: Some(process), events, next_target: 0, seen: Seen::default() };
+        let (process, events) = SamplerProcess::start(StartOptions::default()).expect("the sampler process starts");
+        let mut session = Self { process, events, next_target: 0, seen: Seen::default() };
         session.until("ready", |seen| seen.rights.is_some());
         session
     }
@@ -215,16 +224,21 @@ impl Session {
         id
     }
 
+    /// The sampler's process id.
+    pub(crate) fn sampler(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.pid()).unwrap())
+    }
+
     /// Says something to the sampler process.
     pub(crate) fn send(&self, command: Command) {
-        self.process.as_ref().expect("it was not stopped").send(command);
+        self.process.send(command).expect("the sampler process listens");
     }
 
     /// Takes events until something is so.
     pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !so(&self.seen) {
-            assert!(!self.seen.closed, "the sampler process ended before: {what}");
+            assert!(self.seen.ending.is_none(), "the sampler process ended before: {what}: {:?}", self.seen.ending);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || !self.next(left) {
                 let life = self.seen.lives.last();
@@ -243,7 +257,7 @@ impl Session {
     pub(crate) fn listen(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            if !self.next(left) && self.seen.closed {
+            if !self.next(left) && self.seen.ending.is_some() {
                 break;
             }
         }
@@ -251,16 +265,17 @@ impl Session {
 
     /// Takes one event, if one comes in time.
     fn next(&mut self, wait: Duration) -> bool {
-        match self.events.recv_timeout(wait) {
-            Ok(event) => {
+        match self.events.next_within(wait) {
+            Ok(Notice::Event(event)) => {
                 self.seen.take(event);
                 true
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => false,
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                self.seen.closed = true;
+            Ok(Notice::Ended(ending)) => {
+                assert!(!matches!(ending, Ending::Misbehaved(_)), "{ending:?}");
+                self.seen.ending = Some(ending);
                 true
             }
+            Err(_) => false,
         }
     }
 
@@ -280,8 +295,8 @@ impl Session {
     /// Has the sampler process end, and returns all that it said.
     pub(crate) fn finish(mut self) -> Seen {
         self.send(Command::Stop);
-        self.until("the end of the sampler process", |seen| seen.closed);
-        drop(self.process.take());
+        self.until("the end of the sampler process", |seen| seen.ending.is_some());
+        assert_eq!(self.seen.ending, Some(Ending::Stopped));
         self.seen
     }
 }

@@ -38,7 +38,8 @@ fn stays_stopped(session: &mut Session, target: &Target) {
 fn runs_again(session: &mut Session, target: &mut Target) {
     target.signal(Signal::SIGCONT);
     let count = session.seen.lives.last().map_or(0, |life| life.count("leaf"));
-    session.until("samples after SIGCONT", |seen| seen.lives.last().is_some_and(|life| life.count("leaf") >= count + 50));
+    session
+        .until("samples after SIGCONT", |seen| seen.lives.last().is_some_and(|life| life.count("leaf") >= count + 50));
     let before = target.ask("work");
     while target.ask("work") == before {}
 }

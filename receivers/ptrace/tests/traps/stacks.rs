@@ -39,7 +39,8 @@ fn assert_chain(life: &Life, chain: &[&str], least: f64) {
     for observed in life.with(chain[0]) {
         let names = life.names(observed);
         let from = names.iter().position(|name| name == chain[0]).unwrap();
-        let found = chain.iter().zip(&names[from..]).all(|(wanted, name)| wanted == name) && names.len() >= from + chain.len();
+        let found =
+            chain.iter().zip(&names[from..]).all(|(wanted, name)| wanted == name) && names.len() >= from + chain.len();
         all += observed.sample.observations;
         if found && observed.trust == Trust::Complete && life.rooted(observed) {
             good += observed.sample.observations;
@@ -121,7 +122,9 @@ fn go_programs() -> Outcome {
     for observed in life.with("main.goLeaf") {
         let names = life.names(observed);
         all += 1;
-        good += u32::from(names.iter().any(|name| name == "main.goOuter") && names.last().unwrap().starts_with("runtime.goexit"));
+        good += u32::from(
+            names.iter().any(|name| name == "main.goOuter") && names.last().unwrap().starts_with("runtime.goexit"),
+        );
     }
     assert!(f64::from(good) >= 0.95 * f64::from(all), "{good} of {all}\n{}", life.top());
     Ok(())
@@ -181,7 +184,9 @@ fn libraries_that_come_and_go() -> Outcome {
 /// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is unwound to the root.
 fn code_mapped_twice() -> Outcome {
     compile::has("node", "--version")?;
-    let mut target = Target::launch(Command::new("node").args(["--interpreted-frames-native-stack"]).arg(compile::source("compute.js")));
+    let mut target = Target::launch(
+        Command::new("node").args(["--interpreted-frames-native-stack"]).arg(compile::source("compute.js")),
+    );
     target.wait_for("ready");
     let mut session = Session::of(target.pid());
     session.ticks(300);
@@ -190,7 +195,10 @@ fn code_mapped_twice() -> Outcome {
     let main: Vec<_> = life.samples.iter().filter(|observed| observed.thread.id == target.pid()).cloned().collect();
     let share = life.complete_share(main.iter());
     assert!(share >= 0.95, "{share}\n{}", life.top());
-    assert!(main.iter().any(|observed| observed.locations.iter().any(|location| location.mapping.is_none())), "no compiled code");
+    assert!(
+        main.iter().any(|observed| observed.locations.iter().any(|location| location.mapping.is_none())),
+        "no compiled code"
+    );
     Ok(())
 }
 

@@ -34,7 +34,8 @@ fn two_thousand_threads() -> Outcome {
     let mut session = Session::of(target.pid());
     session.until("all threads", |seen| {
         let life = seen.lives.last();
-        let threads = life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
+        let threads =
+            life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
         threads.is_some_and(|threads| threads.len() >= 2002)
     });
     assert_eq!(session.seen.last().status.threads, 2002);

@@ -26,7 +26,8 @@ const MILLISECONDS: f64 = 1000.0;
 /// One line of the matrix: the call, its result and error, and how long it took.
 fn matrix(sampled: bool) -> (Vec<(String, String, f64)>, Option<Seen>) {
     let mut target = Target::start(&compile::c("matrix"), &[&MILLISECONDS.to_string()]);
-    let mut session = sampled.then(|| Session::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
+    let mut session =
+        sampled.then(|| Session::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
     if let Some(session) = &mut session {
         session.until("a first sample", |seen| seen.lives.last().is_some_and(|life| !life.samples.is_empty()));
     }
@@ -121,7 +122,8 @@ struct Group(std::path::PathBuf);
 impl Group {
     fn make(hierarchy: &str) -> Result<Self, Untested> {
         let path = Path::new(hierarchy).join(format!("profbridge-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| Untested(format!("no control group in {hierarchy} can be made: {error}")))?;
+        fs::create_dir(&path)
+            .map_err(|error| Untested(format!("no control group in {hierarchy} can be made: {error}")))?;
         Ok(Self(path))
     }
 

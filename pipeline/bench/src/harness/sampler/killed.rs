@@ -1,0 +1,58 @@
+//! Targets of samplers that are killed.
+
+use std::{fs, time::Duration};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use profbridge_ptrace::message::Settings;
+
+use super::{
+    super::{
+        Error,
+        report::{Goal, Report},
+    },
+    session::Session,
+    targets::Programs,
+};
+
+/// How often.
+const TIMES: u64 = 100;
+
+pub(super) fn measure(programs: &Programs, report: &mut Report) -> Result<(), Error> {
+    let mut target = programs.start("busy", &["3", "2"])?;
+    let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let (mut unharmed, mut rng) = (0, fastrand::Rng::with_seed(9));
+    for _ in 0..TIMES {
+        let mut session = Session::start(target.pid(), settings, true)?;
+        session.listen(Duration::from_micros(rng.u64(..20_000)))?;
+        kill(Pid::from_raw(i32::try_from(session.pid())?), Signal::SIGKILL)?;
+        session.wait_for_end()?;
+        let before = target.number("", "work")?;
+        session_free_pause();
+        let works = target.number("", "work")? > before;
+        unharmed += u64::from(target.lives() && works && !held(target.pid())?);
+    }
+    let goal = Some(Goal::AtLeast(TIMES as f64));
+    report.figure("alive, running, not stopped after SIGKILL of the sampler, of 100", unharmed as f64, "", goal);
+    Ok(())
+}
+
+/// Long enough for a target that runs to do some work.
+fn session_free_pause() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// Whether a thread of a process is stopped or traced.
+fn held(pid: u32) -> Result<bool, Error> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(thread?.path().join("status"))?;
+        let field =
+            |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned();
+        if field("State:").starts_with(['t', 'T']) || field("TracerPid:") != "0" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,144 @@
+//! Compiles and starts the sampler's targets.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use super::super::Error;
+
+macro_rules! source {
+    ($name:literal) => {
+        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/tests/targets/", $name)))
+    };
+}
+
+/// The sources, so that this program runs without its source tree.
+const SOURCES: &[(&str, &str)] = &[
+    source!("common.h"),
+    source!("busy.c"),
+    source!("handlers.c"),
+    source!("matrix.c"),
+    source!("short_waits.c"),
+    source!("threads.rs"),
+    source!("hashing.py"),
+    source!("counting.py"),
+    source!("compute.js"),
+];
+
+/// The programs, in a folder that goes with this.
+#[derive(Debug)]
+pub(super) struct Programs {
+    folder: tempfile::TempDir,
+}
+
+impl Programs {
+    /// Compiles them.
+    pub(super) fn new() -> Result<Self, Error> {
+        let folder = tempfile::tempdir()?;
+        for (name, text) in SOURCES {
+            fs::write(folder.path().join(name), text)?;
+        }
+        let programs = Self { folder };
+        for name in ["busy", "handlers", "matrix", "short_waits"] {
+            let arguments = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o", name];
+            programs.compile("cc", &[&arguments[..], &[&format!("{name}.c"), "-lrt"]].concat())?;
+        }
+        programs.compile("rustc", &["--edition", "2024", "-O", "-g", "-o", "threads", "threads.rs"])?;
+        Ok(programs)
+    }
+
+    fn compile(&self, compiler: &str, arguments: &[&str]) -> Result<(), Error> {
+        let output = Command::new(compiler).args(arguments).current_dir(self.folder.path()).output();
+        let output = output.map_err(|error| format!("cannot start {compiler}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{arguments:?} failed:\n{}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        Ok(())
+    }
+
+    /// Where a file is.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a compiled program.
+    pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Target, Error> {
+        Target::start(Command::new(self.path(name)).args(arguments))
+    }
+
+    /// Starts a script, if there is an interpreter.
+    pub(super) fn interpret(&self, interpreter: &str, name: &str, arguments: &[&str]) -> Result<Target, Error> {
+        Target::start(Command::new(interpreter).arg(self.path(name)).args(arguments))
+    }
+
+    /// The folder, for what tools write.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// A target that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Target {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Target {
+    fn start(command: &mut Command) -> Result<Self, Error> {
+        let described = format!("{command:?}");
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("cannot start {described}: {error}"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("no pipes".into());
+        };
+        let mut target = Self { child, input, output: BufReader::new(output) };
+        while target.line()? != "ready" {}
+        Ok(target)
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it says.
+    pub(super) fn line(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err("the target ended".into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Says a line, and reads the answer.
+    pub(super) fn ask(&mut self, line: &str) -> Result<String, Error> {
+        writeln!(self.input, "{line}")?;
+        self.line()
+    }
+
+    /// The number behind a word of the answer to `line`.
+    pub(super) fn number(&mut self, line: &str, name: &str) -> Result<f64, Error> {
+        let answer = self.ask(line)?;
+        let mut words = answer.split(' ').skip_while(|word| *word != name);
+        words.next();
+        Ok(words.next().ok_or_else(|| format!("no {name} in {answer:?}"))?.parse()?)
+    }
+
+    /// Whether it still runs.
+    pub(super) fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It has ended already, or is asked to end.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
