@@ -36,6 +36,9 @@ pub struct ProcessorFactory {
 pub enum Rank {
     /// Drops or merges what came twice.
     Dedup,
+    /// Names native frames. Behind [`Rank::Dedup`]: what is sent again may be named better by then, and would no longer
+    /// look like a resend. Before [`Rank::Chunk`], whose windows store each name once.
+    Symbolize,
     /// Cuts by process, time and size.
     Chunk,
 }

@@ -146,7 +146,7 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
 /// where the name has one, else the whole.
 fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, name: Option<&str>) -> bool {
     frame_type != "kernel"
-        && !package.is_some_and(is_system_library)
+        && !package.is_some_and(|package| is_system_library(package) || is_interpreter(package))
         && !filename.is_some_and(is_library_path)
         && !match frame_type {
             "go" => name.is_some_and(is_go_standard_library),
@@ -171,6 +171,16 @@ fn is_system_library(package: &str) -> bool {
     let name = basename(package);
     let shared_object = name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
     shared_object || name.starts_with("ld-") || name.contains("vdso") || name == "vmlinux"
+}
+
+/// The code of `python3.12` is nobody's own.
+fn is_interpreter(package: &str) -> bool {
+    const NAMES: [&str; 16] = [
+        "python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "php", "php-fpm", "php-cgi", "java",
+        "dotnet", "beam.smp", "lua", "luajit",
+    ];
+    let versioned = |c: char| c.is_ascii_digit() || c == '.';
+    NAMES.contains(&basename(package).trim_end_matches(versioned))
 }
 
 fn is_library_path(path: &str) -> bool {

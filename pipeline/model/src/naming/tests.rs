@@ -21,8 +21,11 @@ fn batch(count: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// The functions, files and lines of all locations, by address.
-fn lines(profiles: &Profiles) -> BTreeMap<u64, Vec<(String, String, String, i64, i64)>> {
+/// Function, system name, file, line and column.
+type Said = (String, String, String, i64, i64);
+
+/// What all locations say, by address.
+fn lines(profiles: &Profiles) -> BTreeMap<u64, Vec<Said>> {
     let dictionary = profiles.dictionary();
     let text = |id| dictionary.string(id).to_owned();
     let of = |location: &Location| {

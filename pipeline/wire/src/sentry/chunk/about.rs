@@ -11,6 +11,8 @@ pub(super) struct About {
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,
+    /// The main executable: `process.executable.path`, or `process.executable.name`; empty where neither is known.
+    pub(super) executable: String,
 }
 
 impl About {
@@ -29,7 +31,9 @@ impl About {
             None => name,
         });
         let environment = find("deployment.environment.name").or_else(|| find("deployment.environment"));
-        Self { release, environment: environment.unwrap_or_else(|| default_environment.to_owned()) }
+        let executable = find("process.executable.path").or_else(|| find("process.executable.name"));
+        let environment = environment.unwrap_or_else(|| default_environment.to_owned());
+        Self { release, environment, executable: executable.unwrap_or_default() }
     }
 }
 

@@ -181,12 +181,12 @@ impl Frames {
         self.frames.len() >= MAX_FRAMES
     }
 
-    /// Writes the frames, for a chunk of a platform. Stops above `limit` bytes, and says whether all are written.
+    /// Writes the frames, for a chunk of a platform and a process with this main executable. Stops above `limit` bytes, and says whether all are written.
     pub(super) fn write(
         &mut self,
         dictionary: &Dictionary,
         platform: &str,
-        rules: &InApp,
+        (rules, executable): (&InApp, &str),
         limit: usize,
         notes: &mut Notes,
     ) -> bool {
@@ -197,12 +197,19 @@ impl Frames {
             if position > 0 {
                 self.text.push(b',');
             }
-            self.frame(dictionary, position, platform, rules, notes);
+            self.frame(dictionary, position, platform, (rules, executable), notes);
         }
         true
     }
 
-    fn frame(&mut self, dictionary: &Dictionary, position: usize, platform: &str, rules: &InApp, notes: &mut Notes) {
+    fn frame(
+        &mut self,
+        dictionary: &Dictionary,
+        position: usize,
+        platform: &str,
+        (rules, executable): (&InApp, &str),
+        notes: &mut Notes,
+    ) {
         let FrameRef { location: id, line } = self.frames[position];
         let location = dictionary.location(id);
         let slot = self.slots[id.index()];
@@ -210,7 +217,13 @@ impl Frames {
         let line = dictionary.lines(location).get(line as usize).copied().unwrap_or_default();
         let source = Source::of(dictionary, runtime, location, &line);
         let name = split(runtime, source.name);
-        let place = Place { function: name.function, module: name.module, path: source.path, package: source.package };
+        let place = Place {
+            function: name.function,
+            module: name.module,
+            path: source.path,
+            package: source.package,
+            executable: executable.as_bytes(),
+        };
         let own = in_app(rules, runtime, &place);
 
         let out = &mut self.text;

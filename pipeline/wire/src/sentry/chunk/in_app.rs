@@ -15,6 +15,8 @@ pub(super) struct Place<'a> {
     pub(super) module: &'a [u8],
     pub(super) path: &'a [u8],
     pub(super) package: &'a [u8],
+    /// The process's main executable: its path, or its name where that is all that is known.
+    pub(super) executable: &'a [u8],
 }
 
 /// Whether a frame is the user's own code: by the operator's prefixes, else by its runtime's rule.
@@ -40,8 +42,7 @@ fn by_runtime(runtime: Runtime, place: &Place<'_>) -> bool {
     let path = place.path;
     match runtime {
         Runtime::Kernel | Runtime::Error => false,
-        Runtime::Native => !is_system_library(place.package) && !path.starts_with(b"/usr/"),
-        Runtime::Rust => !is_system_library(place.package) && !rust_std(place.function) && !library(runtime, path),
+        Runtime::Native | Runtime::Rust => own_machine_code(runtime, place),
         Runtime::Go => !library(runtime, path) && !go_std(place.module),
         Runtime::Python | Runtime::Node | Runtime::Php => {
             !path.is_empty() && !path.starts_with(b"<") && !path.starts_with(b"node:") && !library(runtime, path)
@@ -88,12 +89,77 @@ fn library(runtime: Runtime, path: &[u8]) -> bool {
     })
 }
 
-/// Libraries of the system, by the names they have on Linux. The eBPF profiler names the file without its folder.
+/// Machine code is own code in the main executable, wherever that lies and whatever it is called, and in files that are no
+/// libraries of the system; but not where the main executable is an interpreter, whose code is not the user's, and not
+/// the parts of a language's own library that were compiled or inlined into it.
+fn own_machine_code(runtime: Runtime, place: &Place<'_>) -> bool {
+    if is_interpreter(place.package) || (is_system_library(place.package) && !is_main(place)) {
+        return false;
+    }
+    // The eBPF profiler calls Rust's code native, too.
+    if runtime == Runtime::Rust || place.path.ends_with(b".rs") {
+        return !rust_std(place.function) && !library(Runtime::Rust, place.path);
+    }
+    // `/usr/src/app` is where the images of many languages put the application (docker-library's documentation).
+    let system_source = place.path.starts_with(b"/usr/") && !place.path.starts_with(b"/usr/src/app/");
+    !system_source && !native_std(place.function)
+}
+
+/// Whether a file is the process's main executable. The eBPF profiler names the file without its folder.
+fn is_main(place: &Place<'_>) -> bool {
+    let (file, main) = (place.package, place.executable);
+    let bare = !file.contains(&b'/') || !main.contains(&b'/');
+    !file.is_empty() && if bare { basename(file) == basename(main) } else { file == main }
+}
+
+/// Executables that run programs in a language of their own, by name without version.
+fn is_interpreter(package: &[u8]) -> bool {
+    let name = basename(package);
+    let end = name.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |last| last + 1);
+    matches!(
+        &name[..end],
+        b"python"
+            | b"pypy"
+            | b"node"
+            | b"nodejs"
+            | b"deno"
+            | b"bun"
+            | b"ruby"
+            | b"perl"
+            | b"php"
+            | b"php-fpm"
+            | b"php-cgi"
+            | b"java"
+            | b"dotnet"
+            | b"beam.smp"
+            | b"lua"
+            | b"luajit"
+    )
+}
+
+/// Libraries of the system: by the folders they lie in (Filesystem Hierarchy Standard 3.0, `/lib`, `/usr/lib`) and by the names they
+/// have on Linux, since the eBPF profiler names the file without its folder. Packages of languages lie in folders of libraries, too.
 fn is_system_library(package: &[u8]) -> bool {
     let name = basename(package);
     let contains = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
     let shared = name.starts_with(b"lib") && (name.ends_with(b".so") || contains(b".so."));
-    shared || name.starts_with(b"ld-") || contains(b"vdso") || name == b"vmlinux"
+    let folders: [&[u8]; 4] = [b"/lib", b"/usr/lib", b"/usr/local/lib", b"/usr/share/"];
+    shared
+        || name.starts_with(b"ld-")
+        || contains(b"vdso")
+        || name == b"vmlinux"
+        || starts_with_any(package, &folders)
+        || (package.len() > name.len()
+            && package
+                .split(|&byte| byte == b'/')
+                .any(|folder| matches!(folder, b"site-packages" | b"dist-packages" | b"node_modules" | b"lib-dynload")))
+}
+
+/// What a C or C++ program has linked in besides its own code: the start of program and threads, and the standard
+/// library, whose templates are compiled into the program (getsentry/sentry `grouping/enhancer`, family native).
+fn native_std(function: &[u8]) -> bool {
+    matches!(function, b"_start" | b"start_thread" | b"clone" | b"__clone" | b"__clone3" | b"clone3" | b"__restore_rt")
+        || starts_with_any(function, &[b"__libc_", b"std::", b"__gnu_cxx::", b"__cxxabiv1::", b"__cxa_"])
 }
 
 fn rust_std(function: &[u8]) -> bool {

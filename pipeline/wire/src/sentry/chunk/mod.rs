@@ -145,13 +145,13 @@ impl Converter {
             return;
         }
         let target = self.settings.target_bytes.min(limits::MAX_CHUNK_BYTES);
-        let mut planned = self.plan(subject.batch, &segment, target);
+        let mut planned = self.plan(subject, &segment, target);
         if planned.is_none() {
             if let Some((left, right)) = segment.halves(self.window.threads.lanes()) {
                 open.extend([right, left]);
                 return;
             }
-            planned = self.plan(subject.batch, &segment, limits::MAX_CHUNK_BYTES);
+            planned = self.plan(subject, &segment, limits::MAX_CHUNK_BYTES);
         }
         let Some(planned) = planned else {
             let lanes = segment.lanes(self.window.threads.lanes()).iter();
@@ -165,8 +165,8 @@ impl Converter {
     }
 
     /// Plans a chunk; `None` where it is longer than Relay takes or larger than `limit` bytes.
-    fn plan(&mut self, batch: &Profiles, segment: &Segment, limit: usize) -> Option<Planned> {
-        let dictionary = batch.dictionary();
+    fn plan(&mut self, subject: Subject<'_>, segment: &Segment, limit: usize) -> Option<Planned> {
+        let dictionary = subject.batch.dictionary();
         let line = self.window.line;
         let lanes = self.window.threads.lanes();
         self.plan.begin(self.window.stacks.len());
@@ -197,7 +197,8 @@ impl Converter {
             None => dominant(&runtimes).to_owned(),
         };
         let left = limit - samples_bytes - self.frames.stacks().len();
-        if !self.frames.write(dictionary, &platform, &self.settings.in_app, left, &mut notes) {
+        let own = (&self.settings.in_app, &*subject.about.executable);
+        if !self.frames.write(dictionary, &platform, own, left, &mut notes) {
             return None;
         }
         let estimated_bytes = samples_bytes + self.frames.stacks().len() + self.frames.text.len();

@@ -324,6 +324,69 @@ fn settings_win() {
     assert_eq!(own, [false, true, true]);
 }
 
+/// Whether a native frame is own code, given function, source file, the file its code lies in, and the main executable.
+fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
+    let mut batch = Batch::new().on_cpu(20);
+    let builder = &mut batch.builder;
+    let (name, path, file) = (builder.string(function), builder.string(path), builder.string(package));
+    let function = builder.function(Function { name, filename: path, ..Function::default() });
+    let mapping = builder.mapping(Mapping { filename: file, ..Mapping::default() });
+    let attributes = builder.attributes(&[("profile.frame.type", "native".into())]);
+    let location = Location { mapping, attributes, ..Location::default() };
+    let location = builder.location(location, &[Line { function, ..Line::default() }]);
+    let stack = builder.stack(&[location]);
+    let thread = builder.attributes(&[("thread.id", 7.into()), ("process.executable.path", executable.into())]);
+    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+    batch.convert().chunk()["profile"]["frames"][0]["in_app"].as_bool().unwrap()
+}
+
+/// Guarantees: the main executable's code is own, wherever it lies, and that of libraries of the system is not; an
+/// interpreter's is not even as the main executable.
+#[test]
+fn files_of_own_code() {
+    let rows = [
+        ("/usr/bin/shop", "/usr/bin/shop", true),
+        ("shop", "/usr/bin/shop", true),
+        ("/usr/lib/postgresql/16/bin/postgres", "/usr/lib/postgresql/16/bin/postgres", true),
+        ("/usr/lib/postgresql/16/bin/postgres", "/usr/bin/shop", false),
+        ("libshop.so", "/opt/libshop.so", true),
+        ("/opt/shop/plugin.so", "/opt/shop/shop", true),
+        ("/opt/shop/libssl.so.3", "/opt/shop/shop", false),
+        ("/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/shop", false),
+        ("/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so", "/usr/bin/shop", false),
+        ("/app/venv/lib/python3.12/site-packages/numpy/core/_multiarray.so", "/usr/bin/python3.12", false),
+        ("/usr/bin/python3.12", "/usr/bin/python3.12", false),
+        ("node", "/usr/local/bin/node", false),
+        ("php-fpm8.2", "/usr/sbin/php-fpm8.2", false),
+        ("/usr/bin/nodectl", "/usr/bin/nodectl", true),
+        ("libjvm.so", "/usr/bin/java", false),
+    ];
+    for (package, executable, expected) in rows {
+        assert_eq!(own("work", "", package, executable), expected, "{package} in {executable}");
+    }
+}
+
+/// Guarantees: in the main executable, what a language's own library brought is not own code, by function and by source.
+#[test]
+fn functions_of_own_code() {
+    let rows = [
+        ("shop::total(int)", "/src/shop.cc", true),
+        ("shop::total(int)", "/usr/src/app/shop.cc", true),
+        ("shop::total(int)", "/usr/include/c++/12/bits/stl_algo.h", false),
+        ("std::vector<int>::push_back(int&&)", "/src/shop.cc", false),
+        ("_start", "", false),
+        ("__libc_start_call_main", "", false),
+        ("core::engine::run()", "/src/core/engine.cc", true),
+        ("core::ptr::drop_in_place<shop::Cart>", "/rustc/abc/library/core/src/ptr/mod.rs", false),
+        ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", "/src/main.rs", false),
+        ("serde::de::visit", "/home/ci/.cargo/registry/src/serde-1.0/src/de.rs", false),
+        ("shop::cart::total", "/src/cart.rs", true),
+    ];
+    for (function, path, expected) in rows {
+        assert_eq!(own(function, path, "shop", "/usr/bin/shop"), expected, "{function} in {path}");
+    }
+}
+
 /// Guarantees: a producer that names no frame type (pprof's) is understood by its source files.
 #[test]
 fn no_frame_type() {

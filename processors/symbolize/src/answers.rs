@@ -1,0 +1,59 @@
+//! Writes into a batch what became known about its addresses.
+
+use profbridge_engine::component::Outbox;
+use profbridge_model::Profiles;
+use profbridge_model::naming::{Name, Naming};
+use profbridge_symbolize::{Answer, Frame};
+
+use crate::names::Names;
+use crate::queries::Queries;
+
+/// One batch gets so many bytes of names at most: a file may have names of megabytes.
+const MAX_ADDED: usize = 64 << 20;
+
+/// One location gets so many lines at most: the conversion shows no more frames of a stack.
+const MAX_LINES: usize = 1000;
+
+/// Gives the locations of a batch their names, and counts.
+pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names, out: &mut Outbox) -> Profiles {
+    let mut known = Vec::new();
+    let (mut named, mut late, mut unknown) = (0, 0, queries.hopeless);
+    for query in &queries.queries {
+        let answer = names.answer(&queries.files[query.file as usize].id, query.address, true);
+        late += u64::from(answer.is_late());
+        match answer {
+            Answer::Symbols(symbols) | Answer::Final(symbols) => known.push((query.location, symbols)),
+            Answer::Unknown(_) => unknown += 1,
+            Answer::Pending => {}
+        }
+    }
+    let mut profiles = profiles;
+    if !known.is_empty() {
+        let mut naming = Naming::new(profiles);
+        let mut lines = Vec::new();
+        for (location, symbols) in &known {
+            lines.clear();
+            lines.extend(symbols.frames.iter().take(MAX_LINES).map(line));
+            let added = naming.added_bytes() < MAX_ADDED && naming.name(*location, &lines);
+            named += u64::from(added);
+            unknown += u64::from(!added);
+        }
+        profiles = naming.finish();
+    }
+    for (note, count) in [(crate::NAMED, named), (crate::LATE, late), (crate::UNKNOWN, unknown)] {
+        if count > 0 {
+            out.note(note, count);
+        }
+    }
+    profiles
+}
+
+fn line(frame: &Frame) -> Name<'_> {
+    Name {
+        function: &frame.function,
+        system_name: &frame.system_name,
+        filename: frame.file.as_deref().unwrap_or_default(),
+        line: frame.line.into(),
+        column: frame.column.into(),
+    }
+}

@@ -1,0 +1,107 @@
+//! What can be written about `symbolize`, and what it means.
+
+use std::path::PathBuf;
+
+use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use serde::Deserialize;
+
+/// What was written. Every key may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// For how long profiles wait for names at most. `0s`: they get those that are known already.
+    pub timeout: Duration,
+    /// Whether files of this machine's processes are looked into, where profiles are from this machine.
+    pub processes: bool,
+    /// Names and ids of this machine besides its host name and machine id, as in `host.name` and `host.id`.
+    pub host_names: Vec<String>,
+    /// Folders with debug files by build id: `FOLDER/.build-id/xx/yyyy.debug`.
+    pub debug_folders: Vec<PathBuf>,
+    /// Whether DWARF is read: inlined functions, files and lines.
+    pub dwarf: bool,
+    /// Whether names are demangled.
+    pub demangle: bool,
+    /// Whether files on FUSE file systems are read.
+    pub fuse: bool,
+    /// What symbols, DWARF and answers may take between batches.
+    pub cache_size: ByteSize,
+    /// All waiting profiles together; then the oldest go on early.
+    pub max_bytes: ByteSize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(5),
+            processes: true,
+            host_names: Vec::new(),
+            debug_folders: vec![PathBuf::from("/usr/lib/debug")],
+            dwarf: true,
+            demangle: true,
+            fuse: false,
+            cache_size: ByteSize::from_mib(128),
+            max_bytes: ByteSize::from_mib(64),
+        }
+    }
+}
+
+/// What it means, checked. Times in nanoseconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub(crate) timeout: u64,
+    pub(crate) max_bytes: u64,
+    pub(crate) processes: bool,
+    pub(crate) host_names: Vec<String>,
+    pub(crate) symbolizer: profbridge_symbolize::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Config::default().settings()
+    }
+}
+
+impl Config {
+    /// Checks what was written.
+    ///
+    /// # Errors
+    ///
+    /// Every rule that is broken, at its place in `section`.
+    pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
+            if broken {
+                problems.push(section.problem(key, message, hint));
+            }
+        };
+        rule(self.timeout > Duration::from_secs(60), "timeout", "a batch waits at most 60s", "the default is `5s`");
+        rule(
+            self.debug_folders.iter().any(|folder| !folder.is_absolute()),
+            "debug_folders",
+            "a folder is not an absolute path",
+            "the default is `[/usr/lib/debug]`",
+        );
+        rule(self.host_names.iter().any(String::is_empty), "host_names", "a name is empty", "");
+        let small = |size: ByteSize, mib: u64| size.get() < mib << 20 || usize::try_from(size.get()).is_err();
+        rule(small(self.cache_size, 4), "cache_size", "must be at least 4MiB", "the default is `128MiB`");
+        rule(self.max_bytes.get() < 4096, "max_bytes", "must be at least 4KiB", "the default is `64MiB`");
+        Problems::new(problems).map_or_else(|| Ok(self.settings()), Err)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            timeout: self.timeout.nanos(),
+            max_bytes: self.max_bytes.get(),
+            processes: self.processes,
+            host_names: self.host_names.clone(),
+            symbolizer: profbridge_symbolize::Settings {
+                cache_bytes: usize::try_from(self.cache_size.get()).unwrap_or(usize::MAX),
+                debug_folders: self.debug_folders.clone(),
+                demangle: self.demangle,
+                dwarf: self.dwarf,
+                fuse: self.fuse,
+                ..profbridge_symbolize::Settings::default()
+            },
+        }
+    }
+}

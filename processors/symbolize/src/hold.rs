@@ -1,0 +1,156 @@
+//! Holds batches while their addresses are being looked up.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use profbridge_engine::component::{Held, Now, Outbox};
+use profbridge_model::Profiles;
+
+use crate::answers;
+use crate::config::Settings;
+use crate::names::Names;
+use crate::queries::{Queries, Query};
+
+/// How often a batch that waits is looked after.
+const POLL_NANO: u64 = 20_000_000;
+
+/// A batch that waits.
+struct Waiting {
+    profiles: Profiles,
+    queries: Queries,
+    /// Queries before this one are answered for good.
+    answered: usize,
+    deadline: u64,
+    bytes: u64,
+}
+
+/// The batches that wait, in the order in which they came.
+pub(crate) struct Hold {
+    timeout: u64,
+    max_bytes: u64,
+    names: Box<dyn Names>,
+    waiting: VecDeque<Waiting>,
+    next_poll: u64,
+    held: Held,
+}
+
+impl Hold {
+    pub(crate) fn new(settings: &Settings, names: Box<dyn Names>) -> Self {
+        Self {
+            timeout: settings.timeout,
+            max_bytes: settings.max_bytes,
+            names,
+            waiting: VecDeque::new(),
+            next_poll: 0,
+            held: Held::default(),
+        }
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// When the batches are looked after next.
+    pub(crate) fn due(&self) -> Option<u64> {
+        // The first one has the earliest deadline.
+        self.waiting.front().map(|first| first.deadline.min(self.next_poll))
+    }
+
+    /// Takes a batch; one that waits for nothing goes on at once, unless an earlier one of its sender waits.
+    pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+        let queries = Queries::of(&profiles, &*self.names);
+        self.ask(&queries);
+        let bytes =
+            profiles.size_bytes() + size_of::<Waiting>() as u64 + (queries.queries.len() * size_of::<Query>()) as u64;
+        let deadline = now.monotonic_nano.saturating_add(self.timeout);
+        let mut new = Waiting { profiles, queries, answered: 0, deadline, bytes };
+        let ready = self.timeout == 0 || new.is_answered(&mut *self.names);
+        if ready && !self.waiting.iter().any(|earlier| earlier.profiles.peer == new.profiles.peer) {
+            return self.put_out(new, out);
+        }
+        if self.waiting.is_empty() {
+            self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
+        }
+        self.held.bytes += bytes;
+        self.held.observations += new.profiles.observations();
+        self.waiting.push_back(new);
+        let mut early = 0;
+        while self.held.bytes > self.max_bytes {
+            let Some(oldest) = self.pop() else { break };
+            early += 1;
+            self.put_out(oldest, out);
+        }
+        if early > 0 {
+            out.note(crate::RELEASED_EARLY, early);
+        }
+    }
+
+    /// Asks for all addresses of a batch, file by file.
+    fn ask(&mut self, queries: &Queries) {
+        let mut addresses = vec![Vec::new(); queries.files.len()];
+        for query in &queries.queries {
+            addresses[query.file as usize].push(query.address);
+        }
+        for (file, mut addresses) in queries.files.iter().zip(addresses) {
+            if !addresses.is_empty() {
+                addresses.sort_unstable();
+                addresses.dedup();
+                self.names.ask(file, &addresses);
+            }
+        }
+    }
+
+    /// Puts out what is answered or has waited long enough.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        let mut blocked: HashSet<Option<Arc<str>>> = HashSet::new();
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let over = waiting.deadline <= now.monotonic_nano;
+            let free = !blocked.contains(&waiting.profiles.peer);
+            // Deadlines are in the order of arrival: what is over is never blocked.
+            if free && (over || waiting.is_answered(&mut *self.names)) {
+                self.held.bytes -= waiting.bytes;
+                self.held.observations -= waiting.profiles.observations();
+                self.put_out(waiting, out);
+            } else {
+                blocked.insert(waiting.profiles.peer.clone());
+                self.waiting.push_back(waiting);
+            }
+        }
+        self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
+    }
+
+    /// Puts out everything with what is known.
+    pub(crate) fn release_all(&mut self, early: bool, out: &mut Outbox) {
+        if early && !self.waiting.is_empty() {
+            out.note(crate::RELEASED_EARLY, self.waiting.len() as u64);
+        }
+        while let Some(waiting) = self.pop() {
+            self.put_out(waiting, out);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let oldest = self.waiting.pop_front()?;
+        self.held.bytes -= oldest.bytes;
+        self.held.observations -= oldest.profiles.observations();
+        Some(oldest)
+    }
+
+    fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {
+        let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
+        out.send(named);
+    }
+}
+
+impl Waiting {
+    /// Whether all its addresses are answered. Costs what was answered since the last time.
+    fn is_answered(&mut self, names: &mut dyn Names) -> bool {
+        while let Some(query) = self.queries.queries.get(self.answered) {
+            if names.answer(&self.queries.files[query.file as usize].id, query.address, false).is_late() {
+                return false;
+            }
+            self.answered += 1;
+        }
+        true
+    }
+}

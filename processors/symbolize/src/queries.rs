@@ -1,0 +1,228 @@
+//! Finds in a batch what can be named: which addresses of which files.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use profbridge_model::dictionary::{Attribute, Dictionary, Value};
+use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles};
+
+use crate::names::{FileId, MappedFile, Names, Process};
+
+/// So many processes of one file are tried at most: they have the same file mapped, and one of them is enough.
+const MAX_PROCESSES: usize = 4;
+
+/// Mappings whose addresses are those of memory start above: no file is linked to live there, and systems map
+/// position-independent code from 0x5500'0000'0000 and 0x7f00'0000'0000 on.
+const ABSOLUTE: u64 = 1 << 40;
+
+/// A location that wants a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) location: LocationId,
+    /// The position of its file in [`Queries::files`].
+    pub(crate) file: u32,
+    pub(crate) address: u64,
+}
+
+/// All of a batch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queries {
+    pub(crate) files: Vec<MappedFile>,
+    pub(crate) queries: Vec<Query>,
+    /// Locations of machine code that cannot be named: their file has no id, or their address is not one of a file.
+    pub(crate) hopeless: u64,
+}
+
+impl Queries {
+    /// Looks through a batch.
+    pub(crate) fn of(profiles: &Profiles, names: &dyn Names) -> Self {
+        let dictionary = &**profiles.dictionary();
+        let mut files = Files::new(dictionary);
+        let mut machine_code = HashMap::new();
+        let mut found = Self::default();
+        for (index, location) in dictionary.tables().locations.iter().enumerate().skip(1) {
+            let Some(mapping) = location.mapping.filter(|_| location.lines_len == 0) else { continue };
+            let native = location
+                .attributes
+                .is_none_or(|set| *machine_code.entry(set).or_insert_with(|| is_machine_code(dictionary, set)));
+            if !native {
+                continue;
+            }
+            let file = files.of(mapping).filter(|_| is_in(dictionary.mapping(mapping), location.address));
+            match (file, LocationId::new(index as u32)) {
+                (Some(file), Some(location_id)) => {
+                    found.queries.push(Query { location: location_id, file, address: location.address });
+                }
+                _ => found.hopeless += 1,
+            }
+        }
+        found.files = files.found;
+        let searched: Vec<bool> = found.files.iter().map(|file| names.wants_processes(&file.id)).collect();
+        if searched.contains(&true) {
+            let mut walk = Walk::new(profiles, files.by_mapping, &searched);
+            walk.run(&mut found.files);
+        }
+        found
+    }
+}
+
+/// Whether a location's attributes allow its address to be one of machine code: that of an interpreter is an index into
+/// bytecode. Without a type it is taken for machine code, as the conversion does: it has a mapping.
+fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
+    match dictionary.find(Some(set), "profile.frame.type") {
+        Some(Value::String(kind)) => matches!(dictionary.string(*kind), "native" | "kernel" | "go" | "rust"),
+        Some(_) => false,
+        None => true,
+    }
+}
+
+/// Whether an address is one of the file's own address space, as the eBPF profiler sends it. The kernel's frames are
+/// relative to a start that is not sent; their mapping is empty.
+fn is_in(mapping: &Mapping, address: u64) -> bool {
+    let linked = mapping.memory_start.saturating_sub(mapping.file_offset) < ABSOLUTE;
+    linked && (mapping.memory_start..mapping.memory_limit).contains(&address)
+}
+
+/// The files of a batch. Mappings of one file are one.
+struct Files<'a> {
+    dictionary: &'a Dictionary,
+    by_mapping: HashMap<MappingId, Option<u32>>,
+    by_id: HashMap<FileId, u32>,
+    found: Vec<MappedFile>,
+}
+
+impl<'a> Files<'a> {
+    fn new(dictionary: &'a Dictionary) -> Self {
+        Self { dictionary, by_mapping: HashMap::new(), by_id: HashMap::new(), found: Vec::new() }
+    }
+
+    fn of(&mut self, mapping: MappingId) -> Option<u32> {
+        if let Some(&known) = self.by_mapping.get(&mapping) {
+            return known;
+        }
+        let attributes = self.dictionary.mapping(mapping).attributes;
+        let text = |key: &str, digits: std::ops::RangeInclusive<usize>| match self.dictionary.find(attributes, key) {
+            Some(Value::String(id)) => hexadecimal(self.dictionary.string(*id), digits),
+            _ => None,
+        };
+        // 2 to 64 bytes, as `profbridge_symbolize::Key` has it, and 16 bytes.
+        let id = text("process.executable.build_id.gnu", 4..=128)
+            .map(FileId::Gnu)
+            .or_else(|| text("process.executable.build_id.htlhash", 32..=32).map(FileId::Htlhash));
+        let file = id.map(|id| {
+            let next = self.found.len() as u32;
+            let file = *self.by_id.entry(id.clone()).or_insert(next);
+            if file == next {
+                let filename = self.dictionary.string(self.dictionary.mapping(mapping).filename).into();
+                self.found.push(MappedFile { id, filename, processes: Vec::new() });
+            }
+            file
+        });
+        self.by_mapping.insert(mapping, file);
+        file
+    }
+}
+
+/// Digits as they are compared: in lower case.
+fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Arc<str>> {
+    let valid = digits.contains(&text.len())
+        && text.len().is_multiple_of(2)
+        && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    valid.then(|| text.to_ascii_lowercase().into())
+}
+
+/// Finds out which processes have a file mapped: those with a sample in it.
+struct Walk<'a> {
+    profiles: &'a Profiles,
+    /// The files that are looked for, by mapping.
+    wanted: HashMap<MappingId, u32>,
+    processes: HashMap<Process, u32>,
+    /// The process of a resource's samples with these attributes.
+    by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<(u32, Process)>>,
+    /// Files that still want a process.
+    open: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(profiles: &'a Profiles, by_mapping: HashMap<MappingId, Option<u32>>, searched: &[bool]) -> Self {
+        let of = |(mapping, file): (MappingId, Option<u32>)| {
+            file.filter(|&file| searched[file as usize]).map(|file| (mapping, file))
+        };
+        Self {
+            profiles,
+            wanted: by_mapping.into_iter().filter_map(of).collect(),
+            processes: HashMap::new(),
+            by_attributes: HashMap::new(),
+            open: searched.iter().filter(|&&searched| searched).count(),
+        }
+    }
+
+    fn run(&mut self, files: &mut [MappedFile]) {
+        let (profiles, dictionary) = (self.profiles, &**self.profiles.dictionary());
+        let mut seen = HashSet::new();
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+                for sample in profiles.samples(profile) {
+                    let Some((number, process)) = self.process(at, sample.attributes) else { continue };
+                    if !seen.insert((number, sample.stack)) {
+                        continue;
+                    }
+                    for location in dictionary.stack(sample.stack).flatten() {
+                        let Some(mapping) = dictionary.location(location).mapping else { continue };
+                        let Some(&file) = self.wanted.get(&mapping) else { continue };
+                        let known = &mut files[file as usize].processes;
+                        if known.len() < MAX_PROCESSES && !known.contains(&process) {
+                            known.push(process.clone());
+                            self.open -= usize::from(known.len() == MAX_PROCESSES);
+                        }
+                    }
+                    if self.open == 0 {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The process of a sample: its own attributes before its resource's.
+    fn process(&mut self, resource: usize, set: Option<AttributeSetId>) -> Option<(u32, Process)> {
+        let Self { profiles, processes, by_attributes, .. } = self;
+        let found = by_attributes.entry((resource, set)).or_insert_with(|| {
+            let dictionary = &**profiles.dictionary();
+            let mut process = Process { peer: profiles.peer.clone(), ..Process::default() };
+            for attribute in &profiles.resources()[resource].resource.attributes {
+                read(&mut process, dictionary, attribute);
+            }
+            for attribute in dictionary.attributes(set) {
+                read(&mut process, dictionary, attribute);
+            }
+            let useful = process.pid.is_some() || process.executable.is_some();
+            useful.then(|| {
+                let next = processes.len() as u32;
+                (*processes.entry(process.clone()).or_insert(next), process)
+            })
+        });
+        found.clone()
+    }
+}
+
+fn read(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
+    let text = || match attribute.value {
+        Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
+        _ => None,
+    };
+    match dictionary.string(attribute.key) {
+        "process.pid" => {
+            if let Value::Int(pid) = attribute.value {
+                process.pid = u32::try_from(pid).ok().filter(|&pid| pid > 0);
+            }
+        }
+        "process.executable.path" => process.executable = text().map(Arc::from).or(process.executable.take()),
+        "container.id" => process.contained |= text().is_some(),
+        "host.id" | "host.name" => process.hosts.extend(text().map(Arc::from)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;
