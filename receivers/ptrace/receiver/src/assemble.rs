@@ -1,0 +1,381 @@
+//! From what the sampler says to a batch of OTLP profiles.
+//!
+//! One profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same as period type and the configured period.
+//! A lowered rate shows in the values of samples and not in the period. Each observation has a timestamp and its weight as value. A
+//! run of the same blocked stack is not repeated for every tick; it is divided only as far as [`MAX_RUN`].
+//!
+//! Addresses are those of the file (ELF virtual addresses), as the OpenTelemetry eBPF profiler sends them
+//! (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`); mappings carry the build ids of
+//! opentelemetry-specification `specification/profiles/mappings.md`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use profbridge_model::builder::Any;
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId, Profile, Profiles, StackId};
+use profbridge_ptrace::message::{self, Batch, Mode, Trust};
+use profbridge_symbolize::Symbols;
+
+/// The longest time that one observation stands for. A chunk of Sentry ends with its window and cuts off what an
+/// observation says beyond it: half a second of a minute is less than one percent, at most, of a thread that never runs.
+pub const MAX_RUN: Duration = Duration::from_millis(500);
+
+/// The sample attribute that says how far a stack is known, where that is not to its root: `truncated` or `guessed`.
+pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
+
+/// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
+pub const POINTER_ATTRIBUTE: &str = "profbridge.thread.pointer";
+
+/// The scope of all profiles.
+const SCOPE: &str = env!("CARGO_PKG_NAME");
+
+/// An attribute of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// The key.
+    pub key: &'static str,
+    /// The value.
+    pub value: Value,
+}
+
+/// The value of a resource's attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// An integer.
+    Int(i64),
+}
+
+impl Value {
+    fn any(&self) -> Any<'_> {
+        match self {
+            Self::Text(text) => Any::Str(text),
+            Self::Int(number) => Any::Int(*number),
+        }
+    }
+}
+
+/// What a profile says about a mapped file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileMapping {
+    /// Its path as the process sees it, `[vdso]`, or empty.
+    pub path: String,
+    /// Where the executable part starts, as an address of the file.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The offset in the file that is mapped at the start.
+    pub file_offset: u64,
+    /// The GNU build id.
+    pub build_id: Option<Vec<u8>>,
+    /// The file's hash as OpenTelemetry defines it.
+    pub htlhash: Option<[u8; 16]>,
+}
+
+impl From<&message::Mapping> for FileMapping {
+    fn from(mapping: &message::Mapping) -> Self {
+        Self {
+            path: mapping.path.clone(),
+            start: mapping.start,
+            end: mapping.end,
+            file_offset: mapping.file_offset,
+            build_id: mapping.build_id.clone(),
+            htlhash: mapping.htlhash,
+        }
+    }
+}
+
+/// Names for locations of one process.
+pub trait Names {
+    /// The functions at a location, innermost first; `None` where no name is known.
+    fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
+}
+
+/// No names at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nameless;
+
+impl Names for Nameless {
+    fn symbols(&self, _location: message::Location) -> Option<Arc<Symbols>> {
+        None
+    }
+}
+
+/// A process as a profile speaks of it.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The attributes of its resource.
+    pub resource: &'a [Attribute],
+    /// Its mappings, by [`message::Mapping::index`].
+    pub mappings: &'a [FileMapping],
+    /// The names of its locations.
+    pub names: &'a dyn Names,
+}
+
+/// Puts batches of the sampler together, process by process.
+#[derive(Default)]
+pub struct Assembler {
+    builder: Builder,
+    malformed: u64,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Assembled {
+    /// The batch.
+    pub profiles: Profiles,
+    /// Observations that refer to something that is not there, and are left out.
+    pub malformed: u64,
+}
+
+impl Assembler {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the batches of a process.
+    pub fn process(&mut self, subject: Subject<'_>, batches: &[Batch]) {
+        let attributes: Vec<_> =
+            subject.resource.iter().map(|attribute| (attribute.key, attribute.value.any())).collect();
+        self.builder.resource(&attributes);
+        self.builder.scope(SCOPE, env!("CARGO_PKG_VERSION"));
+        let mut places = Places::default();
+        let mut kinds: Vec<(Mode, u64)> = Vec::new();
+        for batch in batches {
+            let kind = (batch.mode, batch.period_nano);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        for (mode, period) in kinds {
+            let of = batches.iter().filter(|batch| (batch.mode, batch.period_nano) == (mode, period));
+            self.profile(subject, &mut places, mode, period, of);
+        }
+    }
+
+    /// Makes the batch.
+    ///
+    /// # Errors
+    ///
+    /// It is larger than 4 GiB.
+    pub fn finish(self) -> Result<Assembled, Invalid> {
+        let Self { builder, malformed } = self;
+        Ok(Assembled { profiles: builder.finish()?, malformed })
+    }
+
+    fn profile<'a>(
+        &mut self,
+        subject: Subject<'_>,
+        places: &mut Places,
+        mode: Mode,
+        period: u64,
+        batches: impl Iterator<Item = &'a Batch>,
+    ) {
+        let mut rows = Rows::default();
+        for batch in batches {
+            self.malformed += rows.take(&mut self.builder, subject, places, batch);
+        }
+        let kind = match mode {
+            Mode::Wall => "wall",
+            Mode::Cpu => "cpu",
+        };
+        let sample_type = self.builder.value_type(kind, "nanoseconds");
+        let start = if rows.first == u64::MAX { 0 } else { rows.first };
+        self.builder.profile(Profile {
+            sample_type,
+            period_type: sample_type,
+            period: signed(period),
+            time_unix_nano: start,
+            duration_nano: rows.last.saturating_sub(start),
+            ..Profile::default()
+        });
+        let (mut times, mut values) = (Vec::new(), Vec::new());
+        for (stack, attributes, mut observations) in rows.rows {
+            observations.sort_unstable();
+            (times.clear(), values.clear());
+            for (time, weight) in observations {
+                for (time, weight) in pieces(time, weight) {
+                    times.push(time);
+                    values.push(signed(weight));
+                }
+            }
+            self.builder.sample(stack, attributes, None, &times, &values);
+        }
+    }
+}
+
+/// Divides a run evenly into as few pieces as [`MAX_RUN`] allows. All together they are as long as the run.
+fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
+    let longest = MAX_RUN.as_nanos() as u64;
+    // What a target's memory can claim is bounded by the sampler's clock; a bound here keeps a defect from filling memory.
+    let count = weight.div_ceil(longest).clamp(1, MAX_PIECES);
+    let at = move |piece: u64| (u128::from(weight) * u128::from(piece) / u128::from(count)) as u64;
+    (0..count).map(move |piece| (time.saturating_add(at(piece)), at(piece + 1) - at(piece)))
+}
+
+/// The most pieces of one run: an hour's.
+const MAX_PIECES: u64 = 7200;
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The mappings and locations of one process that are in the batch already.
+#[derive(Default)]
+struct Places {
+    mappings: HashMap<u32, Option<MappingId>>,
+    locations: HashMap<message::Location, Option<LocationId>>,
+    frame_type: Option<AttributeSetId>,
+}
+
+impl Places {
+    fn location(
+        &mut self,
+        builder: &mut Builder,
+        subject: Subject<'_>,
+        location: message::Location,
+    ) -> Option<LocationId> {
+        if let Some(&known) = self.locations.get(&location) {
+            return known;
+        }
+        let mapping = location.mapping.and_then(|index| self.mapping(builder, subject, index));
+        let symbols = subject.names.symbols(location);
+        let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
+        let lines: Vec<Line> = frames
+            .iter()
+            .map(|frame| {
+                let name = builder.string(&frame.function);
+                let system_name =
+                    if frame.system_name == frame.function { None } else { builder.string(&frame.system_name) };
+                let filename = frame.file.as_deref().and_then(|file| builder.string(file));
+                let function = builder.function(Function { name, system_name, filename, start_line: 0 });
+                Line { function, line: frame.line.into(), column: frame.column.into() }
+            })
+            .collect();
+        if self.frame_type.is_none() {
+            self.frame_type = builder.attributes(&[("profile.frame.type", "native".into())]);
+        }
+        let known = builder.location(
+            profbridge_model::Location {
+                mapping,
+                address: location.address,
+                attributes: self.frame_type,
+                ..profbridge_model::Location::default()
+            },
+            &lines,
+        );
+        self.locations.insert(location, known);
+        known
+    }
+
+    fn mapping(&mut self, builder: &mut Builder, subject: Subject<'_>, index: u32) -> Option<MappingId> {
+        if let Some(&known) = self.mappings.get(&index) {
+            return known;
+        }
+        let file = subject.mappings.get(index as usize)?;
+        let gnu = file.build_id.as_deref().map(hex);
+        let htlhash = file.htlhash.as_ref().map(|hash| hex(hash));
+        let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();
+        if let Some(gnu) = &gnu {
+            attributes.push(("process.executable.build_id.gnu", gnu.into()));
+        }
+        if let Some(htlhash) = &htlhash {
+            attributes.push(("process.executable.build_id.htlhash", htlhash.into()));
+        }
+        let attributes = if attributes.is_empty() { None } else { builder.attributes(&attributes) };
+        let filename = builder.string(&file.path);
+        let known = builder.mapping(profbridge_model::Mapping {
+            memory_start: file.start,
+            memory_limit: file.end,
+            file_offset: file.file_offset,
+            filename,
+            attributes,
+        });
+        self.mappings.insert(index, known);
+        known
+    }
+}
+
+/// Observations as (time, weight), by what they have in common: OTLP merges samples of one identity
+/// (opentelemetry-proto `profiles.proto`, `Sample`).
+#[derive(Default)]
+struct Rows {
+    rows: Vec<(Option<StackId>, Option<AttributeSetId>, Vec<(u64, u64)>)>,
+    index: HashMap<(Option<StackId>, Option<AttributeSetId>), usize>,
+    first: u64,
+    last: u64,
+}
+
+impl Rows {
+    /// Takes a batch; returns the observations that refer to something that is not there.
+    fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, places: &mut Places, batch: &Batch) -> u64 {
+        if self.rows.is_empty() {
+            self.first = u64::MAX;
+        }
+        let locations: Vec<_> =
+            batch.locations.iter().map(|&location| places.location(builder, subject, location)).collect();
+        let stacks: Vec<_> = batch
+            .stacks
+            .iter()
+            .map(|stack| {
+                let ids: Option<Vec<_>> =
+                    stack.locations.iter().map(|&at| locations.get(at as usize).copied()).collect();
+                ids.map(|ids| (builder.stack(&ids), stack.trust))
+            })
+            .collect();
+        let mut sets = HashMap::new();
+        let mut malformed = 0;
+        for sample in &batch.samples {
+            let thread = batch.threads.get(sample.thread as usize);
+            let (Some(thread), Some(Some((stack, trust)))) = (thread, stacks.get(sample.stack as usize)) else {
+                malformed += 1;
+                continue;
+            };
+            let set = *sets.entry((sample.thread, *trust)).or_insert_with(|| attributes_of(builder, thread, *trust));
+            let at = *self.index.entry((*stack, set)).or_insert_with(|| {
+                self.rows.push((*stack, set, Vec::new()));
+                self.rows.len() - 1
+            });
+            self.rows[at].2.push((sample.time_unix_nano, sample.weight_nano));
+            self.first = self.first.min(sample.time_unix_nano);
+            // The profile's range includes its start and not its end.
+            let end = sample.time_unix_nano.saturating_add(sample.weight_nano.max(1));
+            self.last = self.last.max(end);
+        }
+        malformed
+    }
+}
+
+fn attributes_of(builder: &mut Builder, thread: &message::Thread, trust: Trust) -> Option<AttributeSetId> {
+    let id = if thread.namespace_id == 0 { thread.id } else { thread.namespace_id };
+    let mut attributes: Vec<(&str, Any<'_>)> = vec![("thread.id", Any::Int(id.into()))];
+    if !thread.name.is_empty() {
+        attributes.push(("thread.name", Any::Str(&thread.name)));
+    }
+    if thread.pointer != 0 {
+        attributes.push((POINTER_ATTRIBUTE, Any::Int(thread.pointer as i64)));
+    }
+    match trust {
+        Trust::Complete => {}
+        Trust::Truncated => attributes.push((TRUST_ATTRIBUTE, "truncated".into())),
+        Trust::Guessed => attributes.push((TRUST_ATTRIBUTE, "guessed".into())),
+    }
+    builder.attributes(&attributes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing into a string does not fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+use profbridge_model::Sample;
+use profbridge_ptrace::message::{Location, ProcessId, Stack, Thread};
+use profbridge_symbolize::Frame;
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const T0: u64 = 1_767_225_600_000_000_000;
+
+/// Names for one address.
+struct Named;
+
+impl Names for Named {
+    fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
+        let frame = |function: &str, system: &str, line| Frame {
+            function: function.into(),
+            system_name: system.into(),
+            file: Some("/src/a.rs".into()),
+            line,
+            column: 5,
+        };
+        let frames = [frame("inner", "inner", 10), frame("outer", "_ZN5outer", 20)];
+        (location.address == 0x1100).then(|| Arc::new(Symbols { frames: frames.into() }))
+    }
+}
+
+fn batch() -> Batch {
+    let sample = |thread, stack, ms: u64, weight: u64| message::Sample {
+        thread,
+        stack,
+        time_unix_nano: T0 + ms * MS,
+        weight_nano: weight * MS,
+        observations: 1,
+        blocked: false,
+    };
+    Batch {
+        process: ProcessId(1),
+        period_nano: 10 * MS,
+        mode: Mode::Wall,
+        threads: vec![
+            Thread { id: 100, namespace_id: 7, name: "main".into(), pointer: 0x7f00 },
+            Thread { id: 101, namespace_id: 0, name: String::new(), pointer: 0 },
+        ],
+        locations: vec![
+            Location { mapping: Some(0), address: 0x1100 },
+            Location { mapping: Some(0), address: 0x1200 },
+            Location { mapping: None, address: 0x7fff_0000 },
+        ],
+        stacks: vec![
+            Stack { trust: Trust::Complete, locations: vec![0, 1] },
+            Stack { trust: Trust::Guessed, locations: vec![2] },
+        ],
+        samples: vec![sample(0, 0, 20, 10), sample(0, 0, 10, 10), sample(1, 1, 10, 30), sample(0, 0, 0, 10)],
+    }
+}
+
+fn mapping() -> FileMapping {
+    FileMapping {
+        path: "/usr/bin/app".into(),
+        start: 0x1000,
+        end: 0x2000,
+        file_offset: 0x1000,
+        build_id: Some(vec![0xab, 0x01]),
+        htlhash: Some([0x0f; 16]),
+    }
+}
+
+fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
+    let resource = [
+        Attribute { key: "service.name", value: Value::Text("app".into()) },
+        Attribute { key: "process.pid", value: Value::Int(100) },
+    ];
+    let mut assembler = Assembler::new();
+    assembler.process(Subject { resource: &resource, mappings: &[mapping()], names }, batches);
+    assembler.finish().unwrap()
+}
+
+fn only(profiles: &Profiles) -> &Profile {
+    let mut all = profiles.profiles();
+    let first = all.next().unwrap();
+    assert!(all.next().is_none());
+    first
+}
+
+fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
+    sample.timestamps().map(|time| (time - T0) / MS).zip(sample.values()).collect()
+}
+
+/// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one, in order of time,
+/// each observation with its weight.
+#[test]
+fn one_profile() {
+    let Assembled { profiles, malformed } = assembled(&[batch()], &Nameless);
+    let (profile, dictionary) = (only(&profiles), profiles.dictionary());
+    assert_eq!(malformed, 0);
+    let name = |value: profbridge_model::ValueType| (dictionary.string(value.kind), dictionary.string(value.unit));
+    assert_eq!(name(profile.sample_type), ("wall", "nanoseconds"));
+    assert_eq!(profile.period_type, profile.sample_type);
+    assert_eq!((profile.period, profile.time_unix_nano, profile.duration_nano), (10_000_000, T0, 40 * MS));
+    let samples: Vec<_> = profiles.samples(profile).collect();
+    assert_eq!(samples.len(), 2);
+    assert_eq!(times(&samples[0]), [(0, 10_000_000), (10, 10_000_000), (20, 10_000_000)]);
+    assert_eq!(times(&samples[1]), [(10, 30_000_000)]);
+    let resource = &profiles.resources()[0].resource.attributes;
+    assert_eq!(profiles.find(resource, "process.pid"), Some(&profbridge_model::Value::Int(100)));
+}
+
+/// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known to its
+/// root says so.
+#[test]
+fn threads_and_trust() {
+    let Assembled { profiles, .. } = assembled(&[batch()], &Nameless);
+    let dictionary = profiles.dictionary();
+    let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
+    let text = |sample: &Sample<'_>, key: &str| match dictionary.find(sample.attributes, key) {
+        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
+        Some(profbridge_model::Value::Int(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    assert_eq!(text(&samples[0], "thread.id"), "7");
+    assert_eq!(text(&samples[0], "thread.name"), "main");
+    assert_eq!(text(&samples[0], POINTER_ATTRIBUTE), 0x7f00.to_string());
+    assert_eq!(text(&samples[0], TRUST_ATTRIBUTE), "");
+    assert_eq!(text(&samples[1], "thread.id"), "101");
+    assert_eq!(text(&samples[1], "thread.name"), "");
+    assert_eq!(text(&samples[1], TRUST_ATTRIBUTE), "guessed");
+}
+
+/// Guarantees: locations are native frames at addresses of their file, whose mapping has its range and both build ids; lines have the
+/// innermost function first, and a mangled name only where there is one.
+#[test]
+fn locations() {
+    let Assembled { profiles, .. } = assembled(&[batch()], &Named);
+    let dictionary = profiles.dictionary();
+    let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
+    let of = |sample: &Sample<'_>| -> Vec<profbridge_model::Location> {
+        dictionary.stack(sample.stack).map(|id| *dictionary.location(id.unwrap())).collect()
+    };
+    let [leaf, root] = of(&samples[0]).try_into().unwrap();
+    assert_eq!((leaf.address, root.address, leaf.mapping), (0x1100, 0x1200, root.mapping));
+    let lines: Vec<_> = dictionary
+        .lines(&leaf)
+        .iter()
+        .map(|line| {
+            let function = dictionary.function(line.function.unwrap());
+            let system = dictionary.string(function.system_name);
+            (dictionary.string(function.name), system, dictionary.string(function.filename), line.line, line.column)
+        })
+        .collect();
+    assert_eq!(lines, [("inner", "", "/src/a.rs", 10, 5), ("outer", "_ZN5outer", "/src/a.rs", 20, 5)]);
+    assert!(dictionary.lines(&root).is_empty());
+    let text = |set, key: &str| match dictionary.find(set, key) {
+        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
+        other => panic!("{key}: {other:?}"),
+    };
+    assert_eq!(text(leaf.attributes, "profile.frame.type"), "native");
+    let mapping = dictionary.mapping(leaf.mapping.unwrap());
+    assert_eq!((mapping.memory_start, mapping.memory_limit, mapping.file_offset), (0x1000, 0x2000, 0x1000));
+    assert_eq!(dictionary.string(mapping.filename), "/usr/bin/app");
+    assert_eq!(text(mapping.attributes, "process.executable.build_id.gnu"), "ab01");
+    assert_eq!(text(mapping.attributes, "process.executable.build_id.htlhash"), "0f".repeat(16));
+    let [jit] = of(&samples[1]).try_into().unwrap();
+    assert_eq!((jit.mapping, jit.address), (None, 0x7fff_0000));
+}
+
+/// Guarantees: both modes have a profile of their own, and batches of one mode are one profile.
+#[test]
+fn modes() {
+    let cpu = Batch { mode: Mode::Cpu, ..batch() };
+    let Assembled { profiles, .. } = assembled(&[batch(), cpu, batch()], &Nameless);
+    let dictionary = profiles.dictionary();
+    let kinds: Vec<_> = profiles
+        .profiles()
+        .map(|profile| (dictionary.string(profile.sample_type.kind), profiles.observations_of(profile)))
+        .collect();
+    assert_eq!(kinds, [("wall", 8), ("cpu", 4)]);
+}
+
+/// Guarantees: what points nowhere is counted and left out, wherever it points from.
+#[test]
+fn malformed_is_counted() {
+    let mut broken = batch();
+    broken.samples[0].thread = 9;
+    broken.samples[1].stack = 9;
+    broken.stacks[1].locations = vec![99];
+    broken.locations[1].mapping = Some(77);
+    let Assembled { profiles, malformed } = assembled(&[broken], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (3, 1));
+}
+
+proptest! {
+    /// Guarantees: a run of any length is divided into pieces of half a second at most that follow each other and are as long
+    /// as the run, as far as an hour goes.
+    #[test]
+    fn runs(weight in 0..3_600_000_000_000u64) {
+        let all: Vec<_> = pieces(1000, weight).collect();
+        prop_assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), weight);
+        prop_assert!(all.iter().all(|&(_, weight)| weight <= MAX_RUN.as_nanos() as u64));
+        let mut next = 1000;
+        for (time, weight) in all {
+            prop_assert_eq!(time, next);
+            next = time + weight;
+        }
+    }
+}
+
+/// Guarantees: a weight that makes no sense does not fill memory.
+#[test]
+fn absurd_weights() {
+    assert_eq!(pieces(u64::MAX, u64::MAX).count() as u64, MAX_PIECES);
+    let mut absurd = batch();
+    absurd.samples[0].weight_nano = u64::MAX;
+    absurd.samples[0].time_unix_nano = u64::MAX;
+    absurd.period_nano = u64::MAX;
+    assert!(assembled(&[absurd], &Nameless).profiles.observations() <= MAX_PIECES + 3);
+}

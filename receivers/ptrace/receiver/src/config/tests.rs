@@ -1,0 +1,97 @@
+use super::*;
+
+fn read(yaml: &str) -> Result<Settings, String> {
+    Settings::read(&Section::from_yaml(yaml).unwrap()).map_err(|problems| problems.to_string())
+}
+
+fn one(yaml: &str) -> TargetSettings {
+    read(yaml).unwrap_or_else(|problems| panic!("{problems}")).targets.remove(0)
+}
+
+/// Guarantees: a target that says nothing but which process it is has the documented defaults.
+#[test]
+fn defaults() {
+    let settings = read("targets: {web: {pid: 7}}").unwrap();
+    let target = &settings.targets[0];
+    assert_eq!((&*target.name, &target.select), ("web", &Select::Pid(7)));
+    assert_eq!(target.sampling, message::Settings::default());
+    assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));
+    assert_eq!(settings.export_interval, Duration::from_secs(5));
+    assert_eq!(settings.control.as_ref().map(|control| control.required), Some(false));
+    assert!(settings.symbolizer.is_some() && !settings.realtime);
+}
+
+/// Guarantees: each way of saying which process is meant is read as that.
+#[test]
+fn selects() {
+    assert_eq!(one("targets: {a: {executable: 'python3*'}}").select, Select::Executable("python3*".into()));
+    assert_eq!(one("targets: {a: {command_line: gunicorn}}").select, Select::CommandLine("gunicorn".into()));
+    assert_eq!(one("targets: {a: {cgroup: /app.slice}}").select, Select::ControlGroup("/app.slice".into()));
+    assert_eq!(one("targets: {a: {container: 0123456789ab}}").select, Select::Container("0123456789ab".into()));
+    let command = one("targets: {a: {command: [python3, -c, 'pass']}}").select;
+    assert_eq!(command, Select::Command(["python3", "-c", "pass"].map(OsString::from).to_vec()));
+}
+
+/// Guarantees: every key is read as what it says.
+#[test]
+fn everything() {
+    let settings = read(
+        "{export_interval: 1s, max_pending_bytes: 1MiB, priority: realtime, \
+          control: {socket: /run/p.sock, max_connections: 3}, \
+          symbolize: {enabled: false, max_wait: 0s}, \
+          targets: {a: {pid: 1, rate: 49.5, mode: cpu, profile_lifecycle: trace, profile_session_sample_rate: 0.25, \
+            max_cpu: 0.5, max_stopped: 0.1, max_stack: 64KiB, max_processes: 2, \
+            service: {name: n, version: 1.10, environment: e, release: r}}}}",
+    )
+    .unwrap();
+    let target = &settings.targets[0];
+    assert_eq!(target.sampling.rate_hertz, 49.5);
+    assert_eq!((target.sampling.mode, target.lifecycle), (message::Mode::Cpu, Lifecycle::Trace));
+    assert_eq!((target.sampling.max_stack, target.sampling.max_processes), (64 << 10, 2));
+    assert_eq!(target.session_sample_rate, 0.25);
+    assert_eq!(target.names.version.as_deref(), Some("1.10"));
+    assert!(settings.realtime && settings.symbolizer.is_none());
+    let control = settings.control.unwrap();
+    assert_eq!((control.socket.to_str().unwrap(), control.required, control.max_connections), ("/run/p.sock", true, 3));
+}
+
+/// Guarantees: what makes no sense is refused at its place, all of it at once.
+#[test]
+fn refuses() {
+    let long = format!("{{targets: {{a: {{pid: 1}}}}, control: {{socket: /{}}}}}", "x".repeat(100));
+    for (yaml, expected) in [
+        ("", "there is nothing to sample"),
+        ("targets: {a: {}}", "says of no process that it is meant"),
+        ("targets: {a: {pid: 1, executable: b}}", "in several ways"),
+        ("targets: {a: {pid: 0}}", "1 or more"),
+        ("targets: {'a b': {pid: 1}}", "a target's name"),
+        ("targets: {a: {command: []}}", "starts with a program"),
+        ("targets: {a: {executable: ''}}", "1 to 4096 bytes"),
+        ("targets: {a: {cgroup: app}}", "starts with a slash"),
+        ("targets: {a: {container: 0123}}", "12 hexadecimal digits"),
+        ("targets: {a: {container: 0123456789xy}}", "12 hexadecimal digits"),
+        ("targets: {a: {pid: 1, rate: 0}}", "from 1 to 1000"),
+        ("targets: {a: {pid: 1, rate: .nan}}", "from 1 to 1000"),
+        ("targets: {a: {pid: 1, profile_session_sample_rate: 1.1}}", "from 0 to 1"),
+        ("targets: {a: {pid: 1, max_cpu: 0}}", "share of one core"),
+        ("targets: {a: {pid: 1, max_stopped: 2}}", "share of time"),
+        ("targets: {a: {pid: 1, max_stack: 1KiB}}", "4KiB to 64MiB"),
+        ("targets: {a: {pid: 1, max_processes: 0}}", "1 to 10000"),
+        ("targets: {a: {pid: 1, profile_lifecycle: sometimes}}", "sometimes"),
+        ("targets: {a: {pid: 1, profile_lifecycle: trace, start_on_launch: true}}", "no meaning"),
+        ("{targets: {a: {pid: 1, profile_lifecycle: trace}}, control: {enabled: false}}", "spans are announced"),
+        ("{targets: {a: {pid: 1}}, export_interval: 0s}", "longer than 0s"),
+        ("{targets: {a: {pid: 1}}, max_pending_bytes: 0}", "more than 0"),
+        ("{targets: {a: {pid: 1}}, control: {max_connections: 0}}", "at least 1"),
+        ("{targets: {a: {pid: 1}}, colour: red}", "unknown key `colour`"),
+        (&long, "at most 100 bytes"),
+    ] {
+        let problems = read(yaml).unwrap_err();
+        assert!(problems.contains(expected), "{yaml}\n{problems}");
+    }
+    let several = read("targets: {a: {pid: 0, rate: 0}, b: {}}").unwrap_err();
+    assert!(
+        several.contains("1 or more") && several.contains("1 to 1000") && several.contains("no process"),
+        "{several}"
+    );
+}

@@ -1,0 +1,78 @@
+//! The client's side: a connection that waits for each answer. For the command line and for programs that announce spans.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::protocol::{Request, Response};
+
+/// The longest response that is read: a status of ten thousand processes.
+const MAX_RESPONSE: u64 = 16 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("no profbridge listens on {}: is one running with a receiver `ptrace`, and is this its control socket?", .0.display())]
+    Absent(PathBuf),
+    /// The socket belongs to somebody else.
+    #[error("{} may only be used by the user that runs profbridge, and by root", .0.display())]
+    Permission(PathBuf),
+    /// The connection broke, or the answer took too long.
+    #[error("no answer on the control socket: {0}")]
+    Io(#[from] io::Error),
+    /// The answer is none.
+    #[error("the answer on the control socket makes no sense: {0}")]
+    Malformed(String),
+}
+
+/// A connection to the control socket.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects. `timeout` is for each request that follows.
+    ///
+    /// # Errors
+    ///
+    /// Nobody listens there, or it is somebody else's.
+    pub fn connect(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent(path.to_owned()),
+            io::ErrorKind::PermissionDenied => ClientError::Permission(path.to_owned()),
+            _ => ClientError::Io(error),
+        })?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// No answer came.
+    pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
+        let mut line = serde_json::to_vec(request).map_err(|error| ClientError::Malformed(error.to_string()))?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = Vec::new();
+        self.stream.by_ref().take(MAX_RESPONSE).read_until(b'\n', &mut answer)?;
+        if answer.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        serde_json::from_slice(&answer).map_err(|error| ClientError::Malformed(error.to_string()))
+    }
+}
+
+/// Asks once, over a connection of its own.
+///
+/// # Errors
+///
+/// No answer came.
+pub fn request(path: &Path, request: &Request) -> Result<Response, ClientError> {
+    Client::connect(path, Duration::from_secs(10))?.request(request)
+}

@@ -1,0 +1,187 @@
+//! Serves the control socket: reads requests, hands them to the driver, writes what it answers.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::protocol::{MAX_REQUEST, Request, Response};
+use super::socket::Socket;
+use crate::spans::ConnectionId;
+
+/// How long a client may take to read a response.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long nothing is accepted after the system refused to: descriptors may be used up.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// What the driver hears of the socket.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A request.
+    Request {
+        connection: ConnectionId,
+        /// The process that is connected, where its id is known here.
+        peer: Option<u32>,
+        request: Request,
+        answer: oneshot::Sender<Response>,
+    },
+    /// A connection is gone.
+    Closed(ConnectionId),
+}
+
+/// Serves until it is dropped.
+pub(crate) struct Server {
+    pub(crate) listener: UnixListener,
+    pub(crate) socket: Socket,
+    pub(crate) max_connections: usize,
+    pub(crate) heard: mpsc::Sender<Heard>,
+}
+
+impl Server {
+    pub(crate) async fn run(self) {
+        // The file goes when this ends.
+        let Self { listener, socket: _socket, max_connections, heard } = self;
+        let own = nix::unistd::geteuid().as_raw();
+        let places = Arc::new(Semaphore::new(max_connections));
+        let mut tasks = JoinSet::new();
+        let mut next = 0;
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                // Reaps what has ended.
+                Some(_) = tasks.join_next() => continue,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "the control socket cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let peer = match stream.peer_cred() {
+                Ok(peer) => peer,
+                Err(_) => continue,
+            };
+            if peer.uid() != own && peer.uid() != 0 {
+                let rule = format!("only user {own}, which runs profbridge, and root may use it");
+                tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
+                continue;
+            }
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                let rule = format!("at most {max_connections} clients may be connected");
+                // Those that are turned away are bounded, too.
+                if tasks.len() < 2 * max_connections {
+                    tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
+                }
+                continue;
+            };
+            next += 1;
+            let peer = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0);
+            tasks.spawn(serve(stream, ConnectionId(next), peer, heard.clone(), place));
+        }
+    }
+}
+
+async fn turn_away(mut stream: UnixStream, response: Response) {
+    // A client that does not listen learns nothing.
+    write(&mut stream, &response).await.ok();
+}
+
+async fn serve(
+    mut stream: UnixStream,
+    connection: ConnectionId,
+    peer: Option<u32>,
+    heard: mpsc::Sender<Heard>,
+    _place: OwnedSemaphorePermit,
+) {
+    let mut lines = Lines::default();
+    // However it ended, its spans end with it.
+    converse(&mut stream, &mut lines, connection, peer, &heard).await.ok();
+    heard.send(Heard::Closed(connection)).await.ok();
+}
+
+async fn converse(
+    stream: &mut UnixStream,
+    lines: &mut Lines,
+    connection: ConnectionId,
+    peer: Option<u32>,
+    heard: &mpsc::Sender<Heard>,
+) -> io::Result<()> {
+    loop {
+        let line = match lines.next(stream).await? {
+            Line::End => return Ok(()),
+            Line::TooLong => {
+                let rule = format!("a line has at most {MAX_REQUEST} bytes");
+                return write(stream, &Response::refused("request", rule)).await;
+            }
+            Line::Whole(line) => line,
+        };
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let response = match Request::read(&line) {
+            Err(fault) => Response { error: Some(fault), ..Response::default() },
+            Ok(request) => {
+                let (answer, answered) = oneshot::channel();
+                let asked = Heard::Request { connection, peer, request, answer };
+                let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                heard.send(asked).await.map_err(|_| gone(()))?;
+                answered.await.map_err(|_| gone(()))?
+            }
+        };
+        write(stream, &response).await?;
+    }
+}
+
+async fn write(stream: &mut UnixStream, response: &Response) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(&line)).await.map_err(io::Error::from)?
+}
+
+/// What comes next on a connection.
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    End,
+}
+
+/// Divides what is read into lines.
+#[derive(Default)]
+struct Lines {
+    /// What was read and is no line yet; at most a request and one read.
+    rest: VecDeque<u8>,
+    /// How far `rest` was looked through.
+    seen: usize,
+}
+
+impl Lines {
+    async fn next(&mut self, stream: &mut UnixStream) -> io::Result<Line> {
+        loop {
+            let end = self.rest.iter().skip(self.seen).position(|&byte| byte == b'\n').map(|at| at + self.seen);
+            if let Some(end) = end {
+                self.seen = 0;
+                let mut line: Vec<u8> = self.rest.drain(..=end).collect();
+                line.pop();
+                return Ok(if line.len() > MAX_REQUEST { Line::TooLong } else { Line::Whole(line) });
+            }
+            self.seen = self.rest.len();
+            if self.rest.len() > MAX_REQUEST {
+                return Ok(Line::TooLong);
+            }
+            let mut read = [0; 1024];
+            match stream.read(&mut read).await? {
+                // A line that does not end is none: its sender may have been cut off in the middle of it.
+                0 => return Ok(Line::End),
+                count => self.rest.extend(&read[..count]),
+            }
+        }
+    }
+}

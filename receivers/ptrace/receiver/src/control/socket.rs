@@ -1,0 +1,94 @@
+//! The socket's file: made so that nobody else can use it, and taken from a dead owner but not from a living one.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    #[error("{}: another profbridge listens there: stop it, or choose another path", .0.display())]
+    InUse(PathBuf),
+    #[error("{}: something that is no socket is there: remove it, or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    #[error("{path}: {source}")]
+    Io { path: String, source: io::Error },
+}
+
+/// A socket that listens. Its file goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    /// Device and inode of the file, so that another's is never removed.
+    identity: (u64, u64),
+    /// Held for as long as the socket lives. The file stays, so that two owners never lock two files.
+    _lock: File,
+}
+
+impl Socket {
+    /// Makes the socket. Whoever holds the lock beside it is the owner; a socket without one is a dead owner's.
+    pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), SocketError> {
+        let failed = |error| io_error(path, error);
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+            DirBuilder::new().mode(0o700).create(folder).map_err(|error| io_error(folder, error))?;
+        }
+        let lock = lock(path)?;
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
+            // Somebody may listen who knows nothing of locks.
+            Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::InUse(path.to_owned())),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // It gets its name when its mode is right. Until then the mode is the umask's, and the peer's user is checked anyway.
+        let fresh = beside(path, ".new");
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&fresh).map_err(failed)?;
+        fs::set_permissions(&fresh, Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let metadata = fs::symlink_metadata(&fresh).map_err(failed)?;
+        fs::rename(&fresh, path).map_err(failed)?;
+        let identity = (metadata.dev(), metadata.ino());
+        Ok((Self { path: path.to_owned(), identity, _lock: lock }, listener))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let mine = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
+        if fs::symlink_metadata(&self.path).is_ok_and(mine) {
+            // Nothing is lost where it stays: the next owner replaces it.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> SocketError {
+    SocketError::Io { path: path.display().to_string(), source }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+fn lock(path: &Path) -> Result<File, SocketError> {
+    let at = beside(path, ".lock");
+    let failed = |error| io_error(&at, error);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits());
+    let file = options.open(&at).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(SocketError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}

@@ -1,0 +1,128 @@
+//! Hands batches to the pipelines, and counts what they do not take in time.
+
+use std::mem::size_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use profbridge_engine::component::{Rejected, Retry};
+use profbridge_engine::intake::Intake;
+use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_model::{Profiles, Reason};
+use profbridge_net::Shutdown;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Batches that wait for the pipelines. There is one for each process and interval.
+const QUEUE: usize = 64;
+
+/// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need to be
+/// put out under memory pressure.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+
+/// The same during a shutdown, which has one deadline for all.
+const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
+
+/// The shortest and the longest pause between two offers.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// The entrance. The task ends, when all is delivered, with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    sender: mpsc::Sender<(Profiles, u64)>,
+    intake: Intake,
+    waiting: Arc<AtomicU64>,
+}
+
+impl Delivery {
+    /// The entrance, and the task that has to be run.
+    pub(crate) fn new(
+        intake: Intake,
+        telemetry: TransportTelemetry,
+        shutdown: Shutdown,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (sender, mut receiver) = mpsc::channel::<(Profiles, u64)>(QUEUE);
+        let waiting = Arc::new(AtomicU64::new(0));
+        let courier = Courier { intake: intake.clone(), telemetry, shutdown };
+        let counted = Arc::clone(&waiting);
+        let task = async move {
+            while let Some((profiles, bytes)) = receiver.recv().await {
+                courier.deliver(profiles, bytes).await;
+                counted.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        };
+        (Self { sender, intake, waiting }, task)
+    }
+
+    /// Takes a batch, or counts its loss where too many wait.
+    pub(crate) fn send(&self, profiles: Profiles) {
+        let (bytes, observations) = (size(&profiles), profiles.observations());
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        if self.sender.try_send((profiles, bytes)).is_err() {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.intake.refused(Reason::QueueFull, observations);
+        }
+    }
+
+    /// What waits, in bytes.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+struct Courier {
+    intake: Intake,
+    telemetry: TransportTelemetry,
+    shutdown: Shutdown,
+}
+
+impl Courier {
+    async fn deliver(&self, profiles: Profiles, bytes: u64) {
+        let (samples, observations) = (profiles.columns().len() as u64, profiles.observations());
+        let start = Instant::now();
+        let mut pause = PAUSE.0;
+        loop {
+            let Err(rejected) = self.offer(profiles.clone(), bytes).await else {
+                return self.telemetry.accepted(samples);
+            };
+            let patience = if self.shutdown.is_triggered() { RETRY_FOR_AT_THE_END } else { RETRY_FOR };
+            let wanted = match rejected.retry {
+                Retry::Never => None,
+                Retry::Later => Some(pause),
+                Retry::After(after) => Some(after.min(PAUSE.1)),
+            };
+            match wanted.filter(|wanted| start.elapsed() + *wanted <= patience) {
+                None => {
+                    tracing::warn!(observations, "samples are lost, since a pipeline did not take them: {rejected}");
+                    self.intake.refused(rejected.reason, observations);
+                    return self.telemetry.refused(samples);
+                }
+                Some(wanted) => tokio::time::sleep(wanted).await,
+            }
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    async fn offer(&self, profiles: Profiles, bytes: u64) -> Result<(), Rejected> {
+        let permit = self.intake.admit(bytes)?;
+        self.intake.consume(profiles, permit).await
+    }
+}
+
+/// What a batch takes in memory, in bytes.
+fn size(profiles: &Profiles) -> u64 {
+    let tables = profiles.dictionary().tables();
+    let elements = [
+        (tables.strings.len() + tables.stacks.len() + tables.attribute_sets.len(), 8),
+        (tables.mappings.len(), size_of::<profbridge_model::Mapping>()),
+        (tables.functions.len(), size_of::<profbridge_model::Function>()),
+        (tables.locations.len(), size_of::<profbridge_model::Location>()),
+        (tables.lines.len(), size_of::<profbridge_model::Line>()),
+        (tables.attributes.len(), size_of::<profbridge_model::Attribute>()),
+        (tables.attribute_set_items.len(), 4),
+        // Stack, attributes, link, and two places.
+        (profiles.columns().len(), 28),
+    ];
+    let tables_bytes: usize = elements.iter().map(|(count, size)| count * size).sum();
+    (tables_bytes + tables.buffer.len()) as u64
+}

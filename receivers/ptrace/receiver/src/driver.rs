@@ -1,0 +1,508 @@
+//! What decides: hears the sampler and the control socket, keeps the sessions, and sends what is due.
+//!
+//! One task owns all state, so nothing here is locked. It never waits for the pipelines or for names: batches go to
+//! [`Delivery`], names are asked for when a batch arrives and looked at when it leaves.
+
+mod answers;
+mod restart;
+mod tracked;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use profbridge_engine::intake::Intake;
+use profbridge_model::Reason;
+use profbridge_net::Shutdown;
+use profbridge_ptrace::message::{
+    self, Command, Detached, Event, ProblemKind, Process, ProcessId, STOP_TIMEOUT, Select, Target, TargetId,
+};
+use profbridge_symbolize::Symbolizer;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use self::restart::Backoff;
+use self::tracked::Tracked;
+use crate::assemble::Assembler;
+use crate::config::{Settings, TargetSettings};
+use crate::control::server::Heard as Control;
+use crate::delivery::Delivery;
+use crate::lifecycle::{Lifecycle, Outcome};
+use crate::link::{Heard, Launch, Link};
+use crate::problems::Said;
+use crate::resource::{self, ENVIRONMENT};
+use crate::session::Session;
+use crate::spans::OpenSpans;
+
+/// How often samples that wait for names are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Mappings of one process that are kept: an address of a later one has no name.
+const MAX_MAPPINGS: usize = 65_536;
+
+/// What the sampler process has beyond [`STOP_TIMEOUT`] until the last of what it said was heard.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the driver works with.
+pub(crate) struct Parts {
+    pub(crate) id: String,
+    pub(crate) intake: Intake,
+    pub(crate) host: String,
+    pub(crate) symbolizer: Option<Symbolizer>,
+    pub(crate) delivery: Delivery,
+    pub(crate) launch: Launch,
+}
+
+/// What is known about a target beyond its settings.
+#[derive(Debug, Default)]
+struct TargetState {
+    /// The process of a command, as it was last seen: its id and start.
+    command: Option<(u32, u64)>,
+    /// The command ended; it is not started again.
+    ended: bool,
+}
+
+/// The driver.
+pub(crate) struct Driver {
+    settings: Settings,
+    parts: Parts,
+    link: Option<Link>,
+    targets: Vec<TargetState>,
+    /// The processes that are attached, and those that are gone and whose samples wait for names.
+    processes: BTreeMap<u64, Tracked>,
+    /// The attached ones by the sampler process's number.
+    live: HashMap<ProcessId, u64>,
+    next: u64,
+    /// The lifecycles of sessions that were attached when the sampler process ended.
+    remembered: HashMap<u64, Lifecycle>,
+    spans: OpenSpans,
+    said: Said,
+    backoff: Backoff,
+    late: u64,
+}
+
+/// What woke the driver.
+enum Woken {
+    Shutdown,
+    Sampler(Option<Heard>),
+    Control(Control),
+    Time,
+}
+
+impl Driver {
+    pub(crate) fn new(settings: Settings, parts: Parts) -> Self {
+        let targets = settings.targets.iter().map(|_| TargetState::default()).collect();
+        Self {
+            settings,
+            parts,
+            link: None,
+            targets,
+            processes: BTreeMap::new(),
+            live: HashMap::new(),
+            next: 0,
+            remembered: HashMap::new(),
+            spans: OpenSpans::default(),
+            said: Said::default(),
+            backoff: Backoff::default(),
+            late: 0,
+        }
+    }
+
+    /// Runs until the shutdown, and then until everything is handed to the delivery.
+    pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<Control>, mut shutdown: Shutdown) {
+        self.connect(link);
+        let mut controlled = true;
+        loop {
+            let due = self.due();
+            let woken = tokio::select! {
+                () = shutdown.wait() => Woken::Shutdown,
+                heard = hear(&mut self.link) => Woken::Sampler(heard),
+                heard = control.recv(), if controlled => match heard {
+                    Some(heard) => Woken::Control(heard),
+                    None => { controlled = false; continue }
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Woken::Time,
+            };
+            match woken {
+                Woken::Shutdown => break,
+                Woken::Sampler(Some(Heard::Event(event))) => self.event(event),
+                Woken::Sampler(Some(Heard::Ended(how))) => self.sampler_ended(how),
+                Woken::Sampler(None) => self.sampler_ended(Some("its channel closed".to_owned())),
+                Woken::Control(heard) => self.control(heard),
+                Woken::Time => self.time(),
+            }
+        }
+        drop(control);
+        self.stop().await;
+    }
+
+    /// When something has to be done by the clock.
+    fn due(&self) -> Option<Instant> {
+        let exports = self.processes.values().map(|process| process.look_at).min();
+        let restart = self.backoff.due().filter(|_| self.link.is_none());
+        exports.into_iter().chain(restart).min()
+    }
+
+    fn time(&mut self) {
+        let now = Instant::now();
+        if self.link.is_none() && self.backoff.due().is_some_and(|due| due <= now) {
+            self.restart(now);
+        }
+        let due: Vec<u64> =
+            self.processes.iter().filter(|(_, process)| process.look_at <= now).map(|(&number, _)| number).collect();
+        for number in due {
+            self.look_at(number, now);
+        }
+        self.note_late();
+    }
+
+    // ---- the sampler process
+
+    fn connect(&mut self, link: Link) {
+        self.link = Some(link);
+        self.backoff.started(Instant::now());
+        for index in 0..self.settings.targets.len() {
+            if let Some(target) = self.watch(index) {
+                self.tell(Command::Watch(target));
+            }
+        }
+    }
+
+    /// What the sampler process shall look for. A command is started once: afterwards its process is meant.
+    fn watch(&self, index: usize) -> Option<Target> {
+        let (target, state) = (&self.settings.targets[index], &self.targets[index]);
+        let select = match (&target.select, state) {
+            (Select::Command(_), TargetState { ended: true, .. }) => return None,
+            (Select::Command(_), TargetState { command: Some((pid, _)), .. }) => Select::Pid(*pid),
+            (select, _) => select.clone(),
+        };
+        Some(Target {
+            id: TargetId(index as u32),
+            select,
+            settings: target.sampling,
+            environment: ENVIRONMENT.map(str::to_owned).to_vec(),
+            sample_at_once: sampled_at_once(target),
+        })
+    }
+
+    fn tell(&mut self, command: Command) {
+        let Some(link) = &self.link else { return };
+        if link.commands.try_send(command).is_err() {
+            // Thousands are unread: it hangs. Without its link it ends, which is heard of no more.
+            self.link = None;
+            self.sampler_ended(Some("it does not listen".to_owned()));
+        }
+    }
+
+    fn sampler_ended(&mut self, how: Option<String>) {
+        self.link = None;
+        let now = Instant::now();
+        let how = how.unwrap_or_else(|| "it stopped".to_owned());
+        let pause = self.backoff.ended(now);
+        tracing::error!("{}: the sampler process is gone, another one starts in {pause:?}: {how}", self.parts.id);
+        self.parts.intake.note("sampler_restarts", 1);
+        self.remembered.clear();
+        for (_, number) in std::mem::take(&mut self.live) {
+            if let Some(process) = self.processes.get_mut(&number) {
+                self.remembered.insert(process.session.id, process.lifecycle);
+                process.end(now);
+            }
+        }
+    }
+
+    fn restart(&mut self, now: Instant) {
+        match (self.parts.launch)() {
+            Ok(link) => self.connect(link),
+            Err(error) => {
+                let pause = self.backoff.ended(now);
+                tracing::error!(
+                    "{}: the sampler process cannot start, next attempt in {pause:?}: {error}",
+                    self.parts.id
+                );
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Ready(rights) => {
+                for hint in rights.hints {
+                    if self.said.is_news(("hint", &hint)) {
+                        tracing::warn!("{}: {hint}", self.parts.id);
+                    }
+                }
+            }
+            Event::Attached(process) => self.attached(*process),
+            Event::Mapping(mapping) => {
+                if let Some(process) = self.find(mapping.process) {
+                    process.mapping(mapping, MAX_MAPPINGS);
+                }
+            }
+            Event::PerfMap { process, file } => {
+                if let Some(names) = self.find(process).and_then(|process| process.names.as_mut()) {
+                    names.perf_map(file);
+                }
+            }
+            Event::Batch(batch) => self.batch(batch),
+            Event::Status(status) => self.status(status),
+            Event::Problem(problem) => self.problem(&problem),
+            Event::Detached { process, why } => self.detached(process, why),
+            Event::CommandEnded { target, code } => {
+                if let Some(state) = self.targets.get_mut(target.0 as usize) {
+                    state.ended = true;
+                    tracing::info!("{}: the command of {} ended with code {code}", self.parts.id, self.name(target));
+                }
+            }
+        }
+    }
+
+    fn find(&mut self, process: ProcessId) -> Option<&mut Tracked> {
+        self.processes.get_mut(self.live.get(&process)?)
+    }
+
+    fn name(&self, target: TargetId) -> &str {
+        self.settings.targets.get(target.0 as usize).map_or("", |target| &target.name)
+    }
+
+    fn attached(&mut self, mut process: Process) {
+        let index = process.target.0 as usize;
+        let Some(target) = self.settings.targets.get(index) else { return };
+        if matches!(target.select, Select::Command(_)) {
+            let is = (process.pid, process.start_unix_nano);
+            match self.targets[index].command {
+                // The sampler process is another one than the one that started the command, whose id is used again.
+                Some(known) if !is_same(known, is) => {
+                    self.targets[index].ended = true;
+                    return self.tell(Command::Unwatch(process.target));
+                }
+                _ => self.targets[index].command = Some(is),
+            }
+        }
+        let target = &self.settings.targets[index];
+        let session = Session::of(&self.parts.host, &process, target.session_sample_rate);
+        let open = self.spans.sampled(process.target, process.pid);
+        let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
+        if let Some(remembered) = self.remembered.remove(&session.id) {
+            lifecycle = remembered;
+            // Spans may have come and gone in between.
+            lifecycle.spans_changed(open);
+        }
+        let described = resource::describe(&self.parts.host, &process, &target.names, session);
+        if let Some(complaint) = described.complaint
+            && self.said.is_news(("environment", process.target, &complaint))
+        {
+            tracing::warn!("{}: process {} of {}: {complaint}", self.parts.id, process.pid, target.name);
+        }
+        let state = match (lifecycle.is_running(), session.sampled) {
+            (true, _) => "it is sampled",
+            (false, true) => "it is not sampled until it is told so",
+            (false, false) => "its session is not sampled (profile_session_sample_rate)",
+        };
+        tracing::info!(
+            "{}: process {} ({}) belongs to {}: {state}",
+            self.parts.id,
+            process.pid,
+            process.executable.escape_debug(),
+            target.name
+        );
+        let at_once = sampled_at_once(target);
+        self.next += 1;
+        let (id, number, root) = (process.id, self.next, process.root.take());
+        let names = self.parts.symbolizer.clone();
+        let names = names.map(|symbolizer| crate::symbols::ProcessNames::new(symbolizer, number, root));
+        let running = lifecycle.is_running();
+        let due = Instant::now() + self.settings.export_interval;
+        let tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
+        self.processes.insert(number, tracked);
+        self.live.insert(id, number);
+        if running != at_once {
+            self.tell(Command::Sample { process: id, on: running });
+        }
+    }
+
+    fn batch(&mut self, batch: message::Batch) {
+        let waiting: u64 = self.processes.values().map(|process| process.pending_bytes).sum();
+        let waiting = waiting + self.parts.delivery.waiting();
+        let limit = self.settings.max_pending_bytes;
+        let observations = batch.samples.len() as u64;
+        let bytes = tracked::size(&batch);
+        if waiting + bytes > limit {
+            self.parts.intake.refused(Reason::QueueFull, observations);
+            if self.said.is_news("full") {
+                tracing::warn!(
+                    "{}: samples are lost, since {limit} bytes wait for names and pipelines already: see max_pending_bytes",
+                    self.parts.id
+                );
+            }
+            return;
+        }
+        let Some(&number) = self.live.get(&batch.process) else {
+            // It was let go of when its sampler process ended, and says nothing since.
+            return self.parts.intake.refused(Reason::Internal, observations);
+        };
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        process.take(batch, bytes);
+        // A process that says much does not fill the room of the others.
+        if process.pending_bytes > limit / 4 {
+            self.export(number);
+        }
+    }
+
+    fn status(&mut self, status: message::Status) {
+        let Some(process) = self.find(status.process) else { return };
+        let before = std::mem::replace(&mut process.status, status);
+        let more = |after: u64, before: u64| after.saturating_sub(before);
+        let notes = [
+            ("sampler_ticks", more(status.ticks, before.ticks)),
+            ("sampler_missed_ticks", more(status.missed_ticks, before.missed_ticks)),
+            ("sampler_lowered_ticks", more(status.lowered_ticks, before.lowered_ticks)),
+            ("sampler_stops", more(status.stops, before.stops)),
+            ("sampler_refused_stops", more(status.refused_stops, before.refused_stops)),
+            ("sampler_stopped_nanoseconds", more(status.stopped_nano, before.stopped_nano)),
+            ("sampler_complete_stacks", more(status.complete, before.complete)),
+            ("sampler_truncated_stacks", more(status.truncated, before.truncated)),
+            ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
+        ];
+        for (name, count) in notes {
+            if count > 0 {
+                self.parts.intake.note(name, count);
+            }
+        }
+        let lost = more(status.lost_observations, before.lost_observations);
+        if lost > 0 {
+            self.parts.intake.refused(Reason::QueueFull, lost);
+        }
+    }
+
+    fn problem(&mut self, problem: &message::Problem) {
+        if !self.said.is_news((problem.target, problem.pid, problem.kind, &problem.message)) {
+            return;
+        }
+        let (id, name) = (&self.parts.id, self.name(problem.target));
+        let message = &problem.message;
+        match (problem.kind, problem.pid) {
+            (ProblemKind::Internal, Some(pid)) => tracing::error!("{id}: process {pid} of {name}: {message}"),
+            (ProblemKind::Internal, None) => tracing::error!("{id}: {name}: {message}"),
+            (_, Some(pid)) => tracing::warn!("{id}: process {pid} of {name}: {message}"),
+            (_, None) => tracing::warn!("{id}: {name}: {message}"),
+        }
+    }
+
+    fn detached(&mut self, process: ProcessId, why: Detached) {
+        let Some(number) = self.live.remove(&process) else { return };
+        let Some(tracked) = self.processes.get_mut(&number) else { return };
+        tracked.end(Instant::now());
+        let (pid, target) = (tracked.process.pid, tracked.process.target);
+        let why = match why {
+            Detached::Exited => "ended",
+            Detached::Executed => "executed another program",
+            Detached::Asked => "was let go",
+            Detached::Failed => "cannot be sampled any more",
+        };
+        tracing::info!("{}: process {pid} of {} {why}", self.parts.id, self.name(target));
+    }
+
+    // ---- what goes out
+
+    /// A process's time has come: sends its samples, unless they wait for names that may still come in time.
+    fn look_at(&mut self, number: u64, now: Instant) {
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let waited = now.saturating_duration_since(process.due);
+        if waited < self.settings.max_wait && process.waits_for_names() {
+            process.look_at = now + LOOK_AGAIN.min(self.settings.max_wait.saturating_sub(waited));
+            return;
+        }
+        self.export(number);
+        if let Some(process) = self.processes.get_mut(&number) {
+            if process.ended {
+                self.processes.remove(&number);
+            } else {
+                process.due = now + self.settings.export_interval;
+                process.look_at = process.due;
+            }
+        }
+    }
+
+    fn export(&mut self, number: u64) {
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let batches = process.take_pending();
+        if batches.iter().all(|batch| batch.samples.is_empty()) {
+            return;
+        }
+        let mut assembler = Assembler::new();
+        assembler.process(process.subject(), &batches);
+        let intake = &self.parts.intake;
+        match assembler.finish() {
+            Ok(assembled) => {
+                if assembled.malformed > 0 {
+                    intake.refused(Reason::Malformed, assembled.malformed);
+                }
+                self.parts.delivery.send(assembled.profiles);
+            }
+            Err(invalid) => {
+                let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
+                tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
+                intake.refused(Reason::LimitExceeded, lost);
+            }
+        }
+    }
+
+    /// Tells how many names came too late.
+    fn note_late(&mut self) {
+        let Some(symbolizer) = &self.parts.symbolizer else { return };
+        let late = symbolizer.counters().late;
+        let more = late.saturating_sub(std::mem::replace(&mut self.late, late));
+        if more > 0 {
+            self.parts.intake.note("late_names", more);
+        }
+    }
+
+    /// A lifecycle may have changed: tells the sampler process. Returns whether it has.
+    fn apply(&mut self, number: u64, outcome: Outcome) -> bool {
+        let on = match outcome {
+            Outcome::Started => true,
+            Outcome::Stopped => false,
+            Outcome::Nothing(_) => return false,
+        };
+        if let Some(id) = self.processes.get(&number).map(|process| process.process.id) {
+            self.tell(Command::Sample { process: id, on });
+        }
+        true
+    }
+
+    /// Stops the sampler process, hears what it has left to say, and sends everything, as far as its names are known.
+    async fn stop(&mut self) {
+        self.tell(Command::Stop);
+        let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
+        while let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await {
+            self.event(event);
+        }
+        self.link = None;
+        let numbers: Vec<u64> = self.processes.keys().copied().collect();
+        for number in numbers {
+            self.export(number);
+        }
+        self.note_late();
+        self.processes.clear();
+    }
+}
+
+/// The next thing that the sampler process says; never, where there is none.
+async fn hear(link: &mut Option<Link>) -> Option<Heard> {
+    match link {
+        Some(link) => link.heard.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether a target's processes are sampled from their first instruction: only where nothing has to be asked about them.
+fn sampled_at_once(target: &TargetSettings) -> bool {
+    target.lifecycle == crate::lifecycle::Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
+}
+
+/// Whether two processes, as (id, start), are the same. The start comes from a clock of 10 ms and the time of the boot.
+fn is_same(left: (u32, u64), right: (u32, u64)) -> bool {
+    left.0 == right.0 && left.1.abs_diff(right.1) < 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests;

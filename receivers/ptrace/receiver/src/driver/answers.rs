@@ -1,0 +1,218 @@
+//! What the driver does when the control socket asks.
+
+use profbridge_ptrace::message::TargetId;
+use tokio::sync::oneshot;
+
+use super::Driver;
+use crate::control::protocol::{
+    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
+};
+use crate::control::server::Heard;
+use crate::lifecycle::{Mode, Outcome};
+use crate::spans::{Announced, ConnectionId, Scope};
+
+impl Driver {
+    pub(super) fn control(&mut self, heard: Heard) {
+        match heard {
+            Heard::Closed(connection) => {
+                for scope in self.spans.close(connection) {
+                    self.spans_changed(scope);
+                }
+            }
+            Heard::Request { connection, peer, request, answer } => {
+                let response = self.answer(connection, peer, request);
+                reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: ConnectionId, peer: Option<u32>, request: Request) -> Result<Response, Fault> {
+        match request {
+            Request::Start(choice) => self.switch(&choice, true),
+            Request::Stop(choice) => self.switch(&choice, false),
+            Request::Status(choice) => self.say_status(&choice),
+            Request::SpanStart(headers) => self.span_start(connection, peer, &headers),
+            Request::SpanEnd(headers) => self.span_end(connection, &headers),
+        }
+    }
+
+    fn target(&self, name: &str) -> Result<TargetId, Fault> {
+        let targets = &self.settings.targets;
+        if let Some(found) = targets.iter().position(|target| target.name == name) {
+            return Ok(TargetId(found as u32));
+        }
+        let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+        let rule = format!("is none of the configured targets, which are {}", names.join(", "));
+        Err(Fault { place: "target".to_owned(), rule })
+    }
+
+    /// The attached processes that are meant. None is a fault where one was named.
+    fn choose(&self, choice: &Choice) -> Result<Vec<u64>, Fault> {
+        let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
+        let mut chosen: Vec<u64> = self.live.values().copied().collect();
+        chosen.sort_unstable();
+        chosen.retain(|number| {
+            self.processes.get(number).is_some_and(|tracked| {
+                target.is_none_or(|target| tracked.process.target == target)
+                    && choice.pid.is_none_or(|pid| tracked.process.pid == pid)
+            })
+        });
+        match (choice.pid, chosen.is_empty()) {
+            (Some(_), true) => {
+                let rule = "is no process that is attached for a configured target".to_owned();
+                Err(Fault { place: "pid".to_owned(), rule })
+            }
+            _ => Ok(chosen),
+        }
+    }
+
+    fn switch(&mut self, choice: &Choice, on: bool) -> Result<Response, Fault> {
+        let chosen = self.choose(choice)?;
+        if chosen.is_empty() {
+            return Ok(Response::said("no process is attached at the moment"));
+        }
+        let mut response = Response { ok: true, ..Response::default() };
+        for number in chosen {
+            let Some(tracked) = self.processes.get_mut(&number) else { continue };
+            let outcome = if on { tracked.lifecycle.start() } else { tracked.lifecycle.stop() };
+            let message = match outcome {
+                Outcome::Started => "the profiler runs now".to_owned(),
+                Outcome::Stopped => "the profiler has stopped".to_owned(),
+                Outcome::Nothing(why) => why.to_string(),
+            };
+            let (pid, target) = (tracked.process.pid, tracked.process.target);
+            if let Outcome::Nothing(why) = outcome {
+                // The profiles specification wants a warning in debug mode.
+                let what = if on { "start" } else { "stop" };
+                tracing::debug!("{}: {what} of process {pid} does nothing: {why}", self.parts.id);
+            }
+            let profiling = tracked.lifecycle.is_running();
+            response.changed += u64::from(self.apply(number, outcome));
+            response.processes.push(ProcessAnswer { target: self.name(target).to_owned(), pid, profiling, message });
+        }
+        Ok(response)
+    }
+
+    fn say_status(&self, choice: &Choice) -> Result<Response, Fault> {
+        let chosen = self.choose(choice)?;
+        let mut targets = Vec::new();
+        for (index, target) in self.settings.targets.iter().enumerate() {
+            if choice.target.as_ref().is_some_and(|name| *name != target.name) {
+                continue;
+            }
+            let of_target = chosen
+                .iter()
+                .filter_map(|number| self.processes.get(number))
+                .filter(|tracked| tracked.process.target.0 as usize == index);
+            let processes = of_target.map(|tracked| {
+                let process = &tracked.process;
+                ProcessStatus {
+                    pid: process.pid,
+                    executable: process.executable.clone(),
+                    session: tracked.session.attribute(),
+                    sampled: tracked.session.sampled,
+                    profiling: tracked.lifecycle.is_running(),
+                    open_spans: self.spans.sampled(process.target, process.pid) as u64,
+                    threads: tracked.status.threads,
+                    rate_hertz: tracked.status.rate_hertz,
+                    observations: tracked.status.observations,
+                    complete: tracked.status.complete,
+                    lost: tracked.status.lost_observations,
+                }
+            });
+            let processes: Vec<_> = processes.collect();
+            targets.push(TargetStatus { target: target.name.clone(), profile_lifecycle: target.lifecycle, processes });
+        }
+        let message = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
+        Ok(Response { ok: true, message, targets, ..Response::default() })
+    }
+
+    fn span_start(
+        &mut self,
+        connection: ConnectionId,
+        peer: Option<u32>,
+        headers: &SpanHeaders,
+    ) -> Result<Response, Fault> {
+        let (key, decision) = headers.span()?;
+        let target = headers.target.as_deref().map(|name| self.target(name)).transpose()?;
+        let scope = match (headers.pid.or(peer), target) {
+            (_, Some(target)) if headers.pid.is_none() => Scope::Target(target),
+            (Some(pid), _) => Scope::Process(pid),
+            (None, _) => {
+                let rule = "the client's process id is not known here (another PID namespace?): name a target";
+                return Err(Fault { place: "pid".to_owned(), rule: rule.to_owned() });
+            }
+        };
+        let announced = self
+            .spans
+            .start(connection, scope, key, decision)
+            .map_err(|refused| Fault { place: "request".to_owned(), rule: refused.to_string() })?;
+        let changed = match announced {
+            Announced::Counts => self.spans_changed(scope),
+            Announced::NotSampled => return Ok(Response::said("the root span is not sampled")),
+            Announced::Deferred => {
+                return Ok(Response::said(
+                    "the sampling decision is deferred: announce the span again when it is made",
+                ));
+            }
+            Announced::Known => return Ok(Response::said("the span is known")),
+        };
+        Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() })
+    }
+
+    fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<Response, Fault> {
+        let (key, _) = headers.span()?;
+        match self.spans.end(connection, key) {
+            None => Ok(Response::said("this connection has no such span open")),
+            Some(scope) => {
+                let changed = self.spans_changed(scope);
+                Ok(Response { ok: true, changed, ..Response::default() })
+            }
+        }
+    }
+
+    fn in_scope(&self, scope: Scope) -> Vec<u64> {
+        let is_in = |number: &&u64| {
+            self.processes.get(number).is_some_and(|tracked| match scope {
+                Scope::Process(pid) => tracked.process.pid == pid,
+                Scope::Target(target) => tracked.process.target == target,
+            })
+        };
+        self.live.values().filter(is_in).copied().collect()
+    }
+
+    /// Spans of a scope started or ended. Returns how many profilers started or stopped.
+    fn spans_changed(&mut self, scope: Scope) -> u64 {
+        let mut changed = 0;
+        for number in self.in_scope(scope) {
+            let Some(tracked) = self.processes.get_mut(&number) else { continue };
+            let open = self.spans.sampled(tracked.process.target, tracked.process.pid);
+            let outcome = tracked.lifecycle.spans_changed(open);
+            changed += u64::from(self.apply(number, outcome));
+        }
+        changed
+    }
+
+    /// Why a sampled root span profiles nothing, where that is so.
+    fn why_not(&self, scope: Scope) -> Option<String> {
+        let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
+        if processes.iter().any(|tracked| tracked.lifecycle.is_running()) {
+            return None;
+        }
+        let Some(first) = processes.first() else {
+            return Some(match scope {
+                Scope::Process(pid) => format!("process {pid} is not attached for a configured target (yet)"),
+                Scope::Target(target) => format!("no process of {} is attached (yet)", self.name(target)),
+            });
+        };
+        Some(match (first.lifecycle.mode(), first.lifecycle.is_sampled()) {
+            (Mode::Manual, _) => "profile_lifecycle is manual: spans do not start the profiler".to_owned(),
+            (Mode::Trace, _) => crate::lifecycle::Why::NotSampled.to_string(),
+        })
+    }
+}
+
+fn reply(answer: oneshot::Sender<Response>, response: Response) {
+    // A client that is gone needs no answer.
+    answer.send(response).ok();
+}

@@ -1,0 +1,138 @@
+//! When a process is sampled: the two lifecycles of Sentry's profiles specification 2.5.0 ("Profile Lifecycle Modes").
+//!
+//! Each life of a process is one profiling session. Whether it is sampled is decided once, before anything else is asked.
+//!
+//! * `manual`: `start` and `stop` decide. With `start_on_launch` a session starts by itself.
+//! * `trace`: the profiler runs while at least one sampled root span is open. `start` and `stop` do nothing.
+//!
+//! A request that does nothing says why (the specification wants a warning then).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What decides when a session is profiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// `start` and `stop`.
+    #[default]
+    Manual,
+    /// Open, sampled root spans.
+    Trace,
+}
+
+/// One session's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifecycle {
+    mode: Mode,
+    sampled: bool,
+    running: bool,
+}
+
+/// What a request did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The profiler runs from now on.
+    Started,
+    /// It does not run any more.
+    Stopped,
+    /// Nothing changed.
+    Nothing(Why),
+}
+
+/// Why a request did nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It runs already.
+    Running,
+    /// It does not run.
+    NotRunning,
+    /// The session is not sampled.
+    NotSampled,
+    /// The lifecycle is `trace`.
+    TraceMode,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Running => "the profiler runs already",
+            Why::NotRunning => "the profiler does not run",
+            Why::NotSampled => "the session is not sampled (profile_session_sample_rate)",
+            Why::TraceMode => "profile_lifecycle is trace: the profiler runs while sampled root spans are open",
+        })
+    }
+}
+
+impl Lifecycle {
+    /// The state at the start of a session. `open_spans` is how many sampled root spans of the process are open at this
+    /// moment: spans may have been announced before the process was found.
+    #[must_use]
+    pub fn launch(mode: Mode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
+        let wanted = match mode {
+            Mode::Manual => start_on_launch,
+            Mode::Trace => open_spans > 0,
+        };
+        Self { mode, sampled, running: sampled && wanted }
+    }
+
+    /// Whether the process is to be sampled.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// Whether the session is sampled.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
+    /// What decides.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Somebody asks to start the profiler.
+    pub fn start(&mut self) -> Outcome {
+        // The session's decision comes first (profiles specification, "Manual mode", "Trace mode").
+        match (self.sampled, self.mode, self.running) {
+            (false, ..) => Outcome::Nothing(Why::NotSampled),
+            (true, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
+            (true, Mode::Manual, true) => Outcome::Nothing(Why::Running),
+            (true, Mode::Manual, false) => self.run(true),
+        }
+    }
+
+    /// Somebody asks to stop the profiler.
+    pub fn stop(&mut self) -> Outcome {
+        match (self.sampled, self.mode, self.running) {
+            (_, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
+            (false, ..) => Outcome::Nothing(Why::NotSampled),
+            (true, Mode::Manual, false) => Outcome::Nothing(Why::NotRunning),
+            (true, Mode::Manual, true) => self.run(false),
+        }
+    }
+
+    /// The number of sampled root spans that are open has changed.
+    pub fn spans_changed(&mut self, open_spans: usize) -> Outcome {
+        match (self.mode, self.sampled, self.running, open_spans > 0) {
+            (Mode::Manual, _, true, _) => Outcome::Nothing(Why::Running),
+            (Mode::Manual, _, false, _) => Outcome::Nothing(Why::NotRunning),
+            (Mode::Trace, false, ..) => Outcome::Nothing(Why::NotSampled),
+            (Mode::Trace, true, true, true) => Outcome::Nothing(Why::Running),
+            (Mode::Trace, true, false, false) => Outcome::Nothing(Why::NotRunning),
+            (Mode::Trace, true, _, wanted) => self.run(wanted),
+        }
+    }
+
+    fn run(&mut self, on: bool) -> Outcome {
+        self.running = on;
+        if on { Outcome::Started } else { Outcome::Stopped }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! What the resource of a process says.
+//!
+//! The configuration comes first, then what the process's own environment tells OpenTelemetry and Sentry SDKs
+//! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
+//! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too often.
+
+mod otel;
+mod time;
+
+use profbridge_ptrace::message::Process;
+
+use crate::assemble::{Attribute, Value};
+use crate::config::ServiceNames;
+use crate::session::{SESSION_ATTRIBUTE, Session};
+
+/// The variables of a target's environment that are asked for.
+pub const ENVIRONMENT: [&str; 4] =
+    ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "SENTRY_RELEASE", "SENTRY_ENVIRONMENT"];
+
+/// The longest text that goes into an attribute, in bytes: what Sentry takes of a string.
+const MAX_TEXT: usize = 4096;
+
+/// The resource of a process, and what was wrong with its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Described {
+    /// The attributes, each key once.
+    pub attributes: Vec<Attribute>,
+    /// For the log: a variable that breaks its own rules.
+    pub complaint: Option<String>,
+}
+
+/// Describes a process on the host named `host`.
+#[must_use]
+pub fn describe(host: &str, process: &Process, names: &ServiceNames, session: Session) -> Described {
+    let variable = |name: &str| {
+        let found = process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        found.filter(|value| !value.is_empty())
+    };
+    let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(otel::resource_attributes) {
+        // An error discards all of it (opentelemetry-specification `specification/resource/sdk.md`).
+        Some(Err(fault)) => (Vec::new(), Some(format!("OTEL_RESOURCE_ATTRIBUTES is ignored: {fault}"))),
+        Some(Ok(told)) => (told, None),
+        None => (Vec::new(), None),
+    };
+    let told = |key: &str| told.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+    let mut resource = Resource(Vec::new());
+    resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(told("service.name")));
+    resource.text("service.version", names.version.as_deref().or(told("service.version")));
+    resource.text("service.namespace", told("service.namespace"));
+    resource.text("service.instance.id", told("service.instance.id"));
+    let environment = names.environment.as_deref().or(variable("SENTRY_ENVIRONMENT"));
+    let deployment = told("deployment.environment.name").or(told("deployment.environment"));
+    resource.text("deployment.environment.name", environment.or(deployment));
+    // Sentry's own name of the release, which need not be made of the service's (sentry-conventions, `sentry.release`).
+    resource.text("sentry.release", names.release.as_deref().or(variable("SENTRY_RELEASE")));
+    resource.int("process.pid", process.pid.into());
+    if process.namespace_pid != process.pid && process.namespace_pid != 0 {
+        resource.int("process.vpid", process.namespace_pid.into());
+    }
+    resource.text("process.executable.name", process.executable.rsplit('/').next());
+    resource.text("process.executable.path", Some(&process.executable));
+    resource.text("process.creation.time", Some(&time::rfc3339(process.start_unix_nano)));
+    resource.text("container.id", process.container.as_deref());
+    resource.text("host.name", Some(host));
+    resource.text("os.type", Some("linux"));
+    resource.text(SESSION_ATTRIBUTE, Some(&session.attribute()));
+    Described { attributes: resource.0, complaint }
+}
+
+/// The name of this host, as `host.name` (opentelemetry semantic conventions: what `hostname` says).
+#[must_use]
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+struct Resource(Vec<Attribute>);
+
+impl Resource {
+    fn text(&mut self, key: &'static str, text: Option<&str>) {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return };
+        let cut = text.floor_char_boundary_at(MAX_TEXT);
+        self.0.push(Attribute { key, value: Value::Text(cut.to_owned()) });
+    }
+
+    fn int(&mut self, key: &'static str, number: i64) {
+        self.0.push(Attribute { key, value: Value::Int(number) });
+    }
+}
+
+trait Cut {
+    fn floor_char_boundary_at(&self, bytes: usize) -> &str;
+}
+
+impl Cut for str {
+    /// The longest beginning that has at most so many bytes.
+    fn floor_char_boundary_at(&self, bytes: usize) -> &str {
+        let end = (0..=bytes.min(self.len())).rev().find(|&end| self.is_char_boundary(end)).unwrap_or(0);
+        &self[..end]
+    }
+}
+
+#[cfg(test)]
+mod tests;

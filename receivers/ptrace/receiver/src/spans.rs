@@ -1,0 +1,172 @@
+//! The root spans that are open, by who announced them.
+//!
+//! In the lifecycle `trace` the profiler runs while a sampled root span is open. Spans belong to the connection that
+//! announced them: when it closes they end, so that a client that dies never leaves the profiler running. They are kept apart
+//! from the processes, since a process may announce a span before the sampler has found it.
+
+use std::collections::HashMap;
+
+use profbridge_ptrace::message::TargetId;
+
+use crate::trace_header::{Decision, SpanKey};
+
+/// So many spans may be open on one connection.
+pub const MAX_SPANS_PER_CONNECTION: usize = 4096;
+
+/// So many spans may be open at all: 64 Ki with about 100 bytes each are some 6 MiB.
+pub const MAX_SPANS: usize = 65_536;
+
+/// Numbers a connection to the control socket; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// For whom a span is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// The process with this id.
+    Process(u32),
+    /// All processes of a target.
+    Target(TargetId),
+}
+
+/// What became of an announcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announced {
+    /// The span is open and sampled: it keeps the profiler running.
+    Counts,
+    /// The span is open and is not sampled.
+    NotSampled,
+    /// The span is open, and whether it is sampled is not decided: it does not count until it is announced again with a decision.
+    Deferred,
+    /// It was open with the same decision.
+    Known,
+}
+
+/// Why an announcement was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The connection has too many.
+    #[error("a connection has at most {MAX_SPANS_PER_CONNECTION} open spans")]
+    Connection,
+    /// All connections together have too many.
+    #[error("all connections together have at most {MAX_SPANS} open spans")]
+    All,
+    /// It is open with another decision, which does not change.
+    #[error("the span is open and its sampling decision was made before")]
+    Decided,
+    /// It is open for somebody else.
+    #[error("the span is open for another process or target")]
+    Scope,
+}
+
+/// The open spans of all connections.
+#[derive(Debug, Default)]
+pub struct OpenSpans {
+    connections: HashMap<ConnectionId, HashMap<SpanKey, (Scope, Decision)>>,
+    sampled: HashMap<Scope, usize>,
+    count: usize,
+}
+
+impl OpenSpans {
+    /// A root span starts. One whose decision was deferred may be announced again with one.
+    ///
+    /// # Errors
+    ///
+    /// A bound, or it contradicts what was said before. Nothing is changed.
+    pub fn start(
+        &mut self,
+        connection: ConnectionId,
+        scope: Scope,
+        key: SpanKey,
+        decision: Decision,
+    ) -> Result<Announced, Refused> {
+        let spans = self.connections.entry(connection).or_default();
+        if let Some((known_scope, known)) = spans.get_mut(&key) {
+            if *known_scope != scope {
+                return Err(Refused::Scope);
+            }
+            if *known == decision {
+                return Ok(Announced::Known);
+            }
+            if *known != Decision::Deferred {
+                return Err(Refused::Decided);
+            }
+            *known = decision;
+        } else {
+            if spans.len() >= MAX_SPANS_PER_CONNECTION {
+                return Err(Refused::Connection);
+            }
+            if self.count >= MAX_SPANS {
+                return Err(Refused::All);
+            }
+            spans.insert(key, (scope, decision));
+            self.count += 1;
+        }
+        Ok(match decision {
+            Decision::Sampled => {
+                *self.sampled.entry(scope).or_default() += 1;
+                Announced::Counts
+            }
+            Decision::NotSampled => Announced::NotSampled,
+            Decision::Deferred => Announced::Deferred,
+        })
+    }
+
+    /// A root span ends. Returns for whom it was open; `None` where this connection did not announce it.
+    pub fn end(&mut self, connection: ConnectionId, key: SpanKey) -> Option<Scope> {
+        let spans = self.connections.get_mut(&connection)?;
+        let (scope, decision) = spans.remove(&key)?;
+        if spans.is_empty() {
+            self.connections.remove(&connection);
+        }
+        self.forget(scope, decision);
+        Some(scope)
+    }
+
+    /// A connection closes, and with it its spans. Returns for whom they were open, each once.
+    pub fn close(&mut self, connection: ConnectionId) -> Vec<Scope> {
+        let mut scopes = Vec::new();
+        for (scope, decision) in self.connections.remove(&connection).unwrap_or_default().into_values() {
+            self.forget(scope, decision);
+            scopes.push(scope);
+        }
+        scopes.sort_unstable();
+        scopes.dedup();
+        scopes
+    }
+
+    /// How many sampled root spans are open for a process of a target.
+    #[must_use]
+    pub fn sampled(&self, target: TargetId, pid: u32) -> usize {
+        let of = |scope| self.sampled.get(&scope).copied().unwrap_or(0);
+        of(Scope::Process(pid)) + of(Scope::Target(target))
+    }
+
+    /// How many spans are open.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn forget(&mut self, scope: Scope, decision: Decision) {
+        self.count -= 1;
+        if decision != Decision::Sampled {
+            return;
+        }
+        if let Some(open) = self.sampled.get_mut(&scope) {
+            *open -= 1;
+            if *open == 0 {
+                self.sampled.remove(&scope);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
