@@ -46,8 +46,4 @@ impl Intervals {
             .filter(move |entry| entry.end > address)
             .map(|entry| entry.value)
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
 }

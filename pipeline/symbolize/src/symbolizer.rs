@@ -3,6 +3,7 @@
 mod debug_file;
 mod state;
 mod store;
+mod strings;
 mod worker;
 
 use std::fs::File;

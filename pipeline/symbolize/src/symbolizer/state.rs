@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 
 use crate::counters::Counting;
-use crate::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbols, Unknown};
+use crate::{Answer, Key, Object, ObjectId, Settings, Source, Symbols, Unknown};
 
 /// What an answer costs beside its frames: its place in the table, and the counts of its reference.
 const SLOT_BYTES: usize = 64;
@@ -122,7 +122,12 @@ pub(super) struct State {
     /// Objects of which the thread need not keep anything.
     pub(super) forgotten: Vec<ObjectId>,
     open_files: usize,
+    /// Of answers, without their strings.
     answer_bytes: usize,
+    /// Of strings, which answers share.
+    string_bytes: usize,
+    /// Answers were dropped: there may be strings that nobody needs.
+    pub(super) sweep: bool,
     answer_limit: usize,
     age: u64,
     /// Bytes of answers that came in this age.
@@ -145,6 +150,8 @@ impl State {
             forgotten: Vec::new(),
             open_files: 0,
             answer_bytes: 0,
+            string_bytes: 0,
+            sweep: false,
             answer_limit: settings.cache_bytes / 4,
             age: 0,
             age_bytes: 0,
@@ -219,6 +226,7 @@ impl State {
         self.forgotten.push(object);
         self.waiting -= entry.waiting();
         self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
+        self.sweep = true;
         self.answer_bytes -= entry.answers.values().map(|slot| bytes_of(&slot.answer)).sum::<usize>();
     }
 
@@ -327,8 +335,15 @@ impl State {
         None
     }
 
-    /// Files what the thread found out.
-    pub(super) fn settle(&mut self, object: ObjectId, verdicts: Vec<(u64, Verdict)>, counting: &Counting) {
+    /// Files what the thread found out. All strings of all answers have `string_bytes` now.
+    pub(super) fn settle(
+        &mut self,
+        object: ObjectId,
+        verdicts: Vec<(u64, Verdict)>,
+        string_bytes: usize,
+        counting: &Counting,
+    ) {
+        self.string_bytes = string_bytes;
         // Whoever was forgotten meanwhile is not waited for any more.
         let Some(entry) = self.objects.get_mut(&object) else { return };
         let queued = !entry.for_dwarf.is_empty();
@@ -340,7 +355,7 @@ impl State {
                     result.map_or_else(Answer::Unknown, Answer::Final)
                 }
                 // What waits cannot make room: where it fills all of it, there is no DWARF.
-                Verdict::Continued(symbols) if self.answer_bytes > self.answer_limit => {
+                Verdict::Continued(symbols) if self.answer_bytes + self.string_bytes > self.answer_limit => {
                     self.waiting -= 1;
                     symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
                 }
@@ -367,7 +382,8 @@ impl State {
             self.age += 1;
             self.age_bytes = 0;
         }
-        if self.answer_bytes > self.answer_limit {
+        let total = self.answer_bytes + self.string_bytes;
+        if total > self.answer_limit {
             let mut by_age: HashMap<u64, usize, RandomState> = HashMap::default();
             for slot in self.objects.values().flat_map(|entry| entry.answers.values()) {
                 if !slot.answer.is_late() {
@@ -376,7 +392,9 @@ impl State {
             }
             let mut ages: Vec<_> = by_age.into_iter().collect();
             ages.sort_unstable();
-            let surplus = self.answer_bytes - self.answer_limit + self.answer_limit / AGES;
+            // Strings go with about as large a share of the answers.
+            let surplus = total - self.answer_limit + self.answer_limit / AGES;
+            let surplus = (surplus as u128 * self.answer_bytes as u128 / total as u128) as usize;
             let mut freed = 0;
             let mut limit = 0;
             for (age, bytes) in ages {
@@ -398,8 +416,9 @@ impl State {
                 });
             }
             Counting::add(&counting.answers_evicted, dropped);
+            self.sweep = true;
         }
-        Counting::set(&counting.answer_bytes, self.answer_bytes);
+        Counting::set(&counting.answer_bytes, self.answer_bytes + self.string_bytes);
     }
 }
 
@@ -408,11 +427,7 @@ fn some_of(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
     if addresses.len() <= count { mem::take(addresses) } else { addresses.split_off(addresses.len() - count) }
 }
 
-/// What an answer costs. Strings that several answers share are counted with each: the estimate is never too low.
+/// What an answer costs, without its strings.
 fn bytes_of(answer: &Answer) -> usize {
-    let frames = answer.symbols().map_or(&[][..], |symbols| &symbols.frames);
-    let strings = |frame: &Frame| {
-        frame.function.len() + frame.system_name.len() + frame.file.as_ref().map_or(0, |file| file.len())
-    };
-    SLOT_BYTES + frames.iter().map(|frame| size_of::<Frame>() + strings(frame)).sum::<usize>()
+    SLOT_BYTES + answer.symbols().map_or(0, |symbols| size_of_val(&*symbols.frames))
 }

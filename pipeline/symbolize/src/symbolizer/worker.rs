@@ -11,8 +11,9 @@ use hashbrown::HashMap;
 use super::Shared;
 use super::state::{Content, Task, Verdict};
 use super::store::Store;
+use super::strings::Strings;
 use crate::counters::Counting;
-use crate::demangle::{demangle, is_mangled};
+use crate::demangle::is_mangled;
 use crate::dwarf::{Name, Place};
 use crate::text::clean;
 use crate::{Frame, ObjectId, Symbols, Unknown};
@@ -25,7 +26,8 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
 }
 
 fn run(shared: &Shared) {
-    let mut worker = Worker { shared, store: Store::new(&shared.settings, &shared.counting, &shared.stop) };
+    let store = Store::new(&shared.settings, &shared.counting, &shared.stop);
+    let mut worker = Worker { shared, store, strings: Strings::default() };
     loop {
         let (task, forgotten) = {
             let mut state = shared.state();
@@ -48,9 +50,14 @@ fn run(shared: &Shared) {
         let (object, verdicts) = worker.perform(task);
         worker.store.make_room();
         let mut state = shared.state();
-        state.settle(object, verdicts, &shared.counting);
+        state.settle(object, verdicts, worker.strings.bytes(), &shared.counting);
+        let sweep = std::mem::take(&mut state.sweep);
         if state.waiting == 0 {
             shared.idle.notify_all();
+        }
+        drop(state);
+        if sweep {
+            worker.strings.sweep();
         }
     }
 }
@@ -58,6 +65,7 @@ fn run(shared: &Shared) {
 struct Worker<'a> {
     shared: &'a Shared,
     store: Store<'a>,
+    strings: Strings,
 }
 
 type Verdicts = Vec<(u64, Verdict)>;
@@ -99,7 +107,7 @@ impl Worker<'_> {
         let verdicts = addresses.iter().map(|&address| {
             let symbols = found.find(address).map(|name| {
                 let symbols = known.entry(name).or_insert_with(|| {
-                    let (function, system_name) = names(&clean(name), demangles);
+                    let (function, system_name) = self.strings.names(&clean(name), demangles);
                     let frame = Frame { function, system_name, file: None, line: 0, column: 0 };
                     Arc::new(Symbols { frames: [frame].into() })
                 });
@@ -126,12 +134,12 @@ impl Worker<'_> {
         let addresses: Vec<_> = known.iter().map(|(address, _)| *address).collect();
         let places = self.store.places(object, content, &addresses);
         let mut places = places.into_iter().flatten();
-        let mut demangled = HashMap::default();
+        let mut known_names = HashMap::default();
         let mut found = 0;
         let verdicts = known.into_iter().map(|(address, symbols)| {
             let place = places.next().flatten();
             found += usize::from(place.is_some());
-            let better = place.and_then(|place| self.combine(&place, symbols.as_deref(), &mut demangled));
+            let better = place.and_then(|place| self.combine(place, symbols.as_deref(), &mut known_names));
             (*address, Verdict::Settled(better.map_or_else(|| settled(symbols), Ok)))
         });
         let verdicts: Verdicts = verdicts.collect();
@@ -146,31 +154,30 @@ impl Worker<'_> {
     /// (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol says more
     /// (`std::vector<int>::size() const`).
     fn combine(
-        &self,
-        place: &Place,
+        &mut self,
+        place: Place,
         symbols: Option<&Symbols>,
-        demangled: &mut HashMap<Arc<str>, Arc<str>, RandomState>,
+        known: &mut HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
     ) -> Option<Arc<Symbols>> {
         let symbol = symbols.and_then(|symbols| symbols.frames.first());
         let last = place.frames.len().checked_sub(1)?;
         let mut frames = Vec::with_capacity(place.frames.len());
-        for (position, frame) in place.frames.iter().enumerate() {
+        for (position, frame) in place.frames.into_iter().enumerate() {
             let symbol = symbol.filter(|_| position == last);
-            let (function, system_name) = match (&frame.name, symbol) {
+            let (function, system_name) = match (frame.name, symbol) {
                 (Some(Name { linkage: false, .. }) | None, Some(symbol)) if is_mangled(&symbol.system_name) => {
                     (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
                 }
                 (Some(name), _) => {
-                    let function = demangled
-                        .entry(Arc::clone(&name.text))
-                        .or_insert_with(|| names(&name.text, self.shared.settings.demangle && name.linkage).0);
-                    (Arc::clone(function), Arc::clone(&name.text))
+                    let demangles = self.shared.settings.demangle && name.linkage;
+                    let names = known.entry(name.text).or_insert_with_key(|text| self.strings.names(text, demangles));
+                    (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
                 (None, Some(symbol)) => (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name)),
                 // Nobody can tell two functions without names apart.
                 (None, None) => continue,
             };
-            let file = frame.file.clone();
+            let file = frame.file.map(|file| self.strings.keep(&file));
             frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });
         }
         (!frames.is_empty()).then(|| Arc::new(Symbols { frames: frames.into() }))
@@ -179,15 +186,4 @@ impl Worker<'_> {
 
 fn settled(symbols: &Option<Arc<Symbols>>) -> Result<Arc<Symbols>, Unknown> {
     symbols.clone().ok_or(Unknown::NoSymbol)
-}
-
-/// A name, demangled, and as it stands in the file.
-fn names(system_name: &str, demangles: bool) -> (Arc<str>, Arc<str>) {
-    let system: Arc<str> = system_name.into();
-    if !demangles {
-        return (Arc::clone(&system), system);
-    }
-    let function = demangle(system_name);
-    let function = if function == system_name { Arc::clone(&system) } else { function.into() };
-    (function, system)
 }

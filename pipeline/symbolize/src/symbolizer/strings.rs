@@ -1,0 +1,54 @@
+//! The strings of answers, each once.
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashSet;
+
+use crate::demangle::demangle;
+
+/// What a string costs beside its bytes: the counts of its reference, and its place in the table.
+const STRING_BYTES: usize = 48;
+
+/// The strings of all answers: names and files repeat from address to address.
+#[derive(Debug, Default)]
+pub(super) struct Strings {
+    strings: HashSet<Arc<str>, RandomState>,
+    bytes: usize,
+}
+
+impl Strings {
+    /// The one string that is equal to `text`.
+    pub(super) fn keep(&mut self, text: &str) -> Arc<str> {
+        let before = self.strings.len();
+        let string = Arc::clone(self.strings.get_or_insert_with(text, |text| text.into()));
+        if self.strings.len() > before {
+            self.bytes += text.len() + STRING_BYTES;
+        }
+        string
+    }
+
+    /// A name, demangled, and as it stands in the file.
+    pub(super) fn names(&mut self, system_name: &str, demangles: bool) -> (Arc<str>, Arc<str>) {
+        let system = self.keep(system_name);
+        if !demangles {
+            return (Arc::clone(&system), system);
+        }
+        (self.keep(&demangle(system_name)), system)
+    }
+
+    /// Drops what no answer has any more.
+    pub(super) fn sweep(&mut self) {
+        self.strings.retain(|string| {
+            let keep = Arc::strong_count(string) > 1;
+            if !keep {
+                self.bytes -= string.len() + STRING_BYTES;
+            }
+            keep
+        });
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
