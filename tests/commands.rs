@@ -27,7 +27,7 @@ fn payloads(folder: &Path) -> Vec<Vec<u8>> {
 fn help() {
     let folder = tempfile::tempdir().unwrap();
     let help = run(folder.path(), &["--help"]).stdout;
-    for command in ["run", "validate", "config", "components", "demo", "convert"] {
+    for command in ["run", "validate", "config", "components", "demo", "convert", "sample", "profiler"] {
         assert!(help.contains(command), "{help}");
         assert!(run(folder.path(), &[command, "--help"]).status.success());
     }

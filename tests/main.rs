@@ -18,3 +18,7 @@ mod failures;
 mod main_job;
 mod process;
 mod reference_configuration;
+#[cfg(target_os = "linux")]
+mod sample;
+#[cfg(target_os = "linux")]
+mod targets;

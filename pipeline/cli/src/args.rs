@@ -1,5 +1,8 @@
 //! The command line: what was written. What it means is decided by each command.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod sampling;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -29,6 +32,12 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Convert profile files: OTLP protobuf, Sentry envelopes and profile chunks, gzipped or not.
     Convert(ConvertArgs),
+    /// See where a process spends its time: sample it for a while, or a command from start to end.
+    #[cfg(target_os = "linux")]
+    Sample(sampling::SampleArgs),
+    /// Start or stop the profiler of a running profbridge, or ask what it does.
+    #[cfg(target_os = "linux")]
+    Profiler(sampling::ProfilerArgs),
 }
 
 /// Where the configuration comes from.

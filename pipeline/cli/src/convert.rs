@@ -13,14 +13,16 @@ use crate::args::ConvertArgs;
 use crate::terminal::{self, Progress};
 
 use input::Input;
+#[cfg(target_os = "linux")]
+pub(crate) use output::Otlp;
 use output::Output;
 
 /// What the conversion counted, in observations.
 #[derive(Debug, Default)]
-struct Tally {
+pub(crate) struct Tally {
     messages: u64,
     observations: u64,
-    losses: Losses,
+    pub(crate) losses: Losses,
     /// Things worth saying that are no loss.
     notes: Vec<(&'static str, u64)>,
     /// Parts of inputs that were refused, each with its place and rule.

@@ -13,7 +13,8 @@ pub(crate) fn start(level: LevelFilter) {
         .into_iter()
         .chain(["profbridge_receiver_otlp", "profbridge_processor_dedup", "profbridge_processor_chunk"])
         .chain(["profbridge_exporter_sentry", "profbridge_exporter_otlp", "profbridge_exporter_file"])
-        .chain(["profbridge_exporter_debug"])
+        .chain(["profbridge_exporter_debug", "profbridge_receiver_ptrace", "profbridge_ptrace", "profbridge_symbolize"])
+        .chain(["profbridge_processor_symbolize"])
         .map(|target| (target, level));
     let filter = Targets::new().with_default(LevelFilter::WARN.min(level)).with_targets(ours);
     let format = tracing_subscriber::fmt::layer()

@@ -9,6 +9,10 @@ mod demo;
 mod files;
 mod flamegraph;
 mod logging;
+#[cfg(target_os = "linux")]
+mod profiler;
+#[cfg(target_os = "linux")]
+mod sample;
 mod terminal;
 
 use std::process::ExitCode;
@@ -18,6 +22,11 @@ use clap::Parser;
 use args::{Cli, Command, ConfigArgs};
 
 fn main() -> ExitCode {
+    // The sampler process is this program, started once more by itself.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = profbridge_ptrace::run_if_sampler() {
+        return code;
+    }
     let outcome = match Cli::parse().command.unwrap_or(Command::Run(ConfigArgs::default())) {
         Command::Run(arguments) => commands::run(&arguments),
         Command::Validate(arguments) => commands::validate(&arguments),
@@ -25,6 +34,10 @@ fn main() -> ExitCode {
         Command::Components => commands::components(),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        #[cfg(target_os = "linux")]
+        Command::Sample(arguments) => sample::run(&arguments),
+        #[cfg(target_os = "linux")]
+        Command::Profiler(arguments) => profiler::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -31,9 +31,7 @@ impl Output {
         let path = arguments.output.clone();
         Ok(match arguments.to {
             Format::Sentry => Self::Sentry(Box::new(Sentry::open(path)?)),
-            Format::Otlp => {
-                Self::Otlp(Otlp { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
-            }
+            Format::Otlp => Self::Otlp(Otlp::new(path)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
@@ -165,13 +163,19 @@ fn profiles_id(profiles: &Profiles) -> String {
 }
 
 /// One `ProfilesData`; frames of several where one would be too large.
-pub(super) struct Otlp {
+pub(crate) struct Otlp {
     path: PathBuf,
     merge: Box<dyn Processor>,
 }
 
 impl Otlp {
-    fn merge(&mut self, profiles: Profiles, tally: &mut Tally) {
+    /// An output that writes nothing before its end.
+    pub(crate) fn new(path: PathBuf) -> Result<Self, Failure> {
+        Ok(Self { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
+    }
+
+    /// Takes what becomes a part of the message.
+    pub(crate) fn merge(&mut self, profiles: Profiles, tally: &mut Tally) {
         let now = arrival(&profiles);
         let mut out = Outbox::default();
         // All files are one source here: what tells processes apart are their attributes.
@@ -181,7 +185,13 @@ impl Otlp {
         tally.losses.merge(&out.losses);
     }
 
-    fn close(mut self, tally: &mut Tally) -> Result<String, Failure> {
+    fn close(self, tally: &mut Tally) -> Result<String, Failure> {
+        let Written { path, size, observations } = self.write(tally)?;
+        Ok(format!("wrote {observations} observations to {} ({})", path.display(), terminal::bytes(size)))
+    }
+
+    /// Writes the message.
+    pub(crate) fn write(mut self, tally: &mut Tally) -> Result<Written, Failure> {
         let mut out = Outbox::default();
         self.merge.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         tally.losses.merge(&out.losses);
@@ -201,8 +211,18 @@ impl Otlp {
                 file.write_all(&frames)
             }
         })?;
-        Ok(format!("wrote {observations} observations to {} ({})", self.path.display(), terminal::bytes(size)))
+        Ok(Written { path: self.path, size, observations })
     }
+}
+
+/// A file that was written.
+pub(crate) struct Written {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Its size in bytes.
+    pub(crate) size: u64,
+    /// How many observations are in it.
+    observations: u64,
 }
 
 /// Collapsed stacks, or a flame graph of them.

@@ -1,0 +1,140 @@
+//! The command line of what needs the sampler.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::sample::destination::{self, Destination};
+
+/// What `sample` says about the things that its options do not.
+const ABOUT_SAMPLING: &str = "\
+Neither the process nor its build needs to be changed for it. Its threads are looked at from outside: blocked ones are \
+never stopped, running ones for some microseconds at a time. Only the process itself is sampled, not those it starts.
+
+Names come from symbol tables and debug information, and for code that is compiled at run time from perf maps: \
+`node --perf-basic-prof`, `python3.12 -X perf`, Java with perf-map-agent. Interpreted code without one shows as the \
+interpreter's functions.
+
+With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 where it could not be \
+started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
+is 0, or 1 where nothing could be sampled or written.
+
+Ctrl-C ends sampling and writes what there is; a second one ends profbridge at once.";
+
+/// What to sample, and where the result goes.
+#[derive(Debug, Args)]
+#[command(after_long_help = ABOUT_SAMPLING)]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "command"]))]
+pub(crate) struct SampleArgs {
+    /// The process to sample, by its id. Needs the right to trace it: the same user, or root.
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Option<u32>,
+    /// For how long, as in `10s` or `1m30s`; a number alone is seconds. Without it, until the process ends or Ctrl-C.
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// How many samples to take of each thread in a second, 1 to 1000. It is lowered where sampling costs too much.
+    #[arg(short, long, value_name = "HERTZ", default_value = "101", value_parser = rate)]
+    pub(crate) rate: f64,
+    /// What is sampled.
+    #[arg(short, long, value_enum, default_value_t = Mode::Wall)]
+    pub(crate) mode: Mode,
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
+    /// (OTLP profiles), .envelope (Sentry envelope; one for each minute, so `x.envelope` may be followed by
+    /// `x-2.envelope`). Default: `profile-PID.svg`.
+    #[arg(short, long, value_name = "FILE", value_parser = destination::parse)]
+    pub(crate) output: Option<Destination>,
+    /// A command to start and to sample from its first instruction.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Every thread, whether it runs or waits; the two are told apart.
+    Wall,
+    /// Threads that run.
+    Cpu,
+}
+
+/// What to tell a running profbridge.
+#[derive(Debug, Args)]
+pub(crate) struct ProfilerArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) action: ProfilerAction,
+}
+
+/// What a running profbridge can be told.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfilerAction {
+    /// Start profiling a target, or all of them. Says why where nothing was started.
+    Start(ControlArgs),
+    /// Stop profiling a target, or all of them. Says why where nothing was stopped.
+    Stop(ControlArgs),
+    /// Say for each target whether it is profiled, and its processes.
+    Status(ControlArgs),
+}
+
+/// How a running profbridge is reached, and which of its processes are meant.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// The target, by its name in the configuration of the receiver `ptrace`. Without it, all of them.
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: Option<String>,
+    /// One process of a target, by its id.
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// The control socket: the receiver's `control.socket`. Default: `$XDG_RUNTIME_DIR/profbridge/control.sock`, or
+    /// `/run/profbridge/control.sock` where that is not set.
+    #[arg(short, long, value_name = "SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Reads a length of time; a number alone is seconds, as in `sleep` and `timeout`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
+        Err(_) => text.parse::<profbridge_engine::config::Duration>().map_err(|error| error.to_string())?.get(),
+    };
+    if duration.is_zero() {
+        return Err("it must be longer than nothing".to_owned());
+    }
+    Ok(duration)
+}
+
+/// Reads a rate in hertz.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (1.0..=1000.0).contains(&rate) => Ok(rate),
+        _ => Err("it must be a number from 1 to 1000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: times are read with and without a unit, and nothing that is no time is taken for one.
+    #[test]
+    fn durations() {
+        let good = [("10", 10_000), ("0.5", 500), ("10s", 10_000), ("1m30s", 90_000), ("250ms", 250)];
+        for (text, milliseconds) in good {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "0", "0s", "-1", "-1s", "NaN", "inf", "1e30", "5 parsecs"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    /// Guarantees: only rates that the sampler keeps are taken.
+    #[test]
+    fn rates() {
+        assert_eq!((rate("1"), rate("99.9"), rate("1000")), (Ok(1.0), Ok(99.9), Ok(1000.0)));
+        for text in ["0", "0.5", "1001", "-5", "NaN", "inf", "fast"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `profbridge profiler`: starts and stops the profiler of a running profbridge, and asks what it does.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use profbridge_receiver_ptrace::control::client::request;
+use profbridge_receiver_ptrace::control::default_path;
+use profbridge_receiver_ptrace::control::protocol::{Choice, ProcessStatus, Request, Response, TargetStatus};
+use profbridge_receiver_ptrace::lifecycle::Mode;
+
+use crate::args::sampling::{ControlArgs, ProfilerAction, ProfilerArgs};
+use crate::{Failure, terminal};
+
+/// Asks, and shows the answer. What changes nothing is no failure: the answer says why.
+pub(crate) fn run(arguments: &ProfilerArgs) -> Result<ExitCode, Failure> {
+    let (reach, request_of): (&ControlArgs, fn(Choice) -> Request) = match &arguments.action {
+        ProfilerAction::Start(reach) => (reach, Request::Start),
+        ProfilerAction::Stop(reach) => (reach, Request::Stop),
+        ProfilerAction::Status(reach) => (reach, Request::Status),
+    };
+    let choice = Choice { target: reach.target.clone(), pid: reach.pid };
+    let socket = reach.socket.clone().unwrap_or_else(default_path);
+    let response = request(&socket, &request_of(choice)).map_err(|error| Failure(format!("error: {error}")))?;
+    if let Some(fault) = response.error.as_ref().filter(|_| !response.ok) {
+        return Err(Failure(format!("error: {}: {}", fault.place, fault.rule)));
+    }
+    if !response.ok {
+        return Err(Failure("error: profbridge refused, and did not say why".to_owned()));
+    }
+    terminal::result(shown(&response).trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An answer as a person reads it.
+fn shown(response: &Response) -> String {
+    let mut out = String::new();
+    for process in &response.processes {
+        line(&mut out, format_args!("{}, pid {}: {}", process.target, process.pid, process.message));
+    }
+    for target in &response.targets {
+        show_target(&mut out, target);
+    }
+    if let Some(message) = &response.message {
+        line(&mut out, format_args!("{message}"));
+    }
+    out
+}
+
+fn show_target(out: &mut String, target: &TargetStatus) {
+    let lifecycle = match target.profile_lifecycle {
+        Mode::Manual => "manual",
+        Mode::Trace => "trace",
+    };
+    line(out, format_args!("{}: profile_lifecycle {lifecycle}", target.target));
+    if target.processes.is_empty() {
+        line(out, format_args!("  no process is attached"));
+    }
+    for process in &target.processes {
+        let state = state(process, target.profile_lifecycle);
+        line(out, format_args!("  pid {} {}: {state}", process.pid, process.executable));
+        if process.observations == 0 {
+            continue;
+        }
+        let complete = process.complete as f64 * 100.0 / process.observations as f64;
+        line(
+            out,
+            format_args!(
+                "    {} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; session {}",
+                process.threads, process.rate_hertz, process.observations, process.lost, process.session
+            ),
+        );
+    }
+}
+
+fn state(process: &ProcessStatus, lifecycle: Mode) -> String {
+    if !process.sampled {
+        return "its session is not sampled (profile_session_sample_rate)".to_owned();
+    }
+    let mut state = if process.profiling { "profiling" } else { "not profiling" }.to_owned();
+    if lifecycle == Mode::Trace {
+        // Writing into memory does not fail.
+        write!(state, ", {} sampled root spans are open", process.open_spans).ok();
+    }
+    state
+}
+
+/// Paths come from the processes: nothing in them reaches the terminal but what can be seen.
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.extend(text.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }));
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_receiver_ptrace::control::protocol::ProcessAnswer;
+
+    use super::*;
+
+    fn process(sampled: bool, profiling: bool, observations: u64) -> ProcessStatus {
+        ProcessStatus {
+            pid: 7,
+            executable: "/srv/\u{1b}[2Japp".to_owned(),
+            session: "00ff".to_owned(),
+            sampled,
+            profiling,
+            open_spans: 2,
+            threads: 3,
+            rate_hertz: 100.7,
+            observations,
+            complete: observations / 2,
+            lost: 1,
+        }
+    }
+
+    /// Guarantees: a status says for each target what is profiled and how well, and cannot send commands to the terminal.
+    #[test]
+    fn status() {
+        let target =
+            |name: &str, mode, processes| TargetStatus { target: name.to_owned(), profile_lifecycle: mode, processes };
+        let targets = vec![
+            target("web", Mode::Trace, vec![process(true, true, 10), process(true, false, 0)]),
+            target("job", Mode::Manual, vec![process(false, false, 0)]),
+            target("idle", Mode::Manual, Vec::new()),
+        ];
+        let expected = "\
+web: profile_lifecycle trace
+  pid 7 /srv/ [2Japp: profiling, 2 sampled root spans are open
+    3 threads, 101 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
+  pid 7 /srv/ [2Japp: not profiling, 2 sampled root spans are open
+job: profile_lifecycle manual
+  pid 7 /srv/ [2Japp: its session is not sampled (profile_session_sample_rate)
+idle: profile_lifecycle manual
+  no process is attached
+";
+        assert_eq!(shown(&Response { ok: true, targets, ..Response::default() }), expected);
+    }
+
+    /// Guarantees: what became of each process is shown, then the summary.
+    #[test]
+    fn answers() {
+        let message = "the profiler runs already".to_owned();
+        let answer = ProcessAnswer { target: "web".to_owned(), pid: 7, profiling: true, message };
+        let response = Response { processes: vec![answer], ..Response::said("nothing changed") };
+        assert_eq!(shown(&response), "web, pid 7: the profiler runs already\nnothing changed\n");
+    }
+}

@@ -1,0 +1,180 @@
+//! What the sampler said, put together: processes, their files, and the samples of a stretch of time.
+//!
+//! Files are read for names after the samples were taken, so that reading them takes no time from what is measured. A
+//! long run is cut into parts that fit a chunk of Sentry each; a part waits for its names while sampling goes on.
+
+mod part;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use profbridge_ptrace::message::{Batch, Mapping, Process, ProcessId};
+use profbridge_receiver_ptrace::ServiceNames;
+use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
+use profbridge_receiver_ptrace::resource::{describe, host_name};
+use profbridge_receiver_ptrace::session::Session;
+use profbridge_receiver_ptrace::symbols::ProcessNames;
+use profbridge_symbolize::Symbolizer;
+
+pub(crate) use part::{Halves, Part};
+
+/// How long a part is. Sentry takes chunks of up to 66 seconds; what is blocked at the end of a part reaches beyond it.
+const PART: Duration = Duration::from_secs(45);
+
+/// A part with so many samples is long enough, however short its time is.
+const MOST_SAMPLES: usize = 1 << 19;
+
+/// One process, from when it was found.
+#[derive(Debug)]
+struct Tracked {
+    id: ProcessId,
+    resource: Vec<Attribute>,
+    mappings: Vec<FileMapping>,
+    names: ProcessNames,
+}
+
+/// Everything that is known of the processes of a run.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    symbolizer: Symbolizer,
+    host: String,
+    processes: Vec<Tracked>,
+    places: HashMap<ProcessId, usize>,
+    open: Vec<Batch>,
+    /// The first sample of the open part, in nanoseconds since the Unix epoch.
+    begins: Option<u64>,
+    /// How many samples are in it.
+    samples: usize,
+    waiting: Vec<Part>,
+}
+
+impl Collector {
+    /// Nothing yet.
+    pub(crate) fn new(symbolizer: Symbolizer) -> Self {
+        Self {
+            symbolizer,
+            host: host_name(),
+            processes: Vec::new(),
+            places: HashMap::new(),
+            open: Vec::new(),
+            begins: None,
+            samples: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// A process was found. Returns what is wrong with its environment.
+    pub(crate) fn attached(&mut self, process: Process) -> Option<String> {
+        let session = Session::of(&self.host, &process, 1.0);
+        let described = describe(&self.host, &process, &ServiceNames::default(), session);
+        let number = self.processes.len();
+        self.places.insert(process.id, number);
+        self.processes.push(Tracked {
+            id: process.id,
+            resource: described.attributes,
+            mappings: Vec::new(),
+            names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
+        });
+        described.complaint
+    }
+
+    fn process(&mut self, id: ProcessId) -> Option<&mut Tracked> {
+        let at = *self.places.get(&id)?;
+        self.processes.get_mut(at)
+    }
+
+    /// A file is mapped into a process.
+    pub(crate) fn mapping(&mut self, mapping: Mapping) {
+        if let Some(process) = self.process(mapping.process) {
+            process.mappings.push(FileMapping::from(&mapping));
+            process.names.mapping(mapping);
+        }
+    }
+
+    /// A process has another perf map.
+    pub(crate) fn perf_map(&mut self, process: ProcessId, file: std::fs::File) {
+        if let Some(process) = self.process(process) {
+            process.names.perf_map(file);
+        }
+    }
+
+    /// Samples were taken. Cuts off a part where the samples so far are long enough for one.
+    pub(crate) fn batch(&mut self, batch: Batch) {
+        let Some(begins) = batch.samples.iter().map(|sample| sample.time_unix_nano).min() else { return };
+        let long = |start: u64| u128::from(begins.saturating_sub(start)) >= PART.as_nanos();
+        if self.begins.is_some_and(long) || self.samples >= MOST_SAMPLES {
+            self.cut();
+        }
+        self.begins.get_or_insert(begins);
+        self.samples += batch.samples.len();
+        self.open.push(batch);
+    }
+
+    /// Whether there is any sample that was not handed out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Ends the open part and asks for its names.
+    pub(crate) fn cut(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let part = Part { batches: std::mem::take(&mut self.open) };
+        (self.begins, self.samples) = (None, 0);
+        for batch in &part.batches {
+            if let Some(process) = self.process(batch.process) {
+                process.names.ask(batch);
+            }
+        }
+        self.waiting.push(part);
+    }
+
+    /// Asks once more for what was refused while too much was waiting; returns whether a name may still come.
+    fn is_late(&mut self, part: &Part) -> bool {
+        let mut late = false;
+        for batch in &part.batches {
+            if let Some(process) = self.process(batch.process) {
+                late |= process.names.is_late(batch);
+            }
+        }
+        late
+    }
+
+    /// Whether all the names that there are have been found for the parts that were cut off.
+    pub(crate) fn are_named(&mut self) -> bool {
+        let parts = std::mem::take(&mut self.waiting);
+        let mut late = false;
+        for part in &parts {
+            late |= self.is_late(part);
+        }
+        self.waiting = parts;
+        !late
+    }
+
+    /// The parts that have all the names that there are, in order. `give_up` takes all that were cut off.
+    pub(crate) fn ready(&mut self, give_up: bool) -> Vec<Part> {
+        let mut ready = Vec::new();
+        // Most looks are in vain: nothing is asked about each address while others are known to wait.
+        while !self.waiting.is_empty() && (give_up || self.symbolizer.waiting() == 0) {
+            let part = self.waiting.remove(0);
+            if !give_up && self.is_late(&part) {
+                self.waiting.insert(0, part);
+                break;
+            }
+            ready.push(part);
+        }
+        ready
+    }
+
+    /// Puts a part together.
+    ///
+    /// # Errors
+    ///
+    /// It is larger than 4 GiB.
+    pub(crate) fn assemble(&self, part: &Part) -> Result<Halves, profbridge_model::dictionary::Invalid> {
+        part.halves(&self.processes)
+    }
+}

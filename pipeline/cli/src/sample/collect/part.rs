@@ -1,0 +1,68 @@
+//! A stretch of time, as batches of profiles.
+
+use profbridge_model::Profiles;
+use profbridge_model::dictionary::Invalid;
+use profbridge_ptrace::message::Batch;
+use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
+
+use super::Tracked;
+
+/// The samples of a stretch of time, as the sampler said them.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(super) batches: Vec<Batch>,
+}
+
+/// The profiles of a stretch of time: all, and those of running and of blocked threads alone.
+#[derive(Debug)]
+pub(crate) struct Halves {
+    /// All of them.
+    pub(crate) whole: Profiles,
+    /// Of threads that ran; `None` where none did.
+    pub(crate) running: Option<Profiles>,
+    /// Of threads that were blocked; `None` where none was.
+    pub(crate) waiting: Option<Profiles>,
+    /// Observations that made no sense and are in none of them.
+    pub(crate) malformed: u64,
+}
+
+impl Part {
+    pub(super) fn halves(&self, processes: &[Tracked]) -> Result<Halves, Invalid> {
+        let (whole, malformed) = assemble(processes, &self.batches)?;
+        let half = |blocked: bool| -> Result<Option<Profiles>, Invalid> {
+            let batches: Vec<Batch> = self.batches.iter().map(|batch| some(batch, blocked)).collect();
+            let (profiles, _) = assemble(processes, &batches)?;
+            Ok((profiles.observations() > 0).then_some(profiles))
+        };
+        let (running, waiting) = (half(false)?, half(true)?);
+        Ok(Halves { whole, running, waiting, malformed })
+    }
+}
+
+fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64), Invalid> {
+    let mut assembler = Assembler::new();
+    for process in processes {
+        let own: Vec<Batch> =
+            batches.iter().filter(|batch| batch.process == process.id && !batch.samples.is_empty()).cloned().collect();
+        if !own.is_empty() {
+            let subject = Subject { resource: &process.resource, mappings: &process.mappings, names: &process.names };
+            assembler.process(subject, &own);
+        }
+    }
+    let assembled = assembler.finish()?;
+    Ok((assembled.profiles, assembled.malformed))
+}
+
+/// A batch with the samples of either blocked or running threads.
+fn some(batch: &Batch, blocked: bool) -> Batch {
+    let samples = batch.samples.iter().filter(|sample| sample.blocked == blocked).copied().collect();
+    Batch {
+        process: batch.process,
+        period_nano: batch.period_nano,
+        mode: batch.mode,
+        threads: batch.threads.clone(),
+        locations: batch.locations.clone(),
+        stacks: batch.stacks.clone(),
+        samples,
+    }
+}

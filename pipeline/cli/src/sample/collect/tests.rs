@@ -1,0 +1,122 @@
+use profbridge_model::Value;
+use profbridge_ptrace::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
+use profbridge_symbolize::{Settings, Symbolizer};
+
+use super::{Collector, Halves};
+
+const T0: u64 = 1_790_000_000_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+fn collector() -> Collector {
+    Collector::new(Symbolizer::start(Settings::default()).unwrap())
+}
+
+fn process(id: u64) -> Process {
+    Process {
+        id: ProcessId(id),
+        target: TargetId(0),
+        pid: 7,
+        namespace_pid: 7,
+        start_unix_nano: T0 - SECOND,
+        executable: format!("/srv/app{id}"),
+        arguments: Vec::new(),
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: vec![("OTEL_RESOURCE_ATTRIBUTES".to_owned(), "no pair".to_owned())],
+        root: None,
+    }
+}
+
+/// A thread that runs for a second and one that is blocked for two, at a second of the run.
+fn batch(id: u64, second: u64) -> Batch {
+    let sample = |thread, weight: u64, blocked| Sample {
+        thread,
+        stack: 0,
+        time_unix_nano: T0 + second * SECOND,
+        weight_nano: weight * SECOND,
+        observations: 1,
+        blocked,
+    };
+    Batch {
+        process: ProcessId(id),
+        period_nano: 10_000_000,
+        mode: Mode::Wall,
+        threads: vec![
+            Thread { id: 7, namespace_id: 7, name: "main".to_owned(), pointer: 0 },
+            Thread { id: 8, namespace_id: 8, name: "idle".to_owned(), pointer: 0 },
+        ],
+        locations: vec![Location { mapping: None, address: 4096 }],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: vec![sample(0, 1, false), sample(1, 2, true)],
+    }
+}
+
+/// The sum of all values, in seconds.
+fn seconds(profiles: &profbridge_model::Profiles) -> u64 {
+    let samples = profiles.profiles().flat_map(|profile| profiles.samples(profile));
+    let values: Vec<i64> = samples.flat_map(|sample| sample.values().collect::<Vec<_>>()).collect();
+    values.iter().sum::<i64>().unsigned_abs() / SECOND
+}
+
+fn halves(collector: &mut Collector) -> Vec<Halves> {
+    collector.ready(true).iter().map(|part| collector.assemble(part).unwrap()).collect()
+}
+
+/// Guarantees: what ran and what was blocked are told apart and add up to the whole, and each process has its own resource.
+#[test]
+fn running_and_waiting() {
+    let mut collector = collector();
+    assert!(collector.is_empty());
+    for id in [1, 2] {
+        let complaint = collector.attached(process(id)).unwrap();
+        assert!(complaint.contains("OTEL_RESOURCE_ATTRIBUTES"), "{complaint}");
+        collector.batch(batch(id, 0));
+    }
+    // Nothing is known of this one, so nothing can be said of it.
+    collector.batch(Batch { process: ProcessId(9), ..batch(1, 0) });
+    collector.cut();
+    assert!(!collector.is_empty());
+    let parts = halves(&mut collector);
+    assert!(collector.is_empty() && parts.len() == 1);
+    let part = &parts[0];
+    let half = |half: &Option<profbridge_model::Profiles>| half.as_ref().map(seconds);
+    assert_eq!((seconds(&part.whole), half(&part.running), half(&part.waiting)), (6, Some(2), Some(4)));
+    let executables: Vec<_> = part
+        .whole
+        .resources()
+        .iter()
+        .map(|resource| match part.whole.find(&resource.resource.attributes, "process.executable.name") {
+            Some(Value::String(name)) => part.whole.dictionary().string(*name),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(executables, ["app1", "app2"]);
+}
+
+/// Guarantees: a half without samples is none.
+#[test]
+fn only_running() {
+    let mut collector = collector();
+    collector.attached(process(1));
+    let mut batch = batch(1, 0);
+    batch.samples.retain(|sample| !sample.blocked);
+    collector.batch(batch);
+    collector.cut();
+    let parts = halves(&mut collector);
+    assert!(parts[0].running.is_some() && parts[0].waiting.is_none());
+}
+
+/// Guarantees: a long run comes in parts that Sentry takes as chunks, and no sample is in two of them or in none.
+#[test]
+fn long_run() {
+    let mut collector = collector();
+    collector.attached(process(1));
+    for second in 0..100 {
+        collector.batch(batch(1, second));
+    }
+    collector.cut();
+    let parts = halves(&mut collector);
+    let lengths: Vec<u64> = parts.iter().map(|part| part.running.as_ref().map_or(0, seconds)).collect();
+    assert_eq!(lengths, [45, 45, 10]);
+}

@@ -1,0 +1,64 @@
+//! What is said while sampling goes on.
+
+use std::time::Duration;
+
+use profbridge_ptrace::message::Status;
+
+use super::shares::printable;
+use super::stats::complete_percent;
+
+/// One look at a run.
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    /// What is sampled.
+    pub(crate) title: &'a str,
+    /// For how long so far.
+    pub(crate) elapsed: Duration,
+    /// For how long in all, if that is known.
+    pub(crate) duration: Option<Duration>,
+    /// What the sampler counted.
+    pub(crate) status: Status,
+    /// The threads at the moment.
+    pub(crate) threads: u64,
+    /// The rate at the moment.
+    pub(crate) rate_hertz: Option<f64>,
+}
+
+impl std::fmt::Display for Look<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sampling {}: {:.0} s", printable(self.title), self.elapsed.as_secs_f64().floor())?;
+        if let Some(duration) = self.duration {
+            write!(f, " of {} s", duration.as_secs_f64())?;
+        }
+        write!(f, ", {} samples, {} threads", self.status.observations, self.threads)?;
+        if let Some(rate) = self.rate_hertz {
+            write!(f, ", {rate:.0} Hz")?;
+        }
+        if let Some(complete) = complete_percent(&self.status) {
+            write!(f, ", {complete:.1} % complete")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: what is not known yet is left out, and a process cannot send commands to the terminal by its name.
+    #[test]
+    fn looks() {
+        let mut look = Look {
+            title: "app\u{1b}[2J (pid 7)",
+            elapsed: Duration::from_millis(4_900),
+            duration: Some(Duration::from_secs(10)),
+            status: Status::default(),
+            threads: 0,
+            rate_hertz: None,
+        };
+        assert_eq!(look.to_string(), "sampling app [2J (pid 7): 4 s of 10 s, 0 samples, 0 threads");
+        look.status = Status { observations: 99, complete: 98, truncated: 1, ..Status::default() };
+        (look.duration, look.rate_hertz, look.threads) = (None, Some(100.6), 3);
+        assert!(look.to_string().ends_with(": 4 s, 99 samples, 3 threads, 101 Hz, 99.0 % complete"), "{look}");
+    }
+}

@@ -1,0 +1,167 @@
+//! What a person reads at the end: where the time went, and how far it can be trusted.
+
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use profbridge_ptrace::message::{Mode, Status};
+
+use super::shares::{Function, Shares, Side};
+use super::stats::complete_percent;
+use text::{percent, seconds};
+
+/// How many functions are listed.
+const MOST_FUNCTIONS: usize = 12;
+
+/// How many places of waiting are listed.
+const MOST_WAITS: usize = 5;
+
+/// The share of complete stacks below which it is explained what is missing.
+const TRUSTED_PERCENT: f64 = 99.0;
+
+/// The share of missed ticks above which they are told.
+const MISSED_PERCENT: f64 = 2.0;
+
+/// The result of a run.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    /// The time by function.
+    pub(crate) shares: &'a Shares,
+    /// What the sampler counted.
+    pub(crate) status: Status,
+    /// What was sampled.
+    pub(crate) mode: Mode,
+    /// For how long.
+    pub(crate) elapsed: Duration,
+    /// The most threads there were at a time.
+    pub(crate) most_threads: u64,
+}
+
+impl Report<'_> {
+    /// The functions, and in wall mode where threads waited.
+    pub(crate) fn functions(&self) -> String {
+        let mut out = String::new();
+        let running = &self.shares.running;
+        let processors = running.nano() as f64 / (self.elapsed.as_nanos() as f64).max(1.0);
+        line(&mut out, format_args!("running: {} ({processors:.2} processors)", seconds(running.nano())));
+        self.list_functions(&mut out, running);
+        if self.mode == Mode::Wall {
+            let waiting = &self.shares.waiting;
+            line(&mut out, format_args!("waiting: {} ({} threads)", seconds(waiting.nano()), self.most_threads));
+            self.list_waits(&mut out, waiting);
+        }
+        out
+    }
+
+    fn list_functions(&self, out: &mut String, side: &Side) {
+        let costs = side.by_own();
+        if costs.is_empty() {
+            return line(out, format_args!("  no function was found running"));
+        }
+        line(out, format_args!("  {:>18}  {:>18}  function", "self", "total"));
+        for cost in costs.iter().take(MOST_FUNCTIONS) {
+            let own = format!("{} {:>10}", percent(cost.own_nano, side.nano()), seconds(cost.own_nano));
+            let total = format!("{} {:>10}", percent(cost.total_nano, side.nano()), seconds(cost.total_nano));
+            line(out, format_args!("  {own:>18}  {total:>18}  {}", named(self.function(cost.function))));
+        }
+        if let Some(more) = costs.len().checked_sub(MOST_FUNCTIONS).filter(|&more| more > 0) {
+            let rest: u64 = costs.iter().skip(MOST_FUNCTIONS).map(|cost| cost.own_nano).sum();
+            let own = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
+            line(out, format_args!("  {own:>18}  {:>18}  in {more} more functions", ""));
+        }
+    }
+
+    fn list_waits(&self, out: &mut String, side: &Side) {
+        let places = side.places();
+        for place in places.iter().take(MOST_WAITS) {
+            let time = format!("{} {:>10}", percent(place.nano, side.nano()), seconds(place.nano));
+            let within = place.within.map(|number| format!(", called by {}", named(self.function(number))));
+            let leaf = named(self.function(place.leaf));
+            line(out, format_args!("  {time:>18}  {leaf}{}", within.unwrap_or_default()));
+        }
+        if let Some(more) = places.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
+            let rest: u64 = places.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
+            let time = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
+            line(out, format_args!("  {time:>18}  in {more} more places"));
+        }
+    }
+
+    fn function(&self, number: u32) -> &Function {
+        self.shares.functions.get(number)
+    }
+
+    /// How far the figures can be trusted, a line for each thing worth knowing.
+    pub(crate) fn trust(&self) -> String {
+        let status = &self.status;
+        let mut out = String::new();
+        match complete_percent(status) {
+            None => line(&mut out, format_args!("stacks: none")),
+            Some(complete) => {
+                write(&mut out, format_args!("stacks: {} samples, {complete:.1} % complete", status.observations));
+                if complete < TRUSTED_PERCENT {
+                    write(
+                        &mut out,
+                        format_args!(
+                            ", {} truncated (callers are missing), {} guessed (callers may be wrong)",
+                            status.truncated, status.guessed
+                        ),
+                    );
+                }
+                line(&mut out, format_args!(""));
+            }
+        }
+        self.problems_of_sampling(&mut out);
+        let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
+        line(
+            &mut out,
+            format_args!(
+                "sampler: {cpu:.1} % of a processor; {} stops, the longest {} us",
+                status.stops,
+                status.longest_stop_nano / 1_000
+            ),
+        );
+        out
+    }
+
+    fn problems_of_sampling(&self, out: &mut String) {
+        let status = &self.status;
+        if status.lost_observations > 0 {
+            line(out, format_args!("lost: {} samples, since profbridge did not keep up", status.lost_observations));
+        }
+        if status.refused_stops > 0 {
+            let refused = status.refused_stops;
+            line(out, format_args!("refused: {refused} stops, so running threads are missing (another tracer?)"));
+        }
+        let of_ticks = |count: u64| count as f64 * 100.0 / status.ticks.max(1) as f64;
+        if status.lowered_ticks > 0 {
+            let lowered = of_ticks(status.lowered_ticks);
+            line(out, format_args!("rate: lowered for {lowered:.1} % of the time, so that sampling costs no more"));
+        }
+        if of_ticks(status.missed_ticks) > MISSED_PERCENT {
+            let missed = of_ticks(status.missed_ticks);
+            line(out, format_args!("late: {missed:.1} % of the samples, since the sampler had no processor"));
+        }
+    }
+}
+
+/// A function with the file it lies in, unless its name says it already.
+fn named(function: &Function) -> String {
+    let name = text::shortened(&function.name);
+    if function.module.is_empty() || function.name.starts_with('[') {
+        return name;
+    }
+    format!("{name} ({})", function.module)
+}
+
+fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing into memory does not fail.
+    out.write_fmt(text).ok();
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    write(out, text);
+    out.push('\n');
+}

@@ -1,0 +1,119 @@
+use std::time::Duration;
+
+use profbridge_model::{Builder, Mapping, Profile, Profiles};
+use profbridge_ptrace::message::{Mode, Status};
+
+use super::Report;
+use crate::sample::shares::Shares;
+
+/// Stacks of the program `/srv/app`, leaf first, each with its milliseconds.
+fn batch(stacks: &[(&[&str], i64)]) -> Profiles {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    let filename = builder.string("/srv/app");
+    let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
+    for (names, milliseconds) in stacks {
+        let mut locations = Vec::new();
+        for name in *names {
+            let name = builder.string(name);
+            let function = builder.function(profbridge_model::Function { name, ..Default::default() });
+            let line = profbridge_model::Line { function, line: 1, column: 0 };
+            let location = profbridge_model::Location { mapping, ..Default::default() };
+            locations.push(builder.location(location, &[line]));
+        }
+        let stack = builder.stack(&locations);
+        builder.sample(stack, None, None, &[1], &[milliseconds * 1_000_000]);
+    }
+    builder.finish().unwrap()
+}
+
+fn report(shares: &Shares, status: Status) -> Report<'_> {
+    Report { shares, status, mode: Mode::Wall, elapsed: Duration::from_secs(1), most_threads: 64 }
+}
+
+/// Guarantees: the hot function leads although sixty times as much time was spent waiting, and the shares are those of
+/// running time.
+#[test]
+fn running_before_waiting() {
+    let mut shares = Shares::default();
+    shares.add(&batch(&[(&["hot", "main"], 700), (&["cold", "main"], 300)]), false);
+    shares.add(&batch(&[(&["std::thread::park", "worker"], 60_000), (&["main"], 5)]), true);
+    let text = report(&shares, Status::default()).functions();
+    let expected = "\
+running: 1.00 s (1.00 processors)
+                self               total  function
+   70.0 %     0.70 s   70.0 %     0.70 s  hot (app)
+   30.0 %     0.30 s   30.0 %     0.30 s  cold (app)
+    0.0 %     0.00 s  100.0 %     1.00 s  main (app)
+waiting: 60.01 s (64 threads)
+  100.0 %    60.00 s  std::thread::park (app), called by worker (app)
+    0.0 %     0.01 s  main (app)
+";
+    assert_eq!(text, expected, "\n{text}");
+}
+
+/// Guarantees: what is left out of the list is summed up, and time on the processor has no list of waits.
+#[test]
+fn many_functions() {
+    let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
+    let stacks: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
+    let stacks: Vec<(&[&str], i64)> = stacks.iter().map(|stack| (stack.as_slice(), 50)).collect();
+    let mut shares = Shares::default();
+    shares.add(&batch(&stacks), false);
+    let report = Report { mode: Mode::Cpu, ..report(&shares, Status::default()) };
+    let text = report.functions();
+    assert_eq!(text.lines().filter(|line| line.contains("(app)")).count(), 12, "{text}");
+    assert!(text.ends_with("   40.0 %     0.40 s                      in 8 more functions\n"), "\n{text}");
+    assert!(!text.contains("waiting"));
+}
+
+/// Guarantees: a run without a sample says so.
+#[test]
+fn nothing() {
+    let shares = Shares::default();
+    let report = report(&shares, Status::default());
+    assert!(report.functions().contains("no function was found running"));
+    assert!(report.trust().starts_with("stacks: none\n"));
+}
+
+/// Guarantees: incomplete stacks are counted and explained, complete ones are not talked about.
+#[test]
+fn trust() {
+    let shares = Shares::default();
+    let good = Status {
+        observations: 1000,
+        complete: 1000,
+        ticks: 1000,
+        missed_ticks: 3,
+        stops: 990,
+        longest_stop_nano: 84_999,
+        sampler_cpu_nano: 13_000_000,
+        ..Status::default()
+    };
+    let expected = "\
+stacks: 1000 samples, 100.0 % complete
+sampler: 1.3 % of a processor; 990 stops, the longest 84 us
+";
+    assert_eq!(report(&shares, good).trust(), expected);
+    let bad = Status {
+        complete: 900,
+        truncated: 70,
+        guessed: 30,
+        lost_observations: 5,
+        refused_stops: 6,
+        lowered_ticks: 500,
+        missed_ticks: 40,
+        ..good
+    };
+    let text = report(&shares, bad).trust();
+    for part in [
+        "90.0 % complete, 70 truncated (callers are missing), 30 guessed (callers may be wrong)\n",
+        "lost: 5 samples",
+        "refused: 6 stops",
+        "rate: lowered for 50.0 %",
+        "late: 4.0 %",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}

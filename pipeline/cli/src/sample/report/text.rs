@@ -1,0 +1,52 @@
+//! Figures and names as a person reads them.
+
+/// The longest name that is shown, in characters.
+const LONGEST: usize = 90;
+
+/// Nanoseconds in seconds.
+pub(super) fn seconds(nano: u64) -> String {
+    format!("{:.2} s", nano as f64 / 1e9)
+}
+
+/// A part of a whole, in percent; the width is always the same.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    format!("{:>5.1} %", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+}
+
+/// A name that fits a line: what is too long loses its middle, since both ends tell functions apart.
+pub(super) fn shortened(name: &str) -> String {
+    let length = name.chars().count();
+    if length <= LONGEST {
+        return name.to_owned();
+    }
+    let head = LONGEST / 2;
+    let tail = LONGEST - head - 1;
+    let mut short: String = name.chars().take(head).collect();
+    short.push('…');
+    short.extend(name.chars().skip(length - tail));
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: figures have one form, and nothing divides by zero.
+    #[test]
+    fn figures() {
+        assert_eq!([0, 1_500_000_000].map(seconds), ["0.00 s", "1.50 s"]);
+        assert_eq!(
+            [(1, 3), (1, 1), (0, 0)].map(|(part, whole)| percent(part, whole)),
+            [" 33.3 %", "100.0 %", "  0.0 %"]
+        );
+    }
+
+    /// Guarantees: a long name keeps both ends and no character is cut.
+    #[test]
+    fn names() {
+        assert_eq!(shortened("short"), "short");
+        let long = shortened(&format!("start{}end", "é".repeat(500)));
+        assert_eq!(long.chars().count(), LONGEST);
+        assert!(long.starts_with("starté") && long.ends_with("éend") && long.contains('…'));
+    }
+}

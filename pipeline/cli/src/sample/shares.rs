@@ -1,0 +1,69 @@
+//! Where the time goes: which functions ran, and where threads waited.
+//!
+//! Running and waiting are kept apart. A thread that sleeps is found asleep at every look, so in one list a handful of
+//! idle threads would stand in front of the one function that keeps a processor busy.
+
+mod functions;
+mod side;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use profbridge_model::{Profile, Profiles, StackId};
+
+pub(crate) use functions::{Function, Functions, printable};
+pub(crate) use side::Side;
+
+/// The time of all samples that were added, by function.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// Every function that was seen.
+    pub(crate) functions: Functions,
+    /// The time for which threads ran.
+    pub(crate) running: Side,
+    /// The time for which threads were blocked.
+    pub(crate) waiting: Side,
+}
+
+impl Shares {
+    /// Adds the running part of a batch, or the waiting one.
+    pub(crate) fn add(&mut self, batch: &Profiles, waiting: bool) {
+        let side = if waiting { &mut self.waiting } else { &mut self.running };
+        let lines = self.functions.intern(batch);
+        for profile in batch.profiles() {
+            let Some(unit) = Unit::of(batch, profile) else { continue };
+            let mut stacks: HashMap<Option<StackId>, (u64, u64)> = HashMap::new();
+            for sample in batch.samples(profile) {
+                let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
+                let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
+                let entry = stacks.entry(sample.stack).or_default();
+                entry.0 = entry.0.saturating_add(value.saturating_mul(unit.nanoseconds));
+                entry.1 += sample.observations();
+            }
+            for (stack, (nanoseconds, observations)) in stacks {
+                let leaf_first = batch.dictionary().stack(stack).flatten().flat_map(|location| lines.of(location));
+                side.add(&self.functions, leaf_first, nanoseconds, observations);
+            }
+        }
+    }
+}
+
+/// What one unit of a profile's values is worth.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    nanoseconds: u64,
+}
+
+impl Unit {
+    /// `None` where the values are no time: such a profile says nothing here.
+    fn of(batch: &Profiles, profile: &Profile) -> Option<Self> {
+        let text = |id| batch.dictionary().string(id);
+        if text(profile.sample_type.unit) == "nanoseconds" {
+            return Some(Self { nanoseconds: 1 });
+        }
+        let counts = text(profile.sample_type.unit) == "count" && text(profile.period_type.unit) == "nanoseconds";
+        let nanoseconds = u64::try_from(profile.period).ok().filter(|&period| counts && period > 0)?;
+        Some(Self { nanoseconds })
+    }
+}

@@ -1,0 +1,132 @@
+//! The functions of all batches, each once.
+
+use std::collections::HashMap;
+
+use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles};
+
+/// The most functions that are told apart. Code that is compiled at run time may bring any number of names; beyond this
+/// one they share one entry.
+const MOST_FUNCTIONS: usize = 200_000;
+
+/// The longest name that is kept, in bytes.
+const LONGEST_NAME: usize = 1024;
+
+/// A function as a person knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Function {
+    /// Its name, or the file it lies in, in brackets, where it has none. Nothing in it moves a terminal's cursor.
+    pub(crate) name: Box<str>,
+    /// The base name of the file it lies in; empty for code outside of any file.
+    pub(crate) module: Box<str>,
+    /// Whether it belongs to the program and not to a library of the system or a language's standard library.
+    pub(crate) own: bool,
+}
+
+/// The functions that were seen, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    all: Vec<Function>,
+    numbers: HashMap<Function, u32>,
+    others: Option<u32>,
+}
+
+/// The functions of each location of one batch, the innermost first.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    starts: Vec<u32>,
+    numbers: Vec<u32>,
+}
+
+impl Lines {
+    /// The functions at a location: more than one where functions were inlined.
+    pub(crate) fn of(&self, location: LocationId) -> impl Iterator<Item = u32> + '_ {
+        let at = location.index();
+        self.numbers[self.starts[at] as usize..self.starts[at + 1] as usize].iter().copied()
+    }
+}
+
+impl Functions {
+    /// A function by its number.
+    pub(crate) fn get(&self, number: u32) -> &Function {
+        &self.all[number as usize]
+    }
+
+    /// Numbers the functions of a batch.
+    pub(crate) fn intern(&mut self, batch: &Profiles) -> Lines {
+        let dictionary = &**batch.dictionary();
+        let locations = &dictionary.tables().locations;
+        let mut lines = Lines { starts: Vec::with_capacity(locations.len() + 1), numbers: Vec::new() };
+        for location in locations {
+            lines.starts.push(lines.numbers.len() as u32);
+            let known = dictionary.lines(location);
+            if known.is_empty() {
+                lines.numbers.push(self.number(function(dictionary, location, None)));
+            }
+            for line in known {
+                lines.numbers.push(self.number(function(dictionary, location, Some(line))));
+            }
+        }
+        lines.starts.push(lines.numbers.len() as u32);
+        lines
+    }
+
+    fn number(&mut self, function: Function) -> u32 {
+        if let Some(&number) = self.numbers.get(&function) {
+            return number;
+        }
+        if self.all.len() < MOST_FUNCTIONS {
+            let number = self.push(function.clone());
+            self.numbers.insert(function, number);
+            return number;
+        }
+        match self.others {
+            Some(number) => number,
+            None => {
+                let number = self.push(Function { name: "[other functions]".into(), module: "".into(), own: false });
+                self.others = Some(number);
+                number
+            }
+        }
+    }
+
+    fn push(&mut self, function: Function) -> u32 {
+        self.all.push(function);
+        (self.all.len() - 1) as u32
+    }
+}
+
+fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -> Function {
+    let file = location.mapping.map(|mapping| dictionary.string(dictionary.mapping(mapping).filename));
+    let module = file.unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let name = line.and_then(|line| line.function).map(|id| dictionary.function(id)).map(|function| {
+        let name = dictionary.string(function.name);
+        if name.is_empty() { dictionary.string(function.system_name) } else { name }
+    });
+    let name = match name.filter(|name| !name.trim().is_empty()) {
+        Some(name) => printable(name),
+        // The vDSO has brackets of its own.
+        None if module.starts_with('[') => printable(module),
+        None if module.is_empty() => "[unknown]".into(),
+        None => printable(&format!("[{module}]")),
+    };
+    let own = !is_system_library(module) && !is_standard_library(&name);
+    Function { name, module: printable(module), own }
+}
+
+/// Text of a target as it may be shown: it must not be able to send commands to the terminal.
+pub(crate) fn printable(text: &str) -> Box<str> {
+    let end = (0..=LONGEST_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Libraries of the system, by the names they have on Linux.
+fn is_system_library(module: &str) -> bool {
+    let shared = module.starts_with("lib") && (module.ends_with(".so") || module.contains(".so."));
+    shared || module.starts_with("ld-") || module.contains("vdso")
+}
+
+fn is_standard_library(name: &str) -> bool {
+    const PREFIXES: [&str; 8] = ["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust", "runtime."];
+    const START: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone3"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || START.contains(&name)
+}

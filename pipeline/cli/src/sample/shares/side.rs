@@ -1,0 +1,111 @@
+//! The time of either running or waiting threads.
+
+use std::collections::HashMap;
+
+use super::Functions;
+
+/// The most places of waiting that are told apart.
+const MOST_PLACES: usize = 100_000;
+
+/// The time of one function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Cost {
+    /// The function, by its number.
+    pub(crate) function: u32,
+    /// In the function itself, in nanoseconds.
+    pub(crate) own_nano: u64,
+    /// In it and all that it called, in nanoseconds. A function that calls itself counts once.
+    pub(crate) total_nano: u64,
+}
+
+/// A place where time was spent: the innermost function, and the program's function that led to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The innermost function.
+    pub(crate) leaf: u32,
+    /// The first function of the program itself among its callers, where the innermost is none.
+    pub(crate) within: Option<u32>,
+    /// The time, in nanoseconds.
+    pub(crate) nano: u64,
+}
+
+/// The time of samples, by function.
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    costs: Vec<Cost>,
+    /// The stack at which a function was last counted, so that recursion counts once.
+    last: Vec<u64>,
+    places: HashMap<(u32, Option<u32>), u64>,
+    stacks: u64,
+    nano: u64,
+    observations: u64,
+}
+
+impl Side {
+    /// Adds a stack, the leaf first, and the time for which it stood.
+    pub(super) fn add(
+        &mut self,
+        functions: &Functions,
+        leaf_first: impl Iterator<Item = u32>,
+        nano: u64,
+        observations: u64,
+    ) {
+        self.nano = self.nano.saturating_add(nano);
+        self.observations += observations;
+        self.stacks += 1;
+        let mut leaf = None;
+        let mut within = None;
+        for number in leaf_first {
+            let at = number as usize;
+            if self.costs.len() <= at {
+                let from = self.costs.len() as u32;
+                self.costs.extend((from..=number).map(|function| Cost { function, ..Cost::default() }));
+                self.last.resize(at + 1, 0);
+            }
+            let cost = &mut self.costs[at];
+            if leaf.is_none() {
+                leaf = Some(number);
+                cost.own_nano = cost.own_nano.saturating_add(nano);
+            }
+            if self.last[at] != self.stacks {
+                self.last[at] = self.stacks;
+                cost.total_nano = cost.total_nano.saturating_add(nano);
+            }
+            if within.is_none() && functions.get(number).own {
+                within = Some(number);
+            }
+        }
+        let Some(leaf) = leaf else { return };
+        let place = (leaf, within.filter(|&within| within != leaf));
+        if let Some(known) = self.places.get_mut(&place) {
+            *known = known.saturating_add(nano);
+        } else if self.places.len() < MOST_PLACES {
+            self.places.insert(place, nano);
+        }
+    }
+
+    /// The time of all stacks, in nanoseconds.
+    pub(crate) fn nano(&self) -> u64 {
+        self.nano
+    }
+
+    /// How many observations there were.
+    pub(crate) fn observations(&self) -> u64 {
+        self.observations
+    }
+
+    /// The functions with time, most time in themselves first, then most in total, then by number.
+    pub(crate) fn by_own(&self) -> Vec<Cost> {
+        let mut costs: Vec<_> = self.costs.iter().filter(|cost| cost.total_nano > 0).copied().collect();
+        costs.sort_by_key(|cost| (std::cmp::Reverse((cost.own_nano, cost.total_nano)), cost.function));
+        costs
+    }
+
+    /// The places, most time first.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let places = self.places.iter().filter(|&(_, &nano)| nano > 0);
+        let mut places: Vec<_> = places.map(|(&(leaf, within), &nano)| Place { leaf, within, nano }).collect();
+        places.sort_by_key(|place| (std::cmp::Reverse(place.nano), place.leaf, place.within));
+        places
+    }
+}

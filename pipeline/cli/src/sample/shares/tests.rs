@@ -1,0 +1,165 @@
+use profbridge_model::{Builder, Function, Line, Location, LocationId, Mapping, Profile, Profiles};
+
+use super::Shares;
+
+const MS: i64 = 1_000_000;
+
+/// A batch of wall time.
+fn batch(build: impl FnOnce(&mut Builder)) -> Profiles {
+    let mut builder = Builder::new();
+    let sample_type = builder.value_type("wall", "nanoseconds");
+    builder.profile(Profile { sample_type, period: 10 * MS, ..Profile::default() });
+    build(&mut builder);
+    builder.finish().unwrap()
+}
+
+/// A location in a file, with functions from the innermost to the outermost.
+fn frame(builder: &mut Builder, file: &str, names: &[&str]) -> Option<LocationId> {
+    let filename = builder.string(file);
+    let mapping = builder.mapping(Mapping { filename, memory_limit: 1 << 20, ..Mapping::default() });
+    let lines: Vec<Line> = names
+        .iter()
+        .map(|name| {
+            let name = builder.string(name);
+            Line { function: builder.function(Function { name, ..Function::default() }), line: 1, column: 0 }
+        })
+        .collect();
+    builder.location(Location { mapping, address: names.len() as u64, ..Location::default() }, &lines)
+}
+
+fn sample(builder: &mut Builder, stack: &[Option<LocationId>], milliseconds: i64) {
+    let stack = builder.stack(stack);
+    builder.sample(stack, None, None, &[1], &[milliseconds * MS]);
+}
+
+/// The functions with their own and total time in milliseconds, most first.
+fn running(shares: &Shares) -> Vec<(&str, u64, u64)> {
+    let ms = |nano: u64| nano / MS as u64;
+    let costs = shares.running.by_own();
+    costs.iter().map(|c| (&*shares.functions.get(c.function).name, ms(c.own_nano), ms(c.total_nano))).collect()
+}
+
+/// Guarantees: own time is the leaf's, total time is everybody's on the stack, and batches add up.
+#[test]
+fn own_and_total() {
+    let mut shares = Shares::default();
+    for _ in 0..2 {
+        let part = batch(|builder| {
+            let [main, hot, cold] = ["main", "hot", "cold"].map(|name| frame(builder, "/srv/app", &[name]));
+            sample(builder, &[hot, main], 70);
+            sample(builder, &[cold, main], 20);
+            sample(builder, &[main], 10);
+        });
+        shares.add(&part, false);
+    }
+    assert_eq!(running(&shares), [("hot", 140, 140), ("cold", 40, 40), ("main", 20, 200)]);
+    assert_eq!(shares.running.nano(), 200 * MS as u64);
+    assert_eq!(shares.running.observations(), 6);
+}
+
+/// Guarantees: a function that calls itself has its time once, however deep it is.
+#[test]
+fn recursion() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let [main, walk] = ["main", "walk"].map(|name| frame(builder, "/srv/app", &[name]));
+            sample(builder, &[walk, walk, walk, walk, main], 30);
+            sample(builder, &[walk, main], 10);
+        }),
+        false,
+    );
+    assert_eq!(running(&shares), [("walk", 40, 40), ("main", 0, 40)]);
+}
+
+/// Guarantees: of inlined functions the innermost has the time, those around it have it in total.
+#[test]
+fn inlined() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let main = frame(builder, "/srv/app", &["main"]);
+            let hot = frame(builder, "/srv/app", &["inner", "middle", "outer"]);
+            sample(builder, &[hot, main], 30);
+        }),
+        false,
+    );
+    assert_eq!(running(&shares), [("inner", 30, 30), ("main", 0, 30), ("middle", 0, 30), ("outer", 0, 30)]);
+}
+
+/// Guarantees: a function without a name is called by its file, and the same name in two files is two functions.
+#[test]
+fn names() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let unnamed = frame(builder, "/usr/lib/libcrypto.so.3", &[]);
+            let vdso = frame(builder, "[vdso]", &[]);
+            let jit = frame(builder, "", &[]);
+            let here = frame(builder, "/srv/app", &["init"]);
+            let there = frame(builder, "/srv/plugin.so", &["init"]);
+            for (stack, time) in [(unnamed, 50), (vdso, 40), (jit, 30), (here, 20), (there, 10)] {
+                sample(builder, &[stack], time);
+            }
+        }),
+        false,
+    );
+    let names: Vec<_> = running(&shares).iter().map(|&(name, ..)| name).collect();
+    assert_eq!(names, ["[libcrypto.so.3]", "[vdso]", "[unknown]", "init", "init"]);
+}
+
+/// Attack: a function's name that holds commands for the terminal.
+/// Guarantees: nothing but what can be seen is shown.
+#[test]
+fn attack_terminal_commands() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let evil = frame(builder, "/srv/\u{1b}]0;x", &["\u{1b}[2Jgone\r\n"]);
+            sample(builder, &[evil], 1);
+        }),
+        false,
+    );
+    let cost = shares.running.by_own()[0];
+    let function = shares.functions.get(cost.function);
+    assert!(!function.name.contains(char::is_control) && !function.module.contains(char::is_control));
+    assert!(function.name.contains("gone"));
+}
+
+/// Guarantees: waiting time is apart from running time, and each wait names the program's function that led to it,
+/// through libraries and the language's own.
+#[test]
+fn waiting() {
+    let mut shares = Shares::default();
+    let part = batch(|builder| {
+        let futex = frame(builder, "/usr/lib/libc.so.6", &["syscall"]);
+        let park = frame(builder, "/srv/app", &["std::thread::park"]);
+        let worker = frame(builder, "/srv/app", &["app::worker"]);
+        let main = frame(builder, "/srv/app", &["app::main"]);
+        sample(builder, &[futex, park, worker, main], 90);
+        sample(builder, &[futex], 5);
+        sample(builder, &[main], 3);
+    });
+    shares.add(&part, true);
+    assert_eq!(shares.running.nano(), 0);
+    let name = |number: u32| &*shares.functions.get(number).name;
+    let places: Vec<_> =
+        shares.waiting.places().iter().map(|p| (name(p.leaf), p.within.map(name), p.nano / MS as u64)).collect();
+    assert_eq!(places, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
+}
+
+/// Guarantees: counts are worth their period, and what is no time is left out.
+#[test]
+fn units() {
+    let mut shares = Shares::default();
+    let mut builder = Builder::new();
+    builder.on_cpu(100);
+    let f = builder.frame("f", "f.c", 1);
+    let stack = builder.stack(&[f]);
+    builder.sample(stack, None, None, &[1, 2, 3], &[]);
+    let sample_type = builder.value_type("alloc_space", "bytes");
+    builder.profile(Profile { sample_type, ..Profile::default() });
+    builder.sample(stack, None, None, &[], &[4096]);
+    shares.add(&builder.finish().unwrap(), false);
+    assert_eq!(running(&shares), [("f", 30, 30)]);
+}

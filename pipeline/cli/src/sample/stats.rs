@@ -1,0 +1,119 @@
+//! What the sampler said about its own work.
+
+use std::collections::HashMap;
+
+use profbridge_ptrace::message::{ProcessId, Status};
+
+/// The counters of all processes of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    of: HashMap<ProcessId, Status>,
+    gone: Status,
+    most_threads: u64,
+}
+
+impl Stats {
+    /// Takes the newest counters of a process. They are totals, so they replace the older ones.
+    pub(crate) fn update(&mut self, status: Status) {
+        self.of.insert(status.process, status);
+        self.most_threads = self.most_threads.max(self.threads());
+    }
+
+    /// A process is gone: its counters are final, and its threads are no more.
+    pub(crate) fn forget(&mut self, process: ProcessId) {
+        if let Some(last) = self.of.remove(&process) {
+            add(&mut self.gone, &last);
+        }
+    }
+
+    /// The threads at the moment.
+    pub(crate) fn threads(&self) -> u64 {
+        self.of.values().map(|status| status.threads).sum()
+    }
+
+    /// The most threads there were at a time.
+    pub(crate) fn most_threads(&self) -> u64 {
+        self.most_threads
+    }
+
+    /// The rate at the moment: that of the slowest process, since each has its budget. `None` while nothing is sampled.
+    pub(crate) fn rate_hertz(&self) -> Option<f64> {
+        self.of.values().map(|status| status.rate_hertz).filter(|rate| *rate > 0.0).reduce(f64::min)
+    }
+
+    /// The sums over all processes. Rate and threads are not summed.
+    pub(crate) fn total(&self) -> Status {
+        let mut total = self.gone;
+        self.of.values().for_each(|status| add(&mut total, status));
+        total
+    }
+}
+
+/// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
+fn add(total: &mut Status, status: &Status) {
+    total.ticks += status.ticks;
+    total.missed_ticks += status.missed_ticks;
+    total.lowered_ticks += status.lowered_ticks;
+    total.observations += status.observations;
+    total.complete += status.complete;
+    total.truncated += status.truncated;
+    total.guessed += status.guessed;
+    total.stops += status.stops;
+    total.refused_stops += status.refused_stops;
+    total.stopped_nano += status.stopped_nano;
+    total.longest_stop_nano = total.longest_stop_nano.max(status.longest_stop_nano);
+    total.sampler_cpu_nano = total.sampler_cpu_nano.max(status.sampler_cpu_nano);
+    total.lost_observations += status.lost_observations;
+    for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
+        *sum += count;
+    }
+}
+
+/// The share of complete stacks, in percent; `None` where there is no stack yet.
+pub(crate) fn complete_percent(status: &Status) -> Option<f64> {
+    let stacks = status.complete + status.truncated + status.guessed;
+    (stacks > 0).then(|| status.complete as f64 * 100.0 / stacks as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(process: u64, observations: u64, threads: u64) -> Status {
+        Status {
+            process: ProcessId(process),
+            observations,
+            complete: observations,
+            threads,
+            rate_hertz: 100.0 - process as f64,
+            sampler_cpu_nano: 10 * observations,
+            longest_stop_nano: observations,
+            ..Status::default()
+        }
+    }
+
+    /// Guarantees: totals of one process replace each other, those of several add up, and a process that is gone keeps
+    /// what it has counted but has no thread and no rate.
+    #[test]
+    fn totals() {
+        let mut stats = Stats::default();
+        assert_eq!(stats.rate_hertz(), None);
+        stats.update(status(1, 10, 2));
+        stats.update(status(1, 30, 2));
+        stats.update(status(2, 5, 7));
+        assert_eq!((stats.total().observations, stats.threads(), stats.rate_hertz()), (35, 9, Some(98.0)));
+        stats.forget(ProcessId(2));
+        stats.forget(ProcessId(2));
+        let total = stats.total();
+        assert_eq!((total.observations, total.longest_stop_nano, total.sampler_cpu_nano), (35, 30, 300));
+        assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
+    }
+
+    /// Guarantees: the share of complete stacks is of stacks, and unknown where there is none.
+    #[test]
+    fn complete() {
+        assert_eq!(complete_percent(&Status::default()), None);
+        let status = Status { complete: 3, truncated: 1, ..Status::default() };
+        assert_eq!(complete_percent(&status), Some(75.0));
+    }
+}

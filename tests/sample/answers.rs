@@ -1,0 +1,136 @@
+//! Programs whose answers are known.
+
+use super::{Stacks, sample_known};
+use crate::process::run;
+use crate::targets::{Running, hot};
+
+/// Guarantees: a program that spends 70 %, 20 % and 10 % of its processor time in three functions, and measures it itself,
+/// is measured within two points.
+#[test]
+fn shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", "6");
+    let truth: Vec<(&str, u64)> = finished
+        .stdout
+        .lines()
+        .map(|line| line.split_once(' ').map(|(name, nano)| (name, nano.parse().unwrap())).unwrap())
+        .collect();
+    let all: u64 = truth.iter().map(|(_, nano)| nano).sum();
+    assert_eq!(truth.len(), 3, "{}", finished.stdout);
+    for (name, nano) in truth {
+        let expected = nano as f64 * 100.0 / all as f64;
+        let measured = stacks.percent(stacks.total(name));
+        assert!((measured - expected).abs() < 2.0, "{name}: {measured:.2} %, expected {expected:.2} %");
+    }
+    let sum = stacks.nano() as f64;
+    assert!((sum / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns were measured");
+    assert_eq!(stacks.hottest(), "seventy");
+}
+
+/// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of functions.
+#[test]
+fn recursion() {
+    let folder = tempfile::tempdir().unwrap();
+    let (finished, stacks) = sample_known(folder.path(), &[], "recursion", "1");
+    let running = stacks.under("[running]");
+    let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
+    let whole: u64 = running.0.iter().filter(|(stack, _)| deep(stack)).map(|(_, nano)| nano).sum();
+    assert!(running.percent(whole) > 95.0, "{:.1} %", running.percent(whole));
+    let line = finished.stderr.lines().find(|line| line.contains(" descend ")).unwrap();
+    let percents: Vec<f64> =
+        line.split_whitespace().filter_map(|word| word.parse().ok()).filter(|value: &f64| *value > 50.0).collect();
+    assert!(percents.len() == 2 && percents.iter().all(|percent| *percent <= 100.0), "{line}");
+}
+
+/// Guarantees: functions that were inlined are frames of their own, in the order of their calls.
+#[test]
+fn inlined() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "inlined", "1");
+    let wanted = ["main", "outermost", "middle", "innermost"];
+    let in_order = |stack: &[String]| stack.windows(4).any(|window| window == wanted);
+    let found: u64 = stacks.0.iter().filter(|(stack, _)| in_order(stack)).map(|(_, nano)| nano).sum();
+    assert!(stacks.percent(found) > 90.0, "{:.1} %: {:?}", stacks.percent(found), stacks.0);
+}
+
+/// Guarantees: each thread's time is under its own name and in its own function.
+#[test]
+fn threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "threads", "1");
+    for (thread, function) in [("first", "first_work"), ("second", "second_work"), ("third", "third_work")] {
+        let own = stacks.under(thread);
+        assert!(own.percent(own.total(function)) > 90.0, "{thread}: {:?}", own.0);
+        let seconds = own.nano() as f64 / 1e9;
+        assert!((0.7..1.3).contains(&seconds), "{thread} ran for a second, measured {seconds:.2} s");
+    }
+}
+
+/// Guarantees: eight threads that sleep do not hide the one that runs: it leads the list, and the sleepers are listed by
+/// where they wait, with all of their time.
+#[test]
+fn sleep_and_spin() {
+    let folder = tempfile::tempdir().unwrap();
+    let (finished, stacks) = sample_known(folder.path(), &["--mode", "wall"], "sleep", "2");
+    let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
+    assert_eq!(running.hottest(), "first_work");
+    assert!(running.percent(running.total("spin")) > 90.0);
+    assert!(waiting.percent(waiting.total("doze")) > 95.0);
+    let times = waiting.nano() as f64 / running.nano() as f64;
+    assert!((5.0..9.5).contains(&times), "eight sleep while one runs; measured {times:.1} times its time");
+    let list: Vec<&str> = finished.stderr.lines().skip_while(|line| !line.starts_with("running: ")).collect();
+    assert!(list[2].contains("first_work (known)"), "{list:?}");
+    let waits = list.iter().position(|line| line.starts_with("waiting: ")).unwrap();
+    assert!(list[waits + 1].contains("called by doze (known)"), "{list:?}");
+}
+
+/// Guarantees: a Python program that hashes is seen to hash, although Python 3.11 says nothing about its own functions.
+/// `python3` may be a script that executes the interpreter: the run follows.
+#[test]
+fn python_hashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "import hashlib, time
+data = bytes(32 << 20)
+while time.process_time() < 2:
+    hashlib.sha256(data).digest()
+";
+    let finished = run(folder.path(), &["sample", "-m", "cpu", "-o", "out.folded", "--", "python3", "-c", program]);
+    if finished.status.code() == Some(127) {
+        println!("skipped: there is no python3");
+        return;
+    }
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let stacks = Stacks::read(&folder.path().join("out.folded"));
+    let hottest = stacks.hottest().to_lowercase();
+    // Distributions strip OpenSSL of the names of its assembler functions; its file has one.
+    assert!(hottest.contains("sha256") || hottest.contains("libcrypto"), "{hottest}\n{}", finished.stderr);
+    let inside: u64 = stacks
+        .0
+        .iter()
+        .filter(|(stack, _)| stack.iter().any(|name| name.starts_with("EVP_") || name.starts_with("Py")))
+        .map(|(_, nano)| nano)
+        .sum();
+    assert!(stacks.percent(inside) > 90.0, "callers are known: {:.1} %", stacks.percent(inside));
+}
+
+/// Guarantees: functions of a Rust program are named as they are written, of a process that runs already; nothing is
+/// written that was not asked for.
+#[test]
+fn rust_by_pid() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(std::process::Command::new(hot()).arg("60"));
+    program.line();
+    let pid = program.pid();
+    let finished = run(folder.path(), &["sample", "--pid", &pid, "--duration", "2"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(program.is_alive(), "it goes on as if nothing had happened");
+    program.end();
+    let list: Vec<&str> = finished.stdout.lines().collect();
+    assert!(list[0].starts_with("running: ") && list[2].contains("hot::crunch::hot_function"), "{list:?}");
+    assert!(list.iter().any(|line| line.contains("std::thread") && line.contains("hot::main")), "{list:?}");
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
+    assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");
+    let svg = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
+    assert!(svg.contains("hot::crunch::hot_function") && svg.contains("[waiting]"));
+}

@@ -1,0 +1,104 @@
+//! How runs end, and what they leave behind.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use profbridge_wire::sentry::relay_rules;
+
+use super::Stacks;
+use crate::backend::sentry::split_envelope;
+use crate::process::{command, eventually, run};
+use crate::targets::{Running, hot, known};
+
+/// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is no
+/// failure; standard output is the command's alone.
+#[test]
+fn exit_status() {
+    let folder = tempfile::tempdir().unwrap();
+    for (script, code) in [("echo out; exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)] {
+        let finished = run(folder.path(), &["sample", "--", "sh", "-c", script]);
+        assert_eq!(finished.status.code(), Some(code), "{script}: {}", finished.stderr);
+        let out = if code == 7 { "out\n" } else { "" };
+        assert_eq!(finished.stdout, out, "{script}");
+    }
+}
+
+/// Guarantees: the result is written when its time is over, and the command is waited for and not harmed.
+#[test]
+fn duration_before_the_command_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = known().to_str().unwrap();
+    let arguments = ["sample", "-d", "500ms", "-o", "out.folded", "--", program, "shares", "3"];
+    let finished = run(folder.path(), &arguments);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(finished.stdout.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
+    let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
+    assert!(at("wrote out.folded") < at("waiting for the command to end"));
+    let seconds = Stacks::read(&folder.path().join("out.folded")).under("[running]").nano() as f64 / 1e9;
+    assert!((0.2..1.5).contains(&seconds), "{seconds:.2} s were sampled");
+}
+
+/// Guarantees: Ctrl-C ends sampling and writes what there is; the process that was sampled goes on.
+#[test]
+fn interrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(known()).args(["ticks", "1000"]));
+    let mut sampling = command(folder.path(), &["sample", "--pid", &program.pid(), "-o", "out.folded"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(sampling.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Ctrl-C ends it") {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended before it began");
+    }
+    // Lines written from now on are of a time in which it was sampled, but for those in the pipe already.
+    for _ in 0..10 {
+        program.line();
+    }
+    assert!(Command::new("kill").args(["-INT", &sampling.id().to_string()]).status().unwrap().success());
+    let status = eventually("the run ends", || sampling.try_wait().unwrap());
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(status.success(), "{said}");
+    assert_eq!(Stacks::read(&folder.path().join("out.folded")).under("[running]").hottest(), "seventy");
+    assert!(program.is_alive());
+    program.end();
+}
+
+/// Guarantees: a run without a duration ends with the process.
+#[test]
+fn the_process_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("2"));
+    program.line();
+    let finished = run(folder.path(), &["sample", "--pid", &program.pid(), "-o", "out.folded"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
+    assert_eq!(running.hottest(), "hot::crunch::hot_function");
+}
+
+/// Guarantees: each ending has its format, all from the same samples: an envelope passes Relay's rules and its hottest
+/// function is the program's, OTLP is read back by `convert`.
+#[test]
+fn formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = hot().to_str().unwrap();
+    for name in ["out.envelope", "out.otlp", "out.pb", "out.svg"] {
+        let finished = run(folder.path(), &["sample", "-o", name, "--", program, "1"]);
+        assert!(finished.status.success() && finished.stderr.contains(&format!("wrote {name}")), "{}", finished.stderr);
+    }
+    let (_, items) = split_envelope(&std::fs::read(folder.path().join("out.envelope")).unwrap());
+    relay_rules::validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
+    assert!(String::from_utf8_lossy(&items[0].1).contains("hot_function"));
+    for name in ["out.envelope", "out.otlp", "out.pb"] {
+        let finished = run(folder.path(), &["convert", name, "--to", "folded", "-o", "converted"]);
+        assert!(finished.status.success(), "{name}: {}", finished.stderr);
+        let stacks = Stacks::read(&folder.path().join("converted"));
+        let hottest = stacks.total("hot::crunch::hot_function").max(stacks.total("crunch::hot_function"));
+        assert!(hottest > 0, "{name}: {:?}", stacks.by_leaf());
+    }
+    assert!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap().contains("hot_function"));
+}

@@ -1,0 +1,107 @@
+//! What is said where nothing can be sampled.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::process::{command, run};
+use crate::targets::{Running, hot};
+
+/// Guarantees: what to sample is either a process or a command, and a mistake is explained.
+#[test]
+fn arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        let finished = run(folder.path(), &[&["sample"], arguments].concat());
+        assert_eq!(finished.status.code(), Some(2), "{arguments:?}: {}", finished.stderr);
+        for part in parts {
+            assert!(finished.stderr.contains(part), "{arguments:?}: no `{part}`:\n{}", finished.stderr);
+        }
+    };
+    refused(&[], &["--pid", "COMMAND"]);
+    refused(&["--"], &["--pid", "COMMAND"]);
+    refused(&["--pid", "1", "--", "true"], &["cannot be used with"]);
+    refused(&["--pid", "0"], &["--pid"]);
+    refused(&["--pid", "1", "--rate", "5000"], &["1 to 1000"]);
+    refused(&["--pid", "1", "--duration", "soon"], &["duration"]);
+    refused(&["--pid", "1", "--mode", "gpu"], &["wall", "cpu"]);
+    refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".folded", ".otlp", ".pb", ".envelope"]);
+    refused(&["true"], &["--"]);
+}
+
+/// Guarantees: help explains which runtimes have names, and what the exit status is.
+#[test]
+fn help() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run(folder.path(), &["sample", "--help"]).stdout;
+    for part in ["--perf-basic-prof", "-X perf", "127", "Ctrl-C", ".envelope", "profile-PID.svg"] {
+        assert!(help.contains(part), "no `{part}`:\n{help}");
+    }
+    let help = run(folder.path(), &["profiler", "--help"]).stdout;
+    assert!(["start", "stop", "status"].iter().all(|action| help.contains(action)), "{help}");
+}
+
+/// Guarantees: no such process, and no such command, is said in words, and nothing is written.
+#[test]
+fn missing() {
+    let folder = tempfile::tempdir().unwrap();
+    // The largest possible pid is one less (proc(5), `/proc/sys/kernel/pid_max`).
+    let finished = run(folder.path(), &["sample", "--pid", "4194304"]);
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("4194304"), "{}", finished.stderr);
+    let finished = run(folder.path(), &["sample", "--", "/no/such/program"]);
+    assert_eq!(finished.status.code(), Some(127), "{}", finished.stderr);
+    assert!(finished.stderr.contains("/no/such/program"), "{}", finished.stderr);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Guarantees: a file that cannot be written is found out before anything is sampled.
+#[test]
+fn unwritable() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let marker = folder.path().join("started");
+    let marker = marker.to_str().unwrap();
+    let finished = run(folder.path(), &["sample", "-o", "file/out.svg", "--", "touch", marker]);
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("file/out.svg"), "{}", finished.stderr);
+    assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
+}
+
+/// Guarantees: without the right to trace a process it is said which one is missing and how to get it, and the process
+/// goes on.
+#[test]
+fn no_rights() {
+    let folder = tempfile::tempdir().unwrap();
+    // The user that may do nothing has to write its result somewhere.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("60"));
+    program.line();
+    let binary = command(folder.path(), &[]).get_program().to_owned();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
+    let attempt = |arguments: &[&str]| {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(nobody).arg(&binary).args(arguments).current_dir(folder.path());
+        setpriv.output()
+    };
+    match attempt(&["--version"]) {
+        Ok(output) if output.status.success() => {}
+        other => return println!("skipped: another user cannot be taken on: {other:?}"),
+    }
+    let output = attempt(&["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("CAP_SYS_PTRACE"), "{said}");
+    assert!(program.is_alive());
+    program.end();
+}
+
+/// Guarantees: where no profbridge listens, its profiler cannot be asked, and the place that was tried is named.
+#[test]
+fn nobody_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    for action in ["start", "stop", "status"] {
+        let finished = run(folder.path(), &["profiler", action, "--socket", "control.sock"]);
+        assert_eq!(finished.status.code(), Some(1));
+        assert!(finished.stderr.contains("control.sock"), "{}", finished.stderr);
+    }
+}

@@ -1,0 +1,77 @@
+//! Programs that are sampled: built by the tests, from `targets/`, with the compilers of this machine.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The C program whose times are known.
+pub(crate) fn known() -> &'static Path {
+    static KNOWN: OnceLock<PathBuf> = OnceLock::new();
+    KNOWN.get_or_init(|| build("known.c", "cc", &["-O2", "-g", "-pthread"]))
+}
+
+/// The Rust program with one hot function.
+pub(crate) fn hot() -> &'static Path {
+    static HOT: OnceLock<PathBuf> = OnceLock::new();
+    HOT.get_or_init(|| build("hot.rs", "rustc", &["--edition", "2024", "-O", "-g"]))
+}
+
+fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/targets").join(source);
+    // Beside the tests and not in a temporary folder, so that debuggers find it again; each run builds its own.
+    let name = source.file_stem().unwrap().to_str().unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(folder).unwrap();
+    let (target, part) = (folder.join(name), folder.join(format!("{name}-{}", std::process::id())));
+    let output = Command::new(compiler).args(options).arg("-o").arg(&part).arg(&source).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(&part, &target).unwrap();
+    target
+}
+
+/// A program that runs until the test is done with it.
+pub(crate) struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts a program.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Waits for its next line: a sign that it has done something.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the program ended");
+        line
+    }
+
+    /// Whether it runs still.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends it.
+    pub(crate) fn end(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,152 @@
+// A program that spends its processor time as its arguments say: `known WHAT SECONDS`.
+//
+//   shares     70 %, 20 % and 10 % in three functions, in turns
+//   recursion  all in the innermost of twenty calls of one function by itself
+//   inlined    all in a function that is inlined into another, which is inlined into a third
+//   threads    three threads, each with a function and a name of its own
+//   sleep      one thread runs, eight sleep
+//   ticks      as `shares`, without end, and a line for each tenth of a second of processor time
+//
+// Ends after SECONDS of processor time (of each thread). `shares` prints what it measured of itself: function and nanoseconds.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile uint64_t sink;
+static uint64_t limit;
+
+// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
+#define BURN(steps)                                                                                                    \
+    do {                                                                                                               \
+        uint64_t x = sink;                                                                                             \
+        for (uint64_t i = 0; i < (steps); i++)                                                                         \
+            x = x * 6364136223846793005u + 1442695040888963407u;                                                       \
+        sink = x;                                                                                                      \
+    } while (0)
+
+static uint64_t used(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#define WORK __attribute__((noinline, noclone))
+
+WORK void seventy(uint64_t unit) { BURN(7 * unit); sink++; }
+WORK void twenty(uint64_t unit) { BURN(2 * unit); sink++; }
+WORK void ten(uint64_t unit) { BURN(unit); sink++; }
+
+// How many steps take a millisecond.
+static uint64_t calibrate(void) {
+    uint64_t start = used();
+    BURN(1000000);
+    uint64_t passed = used() - start;
+    return 1000000ull * 1000000ull / (passed ? passed : 1);
+}
+
+static void shares(int ticks) {
+    uint64_t unit = calibrate() * (ticks ? 10 : 40), spent[3] = {0, 0, 0};
+    do {
+        uint64_t a = used();
+        seventy(unit);
+        uint64_t b = used();
+        twenty(unit);
+        uint64_t c = used();
+        ten(unit);
+        spent[0] += b - a;
+        spent[1] += c - b;
+        spent[2] += used() - c;
+        if (ticks) {
+            puts("tick");
+            fflush(stdout);
+        }
+    } while (ticks || used() < limit);
+    printf("seventy %llu\ntwenty %llu\nten %llu\n", (unsigned long long)spent[0], (unsigned long long)spent[1],
+           (unsigned long long)spent[2]);
+}
+
+WORK int descend(int depth, uint64_t steps) {
+    if (depth == 0) {
+        BURN(steps);
+        return 1;
+    }
+    int deeper = descend(depth - 1, steps);
+    // Something is left to do, so that this is a call and no loop.
+    sink += (uint64_t)deeper;
+    return deeper + 1;
+}
+
+static inline __attribute__((always_inline)) void innermost(uint64_t steps) { BURN(steps); }
+static inline __attribute__((always_inline)) void middle(uint64_t steps) {
+    innermost(steps);
+    sink++;
+}
+WORK void outermost(uint64_t steps) {
+    middle(steps);
+    sink++;
+}
+
+WORK void first_work(uint64_t steps) { BURN(steps); sink++; }
+WORK void second_work(uint64_t steps) { BURN(steps); sink++; }
+WORK void third_work(uint64_t steps) { BURN(steps); sink++; }
+
+static void (*const works[3])(uint64_t) = {first_work, second_work, third_work};
+static const char *const names[3] = {"first", "second", "third"};
+
+static void *work(void *argument) {
+    intptr_t number = (intptr_t)argument;
+    pthread_setname_np(pthread_self(), names[number]);
+    uint64_t steps = calibrate();
+    while (used() < limit)
+        works[number](steps);
+    return NULL;
+}
+
+WORK void *doze(void *argument) {
+    pthread_setname_np(pthread_self(), "dozer");
+    pause();
+    sink++;
+    return argument;
+}
+
+WORK void spin(void) {
+    uint64_t steps = calibrate();
+    while (used() < limit)
+        first_work(steps);
+}
+
+int main(int count, char **arguments) {
+    if (count != 3)
+        return 64;
+    const char *what = arguments[1];
+    limit = (uint64_t)(atof(arguments[2]) * 1e9);
+    pthread_t threads[8];
+    if (!strcmp(what, "shares") || !strcmp(what, "ticks")) {
+        shares(what[0] == 't');
+    } else if (!strcmp(what, "recursion")) {
+        uint64_t steps = calibrate();
+        while (used() < limit)
+            descend(19, steps);
+    } else if (!strcmp(what, "inlined")) {
+        uint64_t steps = calibrate();
+        while (used() < limit)
+            outermost(steps);
+    } else if (!strcmp(what, "threads")) {
+        for (intptr_t i = 0; i < 3; i++)
+            pthread_create(&threads[i], NULL, work, (void *)i);
+        for (int i = 0; i < 3; i++)
+            pthread_join(threads[i], NULL);
+    } else if (!strcmp(what, "sleep")) {
+        for (int i = 0; i < 8; i++)
+            pthread_create(&threads[i], NULL, doze, NULL);
+        spin();
+    } else {
+        return 64;
+    }
+    return 0;
+}
