@@ -160,8 +160,8 @@ mod open {
 
     /// Opens a regular file for reading. One on FUSE is served by a program, which may never answer.
     fn reopen(path: File, fuse: bool) -> Option<File> {
-        let served = || fstatfs(&path).is_ok_and(|system| system.filesystem_type() != FUSE_SUPER_MAGIC);
-        if !path.metadata().ok()?.is_file() || !(fuse || served()) {
+        let native = || fstatfs(&path).is_ok_and(|system| system.filesystem_type() != FUSE_SUPER_MAGIC);
+        if !path.metadata().ok()?.is_file() || !(fuse || native()) {
             return None;
         }
         File::open(format!("/proc/self/fd/{}", path.as_raw_fd())).ok()

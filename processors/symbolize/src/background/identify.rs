@@ -24,6 +24,13 @@ pub(super) fn is(file: &File, id: &FileId) -> bool {
     found.is_some_and(|found| found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == **digits)
 }
 
+/// The htlhash of a file that is known to have one.
+#[cfg(test)]
+pub(super) fn id_of(file: &File) -> FileId {
+    let digits: String = htlhash(file).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    FileId::Htlhash(digits.into())
+}
+
 /// The first 16 bytes of the SHA-256 of the first and the last 4096 bytes and the length, big-endian. The pages may overlap
 /// (opentelemetry-specification `specification/profiles/mappings.md`).
 fn htlhash(file: &File) -> Option<Vec<u8>> {

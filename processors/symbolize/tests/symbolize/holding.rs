@@ -1,0 +1,112 @@
+use profbridge_engine::component::{Outbox, Processor};
+use profbridge_processor_symbolize::{LATE, NAMED, RELEASED_EARLY};
+use profbridge_symbolize::Answer;
+
+use crate::support::*;
+
+/// Guarantees: a batch waits until its last address is answered, and is due until then; nothing is held behind it.
+#[test]
+fn waits_for_the_last_name() {
+    let (mut symbolize, fake) = symbolize("timeout: 5s");
+    fake.set(ID, 0x1100, known("f"));
+    assert!(process(&mut symbolize, batch("a", &[native(0x1100), native(0x1200)]), at(0)).telemetry.is_empty());
+    assert_eq!(symbolize.held().observations, 2);
+    assert!(symbolize.held().bytes > 0);
+    for moment in [20, 40, 900] {
+        assert!(symbolize.due().unwrap() <= at(moment * MS).monotonic_nano);
+        assert!(advance(&mut symbolize, at(moment * MS)).telemetry.is_empty());
+        assert!(symbolize.due().unwrap() > at(moment * MS).monotonic_nano);
+    }
+    // A name without a line is not yet all.
+    fake.set(ID, 0x1200, Answer::Symbols(symbols("g", None, 0)));
+    assert!(advance(&mut symbolize, at(920 * MS)).telemetry.is_empty());
+    fake.set(ID, 0x1200, known("g"));
+    let out = advance(&mut symbolize, at(940 * MS));
+    let expected = [(0x1100, vec!["f@main.c:7".to_owned()]), (0x1200, vec!["g@main.c:7".to_owned()])];
+    assert_eq!(lines(&batches(&out)[0]), expected);
+    assert_eq!((note(&out, NAMED), note(&out, LATE)), (2, 0));
+    assert_eq!((symbolize.due(), symbolize.held().observations, symbolize.held().bytes), (None, 0, 0));
+}
+
+/// Guarantees: at the deadline a batch goes on with what there is: a name without a line, or none. Both are counted as late.
+#[test]
+fn the_deadline_ends_waiting() {
+    let (mut symbolize, fake) = symbolize("timeout: 1s");
+    fake.set(ID, 0x1100, Answer::Symbols(symbols("f", None, 0)));
+    process(&mut symbolize, batch("a", &[native(0x1100), native(0x1200)]), at(0));
+    advance(&mut symbolize, at(990 * MS));
+    assert_eq!(symbolize.due(), Some(at(1000 * MS).monotonic_nano), "no later than the deadline");
+    let out = advance(&mut symbolize, at(1000 * MS));
+    assert_eq!(lines(&batches(&out)[0]), [(0x1100, vec!["f@:0".to_owned()]), (0x1200, vec![])]);
+    assert_eq!((note(&out, NAMED), note(&out, LATE)), (1, 2));
+    assert_eq!(symbolize.due(), None);
+}
+
+/// Guarantees: batches of one sender stay in order, and do not hold up those of others.
+#[test]
+fn senders_keep_their_order() {
+    let (mut symbolize, fake) = symbolize("");
+    fake.set(ID, 0x1100, known("f"));
+    assert!(process(&mut symbolize, batch("a", &[native(0x1200)]), at(0)).telemetry.is_empty());
+    // Nothing of these waits, but an earlier batch of "a" does.
+    assert!(process(&mut symbolize, batch("a", &[native(0x1100)]), at(1)).telemetry.is_empty());
+    assert!(process(&mut symbolize, batch("a", &[]), at(2)).telemetry.is_empty());
+    assert_eq!(senders(&process(&mut symbolize, batch("b", &[native(0x1100)]), at(3))), ["b"]);
+    assert!(process(&mut symbolize, batch("c", &[native(0x1300)]), at(4)).telemetry.is_empty());
+    fake.set(ID, 0x1300, known("h"));
+    assert_eq!(senders(&advance(&mut symbolize, at(20 * MS))), ["c"]);
+    fake.set(ID, 0x1200, known("g"));
+    let out = advance(&mut symbolize, at(40 * MS));
+    let addresses: Vec<_> =
+        batches(&out).iter().map(|batch| lines(batch).first().map(|(address, _)| *address)).collect();
+    assert_eq!(addresses, [Some(0x1200), Some(0x1100), None]);
+}
+
+/// Guarantees: without a timeout nothing is held, and what is known is used.
+#[test]
+fn no_timeout_holds_nothing() {
+    let (mut symbolize, fake) = symbolize("timeout: 0s");
+    fake.set(ID, 0x1100, known("f"));
+    let out = process(&mut symbolize, batch("a", &[native(0x1100), native(0x1200)]), at(0));
+    assert_eq!(lines(&batches(&out)[0])[0].1, ["f@main.c:7"]);
+    assert_eq!((note(&out, NAMED), note(&out, LATE)), (1, 1));
+    assert_eq!(symbolize.due(), None);
+}
+
+/// Guarantees: above the bound the oldest batches go on early, counted, and what is held stays below it.
+#[test]
+fn the_bound_lets_the_oldest_go() {
+    let (mut symbolize, _) = symbolize("max_bytes: 4KiB");
+    let mut left = Vec::new();
+    let mut early = 0;
+    for number in 0..20 {
+        let out = process(&mut symbolize, batch(&format!("peer {number}"), &[native(0x1100)]), at(number));
+        left.extend(senders(&out));
+        early += note(&out, RELEASED_EARLY);
+        assert!(symbolize.held().bytes <= 4096);
+    }
+    let expected: Vec<_> = (0..left.len()).map(|number| format!("peer {number}")).collect();
+    assert!(!left.is_empty());
+    assert_eq!((left, early), (expected.clone(), expected.len() as u64));
+}
+
+/// Guarantees: short memory lets everything go at once, counted as early, and so does the end, in order.
+#[test]
+fn relief_and_flush_empty_it() {
+    for relieve in [true, false] {
+        let (mut symbolize, fake) = symbolize("");
+        fake.set(ID, 0x1100, Answer::Symbols(symbols("f", None, 0)));
+        process(&mut symbolize, batch("a", &[native(0x1100)]), at(0));
+        process(&mut symbolize, batch("b", &[native(0x1200)]), at(0));
+        let mut out = Outbox::default();
+        if relieve {
+            symbolize.relieve(at(1), &mut out)
+        } else {
+            symbolize.flush(at(1), &mut out)
+        }
+        assert_eq!(senders(&out), ["a", "b"]);
+        assert_eq!(lines(&batches(&out)[0])[0].1, ["f@:0"]);
+        assert_eq!(note(&out, RELEASED_EARLY), if relieve { 2 } else { 0 });
+        assert_eq!((symbolize.due(), symbolize.held().bytes), (None, 0));
+    }
+}

@@ -1,0 +1,12 @@
+//! What `symbolize` promises, one test per rule.
+
+// A test that cannot go on fails.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod configuration;
+mod contract;
+mod holding;
+mod naming;
+#[cfg(target_os = "linux")]
+mod programs;
+mod support;

@@ -1,0 +1,182 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profbridge_model::{Builder, Envelope};
+use profbridge_processor_symbolize::{LATE, NAMED, UNKNOWN};
+use profbridge_symbolize::{Answer, Frame, Symbols};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+/// Guarantees: what is known at once names a batch at once: inlined functions innermost first, with file and line.
+#[test]
+fn known_names_are_written() {
+    let (mut symbolize, fake) = symbolize("");
+    let frame = |function: &str, line| Frame {
+        function: function.into(),
+        system_name: format!("_{function}").into(),
+        file: Some("/src/a.c".into()),
+        line,
+        column: 0,
+    };
+    let both = Symbols { frames: vec![frame("inner", 3), frame("outer", 9)].into() };
+    fake.set(ID, 0x1234, Answer::Final(Arc::new(both)));
+    fake.set(ID, 0x2000, unknown());
+    let out = process(&mut symbolize, batch("a", &[native(0x1234), native(0x2000)]), at(0));
+    let named = batches(&out);
+    let expected = ["inner@/src/a.c:3".to_owned(), "outer@/src/a.c:9".to_owned()];
+    assert_eq!(lines(&named[0]), [(0x1234, expected.to_vec()), (0x2000, vec![])]);
+    assert_eq!((note(&out, NAMED), note(&out, UNKNOWN), note(&out, LATE)), (1, 1, 0));
+}
+
+/// Guarantees: only machine code is asked for: no bytecode index, nothing that has lines, no address outside of its mapping, nothing
+/// without a file that can be told from others. What is not named passes unchanged, with the request it came in.
+#[test]
+fn other_frames_are_left_alone() {
+    let (mut symbolize, fake) = symbolize("");
+    let mut before = batch(
+        "a",
+        &[
+            Place { kind: "cpython", ..native(0x1100) },
+            Place { kind: "jvm", ..native(0x1101) },
+            Place { kind: "v8js", build_id: "", address: 0x1102, name: "" },
+            Place { kind: "native", name: "known", ..native(0x1103) },
+            Place { build_id: "", ..native(0x1104) },
+            Place { build_id: "no digits", ..native(0x1105) },
+            native(0x9000),
+            native(0xfff),
+            Place { kind: "abort-marker", ..native(0x1106) },
+        ],
+    );
+    before.received = Some(b"request"[..].into());
+    let out = process(&mut symbolize, before.clone(), at(0));
+    assert_eq!(fake.asked(), []);
+    let after = &batches(&out)[0];
+    assert!(Arc::ptr_eq(after.dictionary(), before.dictionary()));
+    assert_eq!(after.received, before.received);
+    assert_eq!(note(&out, UNKNOWN), 3, "one without an id, two outside of their file");
+}
+
+/// Guarantees: kernel, Go and Rust frames without names are asked for, too, and those without a type; addresses go file by
+/// file, each once, with the process that has the file mapped.
+#[test]
+fn machine_code_is_asked_for() {
+    let (mut symbolize, fake) = symbolize("");
+    let places = [
+        native(0x1100),
+        Place { kind: "kernel", ..native(0x1101) },
+        Place { kind: "go", ..native(0x1102) },
+        Place { kind: "rust", ..native(0x1103) },
+        Place { kind: "", ..native(0x1104) },
+        Place { kind: "rust", ..native(0x1100) },
+        Place { build_id: "AABBCCDD", ..native(0x1100) },
+    ];
+    let out = process(&mut symbolize, batch("10.0.0.1", &places), at(0));
+    assert_eq!(batches(&out).len(), 0);
+    let asked = fake.asked();
+    let [(app, first), (other, second)] = &asked[..] else { panic!("two files: {asked:?}") };
+    assert_eq!(first, &[0x1100, 0x1101, 0x1102, 0x1103, 0x1104]);
+    assert_eq!(second, &[0x1100]);
+    assert_eq!(other.id, profbridge_processor_symbolize::FileId::Gnu("aabbccdd".into()), "in lower case");
+    assert_eq!(&*app.filename, "app");
+    let [process] = &app.processes[..] else { panic!("one process: {app:?}") };
+    assert_eq!((process.pid, process.executable.as_deref()), (Some(7), Some("/usr/bin/app")));
+    assert_eq!(process.peer.as_deref(), Some("10.0.0.1"));
+}
+
+/// Guarantees: a file without a GNU build id is told by its htlhash; a mapping where memory addresses stand is not asked
+/// for, since its addresses are not the file's.
+#[test]
+fn files_are_told_by_hash() {
+    let hash = "00112233445566778899aabbccddeeff";
+    for (start, asked) in [(0x1000, 1), (0x7f00_0000_1000, 0)] {
+        let (mut symbolize, fake) = symbolize("");
+        let mut builder = Builder::new();
+        let attributes = builder.attributes(&[("process.executable.build_id.htlhash", hash.into())]);
+        let range = profbridge_model::Mapping {
+            memory_start: start,
+            memory_limit: start + 0x1000,
+            file_offset: 0,
+            ..Default::default()
+        };
+        let mapping = builder.mapping(profbridge_model::Mapping { attributes, ..range });
+        let location = profbridge_model::Location { mapping, address: start + 1, ..Default::default() };
+        let location = builder.location(location, &[]);
+        let stack = builder.stack(&[location]);
+        builder.sample(stack, None, None, &[1], &[]);
+        process(&mut symbolize, builder.finish().unwrap(), at(0));
+        let found = fake.asked();
+        assert_eq!(found.len(), asked, "{start:#x}");
+        if let Some((file, _)) = found.first() {
+            assert_eq!(file.id, profbridge_processor_symbolize::FileId::Htlhash(hash.into()));
+        }
+    }
+}
+
+/// Guarantees: an envelope passes untouched.
+#[test]
+fn envelopes_pass() {
+    let (mut symbolize, fake) = symbolize("");
+    let envelope = Envelope { profiles: vec![batch("a", &[native(0x1100)])], ..Envelope::default() };
+    assert_eq!(process(&mut symbolize, envelope, at(0)).telemetry.len(), 1);
+    assert_eq!(fake.asked(), []);
+}
+
+const KINDS: [&str; 6] = ["native", "kernel", "", "cpython", "go", "beam"];
+
+proptest! {
+    /// Guarantees: whatever a batch has in it and whatever is known, each location says afterwards what a list of rules
+    /// says it must, and samples and all else are what they were.
+    #[test]
+    fn agrees_with_an_oracle(
+        places in prop::collection::vec((0..KINDS.len(), 0..3_usize, 0xffe_u64..0x1004, any::<bool>()), 0..12),
+        answers in prop::collection::hash_map(0xffe_u64..0x1004, 0..4_usize, 0..6),
+    ) {
+        let (mut symbolize, fake) = symbolize("timeout: 0s");
+        let ids = ["", "aabb", "ccdd"];
+        let answer = |address: u64| match answers.get(&address) {
+            Some(0) => Answer::Symbols(symbols("early", None, 0)),
+            Some(1) => unknown(),
+            Some(2) => known("f"),
+            Some(_) => known("g"),
+            None => Answer::Pending,
+        };
+        for id in &ids[1..] {
+            (0xffe..0x1004).for_each(|address| fake.set(id, address, answer(address)));
+        }
+        let list: Vec<_> = places
+            .iter()
+            .map(|&(kind, id, address, named)| Place { kind: KINDS[kind], build_id: ids[id], address, name: if named { "known" } else { "" } })
+            .collect();
+        let before = batch("a", &list);
+        let out = process(&mut symbolize, before.clone(), at(0));
+        let after = &batches(&out)[0];
+        let said = lines(after);
+        prop_assert_eq!(said.len(), before.dictionary().tables().locations.len() - 1);
+        // The table's order is that of the first use.
+        let mut at = HashMap::new();
+        for place in &list {
+            let next = at.len();
+            at.entry((place.kind, place.build_id, place.address, place.name)).or_insert(next);
+        }
+        for (&(kind, id, address, name), &position) in &at {
+            let code = ["native", "kernel", "go", ""].contains(&kind);
+            let expected = if !name.is_empty() {
+                vec!["known@:3".to_owned()]
+            } else if code && !id.is_empty() && address >= 0x1000 {
+                match answers.get(&address) {
+                    Some(0) => vec!["early@:0".to_owned()],
+                    Some(2) => vec!["f@main.c:7".to_owned()],
+                    Some(3) => vec!["g@main.c:7".to_owned()],
+                    _ => vec![],
+                }
+            } else {
+                vec![]
+            };
+            prop_assert_eq!(&said[position], &(address, expected), "{} {} {:?}", kind, id, name);
+        }
+        prop_assert_eq!(after.observations(), before.observations());
+        prop_assert_eq!(&after.columns().stack, &before.columns().stack);
+        prop_assert!(profbridge_model::Dictionary::new(after.dictionary().tables().clone()).is_ok());
+    }
+}

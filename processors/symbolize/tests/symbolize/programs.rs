@@ -1,0 +1,227 @@
+//! With programs that a compiler made here, and the threads that read them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use profbridge_engine::component::{Outbox, Processor};
+use profbridge_model::dictionary::{Location, Mapping};
+use profbridge_model::{Builder, Profiles};
+use profbridge_processor_symbolize::{NAMED, Symbolize, UNKNOWN};
+use profbridge_wire::otlp;
+use tempfile::TempDir;
+
+use crate::support::*;
+
+/// `work` lies at a place that does not depend on the compiler: it is called and never inlined.
+const SOURCE: &str = "#include <unistd.h>
+static volatile int sum;
+static inline __attribute__((always_inline)) int inner(int n) { sum += n; return sum * 3; }
+__attribute__((noinline)) int work(int n) {
+  return inner(n) + 1;
+}
+int main(void) { char c; return read(0, &c, 1) < 0 ? work(1) : work(2); }
+";
+
+/// A program in a folder of its own.
+struct Program {
+    folder: TempDir,
+    build_id: &'static str,
+}
+
+impl Program {
+    fn compile(build_id: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("app.c"), SOURCE).unwrap();
+        let done = Command::new("cc")
+            .current_dir(folder.path())
+            .args(["-g", "-O1", "app.c", "-o", "app"])
+            .arg(format!("-Wl,--build-id=0x{build_id}"))
+            .status()
+            .unwrap();
+        assert!(done.success());
+        Self { folder, build_id }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("app")
+    }
+
+    fn run(&self, tool: &str, arguments: &[&str]) -> String {
+        let done = Command::new(tool).current_dir(self.folder.path()).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{tool}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// The address of a function, in the file.
+    fn address(&self, function: &str) -> u64 {
+        let symbols = self.run("nm", &["app"]);
+        let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
+        u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
+    }
+
+    /// Runs until its standard input is closed.
+    fn start(&self) -> Child {
+        Command::new(self.path()).stdin(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// What a profiler in the kernel sends of a process: base name and build id of the file, and an address in it; over OTLP.
+fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, address: u64) -> Profiles {
+    let mut builder = Builder::new();
+    let mut process = Vec::new();
+    process.extend(pid.map(|pid| ("process.pid", i64::from(pid).into())));
+    let executable = executable.map(|path| path.to_str().unwrap());
+    process.extend(executable.map(|path| ("process.executable.path", path.into())));
+    builder.resource(&process);
+    builder.on_cpu(20);
+    let attributes = builder.attributes(&[("process.executable.build_id.gnu", program.build_id.into())]);
+    let filename = builder.string("app");
+    let mapping = Mapping { memory_start: 0, memory_limit: 1 << 30, file_offset: 0, filename, attributes };
+    let mapping = builder.mapping(mapping);
+    let attributes = builder.attributes(&[("profile.frame.type", "native".into())]);
+    let location = builder.location(Location { mapping, address, attributes, ..Location::default() }, &[]);
+    let stack = builder.stack(&[location]);
+    builder.sample(stack, None, None, &[1, 2], &[]);
+    let sent = otlp::encode(&builder.finish().unwrap(), &otlp::EncodeOptions::default());
+    let mut received = otlp::decode(sent.into(), &otlp::Limits::default()).unwrap().profiles;
+    received.peer = Some("127.0.0.1".into());
+    received
+}
+
+/// Hands a batch to a processor and waits until it comes out.
+fn through(symbolize: &mut Symbolize, batch: Profiles) -> Outbox {
+    let started = Instant::now();
+    let mut out = process(symbolize, batch, at(0));
+    while out.telemetry.is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the batch is still held");
+        std::thread::yield_now();
+        // The deadline does not come.
+        symbolize.advance(at(1), &mut out);
+    }
+    out
+}
+
+/// The lines of the only location.
+fn said(out: &Outbox) -> Vec<String> {
+    lines(&batches(out)[0]).remove(0).1
+}
+
+fn in_source(line: &str, function: &str) -> bool {
+    line.starts_with(&format!("{function}@/")) && line.contains("/app.c:")
+}
+
+/// Guarantees: an address of a program, as a profiler sends it, comes out with function, file and line, by the path of the
+/// executable; the named batch is a valid request that says the same.
+#[test]
+fn by_the_executables_path() {
+    let program = Program::compile("00112233445566778899aabbccddeeff00112233");
+    let mut symbolize = Symbolize::new(&settings(""));
+    let address = program.address("work");
+    let out = through(&mut symbolize, request(&program, None, Some(&program.path()), address));
+    let found = said(&out);
+    assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
+    assert_eq!((note(&out, NAMED), note(&out, UNKNOWN)), (1, 0));
+    let sent = otlp::encode(&batches(&out)[0], &otlp::EncodeOptions::default());
+    let again = otlp::decode(sent.into(), &otlp::Limits::default()).unwrap().profiles;
+    assert_eq!(lines(&again).remove(0).1, found);
+    // What was found out is known from then on.
+    let at_once = process(&mut symbolize, request(&program, None, Some(&program.path()), address), at(0));
+    assert_eq!(said(&at_once), found);
+}
+
+/// Guarantees: a running process is enough, whatever its executable is called by now.
+#[test]
+fn by_the_process() {
+    let program = Program::compile("11112233445566778899aabbccddeeff00112233");
+    let address = program.address("work");
+    let mut child = program.start();
+    let mut symbolize = Symbolize::new(&settings(""));
+    let out = through(&mut symbolize, request(&program, Some(child.id()), None, address));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let found = said(&out);
+    assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
+}
+
+/// Guarantees: with folders of debug files no process is needed, as in a gateway; `processes: false` looks at none.
+#[test]
+fn by_a_folder_of_debug_files() {
+    let program = Program::compile("22222233445566778899aabbccddeeff00112233");
+    let address = program.address("work");
+    let folder = program.folder.path().join("debug/.build-id/22");
+    fs::create_dir_all(&folder).unwrap();
+    let debug = folder.join("222233445566778899aabbccddeeff00112233.debug");
+    program.run("objcopy", &["--only-keep-debug", "app", debug.to_str().unwrap()]);
+    let yaml = |folder: &str| {
+        format!("{{processes: false, debug_folders: [{}]}}", program.folder.path().join(folder).display())
+    };
+    let batch = || request(&program, None, Some(&program.path()), address);
+    let found = said(&through(&mut Symbolize::new(&settings(&yaml("debug"))), batch()));
+    assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
+    let out = through(&mut Symbolize::new(&settings(&yaml("elsewhere"))), batch());
+    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+}
+
+/// Guarantees: no name is taken from a file with another build id, and none for a process of another machine.
+#[test]
+fn never_by_another_file() {
+    let program = Program::compile("33332233445566778899aabbccddeeff00112233");
+    let address = program.address("work");
+    let other = Program { folder: tempfile::tempdir().unwrap(), build_id: "44442233445566778899aabbccddeeff00112233" };
+    let out = through(&mut Symbolize::new(&settings("")), request(&other, None, Some(&program.path()), address));
+    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+    let mut remote = request(&program, None, Some(&program.path()), address);
+    remote.peer = Some("192.0.2.1".into());
+    let out = through(&mut Symbolize::new(&settings("")), remote);
+    assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
+}
+
+/// Guarantees: in the real capture of an eBPF profiler every frame that is not native says what it said, although its names could
+/// all be answered, and every native frame of a file is named.
+#[test]
+fn the_real_capture() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");
+    let Ok(bytes) = fs::read(path) else {
+        println!("skipped: ../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp is absent");
+        return;
+    };
+    let before = otlp::decode(bytes.into(), &otlp::Limits::default()).unwrap().profiles;
+    let mut symbolize = Symbolize::with_names(&settings(""), Box::new(Omniscient));
+    let out = process(&mut symbolize, before.clone(), at(0));
+    let after = &batches(&out)[0];
+    let (mut native, mut others) = (0, 0);
+    let dictionary = before.dictionary();
+    for (location, (was, is)) in dictionary.tables().locations[1..].iter().zip(lines(&before).iter().zip(lines(after)))
+    {
+        let kind = match dictionary.find(location.attributes, "profile.frame.type") {
+            Some(profbridge_model::Value::String(kind)) => dictionary.string(*kind),
+            _ => "",
+        };
+        if kind == "native" {
+            native += 1;
+            assert_eq!(is.1, ["answered@:0"]);
+        } else {
+            others += 1;
+            assert_eq!(*was, is, "{kind}");
+        }
+    }
+    assert_eq!((native, others), (93, 212));
+    assert_eq!(after.observations(), before.observations());
+}
+
+/// Knows everything.
+struct Omniscient;
+
+impl profbridge_processor_symbolize::Names for Omniscient {
+    fn wants_processes(&self, _: &profbridge_processor_symbolize::FileId) -> bool {
+        false
+    }
+
+    fn ask(&mut self, _: &profbridge_processor_symbolize::MappedFile, _: &[u64]) {}
+
+    fn answer(&mut self, _: &profbridge_processor_symbolize::FileId, _: u64, _: bool) -> profbridge_symbolize::Answer {
+        profbridge_symbolize::Answer::Final(symbols("answered", None, 0))
+    }
+}

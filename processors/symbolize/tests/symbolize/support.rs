@@ -1,0 +1,175 @@
+//! Profiles in, profiles out, and somebody who knows names.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::config::Section;
+use profbridge_model::dictionary::{Location, Mapping};
+use profbridge_model::{Builder, Profiles, Telemetry};
+use profbridge_processor_symbolize::{Config, FileId, MappedFile, Names, Settings, Symbolize};
+use profbridge_symbolize::{Answer, Frame, Symbols, Unknown};
+
+/// A millisecond in nanoseconds.
+pub(crate) const MS: u64 = 1_000_000;
+
+/// A GNU build id.
+pub(crate) const ID: &str = "0011223344556677";
+
+/// Somebody who knows what a test tells them.
+#[derive(Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+pub(crate) struct Known {
+    /// What is answered; [`Answer::Pending`] to all else, if asked.
+    pub(crate) answers: HashMap<(FileId, u64), Answer>,
+    /// What was asked, in order.
+    pub(crate) asked: Vec<(MappedFile, Vec<u64>)>,
+}
+
+impl Fake {
+    pub(crate) fn set(&self, id: &str, address: u64, answer: Answer) {
+        self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), address), answer);
+    }
+
+    pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<u64>)> {
+        std::mem::take(&mut self.0.lock().unwrap().asked)
+    }
+}
+
+impl Names for Fake {
+    fn wants_processes(&self, _: &FileId) -> bool {
+        true
+    }
+
+    fn ask(&mut self, file: &MappedFile, addresses: &[u64]) {
+        self.0.lock().unwrap().asked.push((file.clone(), addresses.to_vec()));
+    }
+
+    fn answer(&mut self, id: &FileId, address: u64, _: bool) -> Answer {
+        self.0.lock().unwrap().answers.get(&(id.clone(), address)).cloned().unwrap_or(Answer::Pending)
+    }
+}
+
+/// One line of symbols.
+pub(crate) fn symbols(function: &str, file: Option<&str>, line: u32) -> Arc<Symbols> {
+    let frame =
+        Frame { function: function.into(), system_name: function.into(), file: file.map(Arc::from), line, column: 0 };
+    Arc::new(Symbols { frames: vec![frame].into() })
+}
+
+/// A final answer.
+pub(crate) fn known(function: &str) -> Answer {
+    Answer::Final(symbols(function, Some("main.c"), 7))
+}
+
+pub(crate) fn unknown() -> Answer {
+    Answer::Unknown(Unknown::NoSymbol)
+}
+
+pub(crate) fn settings(yaml: &str) -> Settings {
+    let section = Section::from_yaml(yaml).unwrap();
+    section.extract::<Config>().unwrap().check(&section).unwrap()
+}
+
+/// A processor with these settings, in YAML, and whom it asks.
+pub(crate) fn symbolize(yaml: &str) -> (Symbolize, Fake) {
+    let fake = Fake::default();
+    (Symbolize::with_names(&settings(yaml), Box::new(fake.clone())), fake)
+}
+
+/// A location of a frame type, with a mapping of this build id unless it is empty.
+pub(crate) struct Place<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) build_id: &'a str,
+    pub(crate) address: u64,
+    pub(crate) name: &'a str,
+}
+
+pub(crate) const fn native(address: u64) -> Place<'static> {
+    Place { kind: "native", build_id: ID, address, name: "" }
+}
+
+/// A batch of a sender, with one sample whose stack has these places.
+pub(crate) fn batch(peer: &str, places: &[Place<'_>]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("process.pid", 7.into()), ("process.executable.path", "/usr/bin/app".into())]);
+    builder.on_cpu(20);
+    let mut stack = Vec::new();
+    for place in places {
+        let mapping = if place.build_id.is_empty() {
+            None
+        } else {
+            let attributes = builder.attributes(&[("process.executable.build_id.gnu", place.build_id.into())]);
+            let filename = builder.string("app");
+            let range =
+                Mapping { memory_start: 0x1000, memory_limit: 0x9000, file_offset: 0x1000, ..Mapping::default() };
+            builder.mapping(Mapping { filename, attributes, ..range })
+        };
+        let attributes = match place.kind {
+            "" => None,
+            kind => builder.attributes(&[("profile.frame.type", kind.into())]),
+        };
+        let mut lines = Vec::new();
+        if !place.name.is_empty() {
+            let name = builder.string(place.name);
+            let function = builder.function(profbridge_model::Function { name, ..Default::default() });
+            lines.push(profbridge_model::Line { function, line: 3, column: 0 });
+        }
+        let location = Location { mapping, address: place.address, attributes, ..Location::default() };
+        stack.push(builder.location(location, &lines));
+    }
+    let stack = builder.stack(&stack);
+    builder.sample(stack, None, None, &[1, 2], &[]);
+    let mut profiles = builder.finish().unwrap();
+    profiles.peer = Some(peer.into());
+    profiles
+}
+
+pub(crate) fn at(nanos: u64) -> Now {
+    Now { monotonic_nano: 1_000_000_000 + nanos, unix_nano: 1_767_225_600_000_000_000 + nanos }
+}
+
+pub(crate) fn process(processor: &mut Symbolize, batch: impl Into<Telemetry>, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    processor.process(batch.into(), now, &mut out);
+    out
+}
+
+pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
+    let mut out = Outbox::default();
+    processor.advance(now, &mut out);
+    out
+}
+
+/// All profiles that left, in order.
+pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
+    let profiles = |telemetry: &Telemetry| match telemetry {
+        Telemetry::Profiles(profiles) => Some(profiles.clone()),
+        Telemetry::Envelope(_) => None,
+    };
+    out.telemetry.iter().filter_map(profiles).collect()
+}
+
+/// The senders of what left, in order.
+pub(crate) fn senders(out: &Outbox) -> Vec<String> {
+    batches(out).iter().map(|profiles| profiles.peer.as_deref().unwrap_or("").to_owned()).collect()
+}
+
+/// `FUNCTION@FILE:LINE` of each line of each location, in the table's order, by address.
+pub(crate) fn lines(profiles: &Profiles) -> Vec<(u64, Vec<String>)> {
+    let dictionary = profiles.dictionary();
+    let of = |location: &Location| {
+        let line = |line: &profbridge_model::Line| {
+            let function = line.function.map(|id| *dictionary.function(id)).unwrap_or_default();
+            format!("{}@{}:{}", dictionary.string(function.name), dictionary.string(function.filename), line.line)
+        };
+        (location.address, dictionary.lines(location).iter().map(line).collect())
+    };
+    dictionary.tables().locations.iter().skip(1).map(of).collect()
+}
+
+pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
+    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+}
