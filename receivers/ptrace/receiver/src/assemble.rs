@@ -127,7 +127,7 @@ pub struct Assembler {
 pub struct Assembled {
     /// The batch.
     pub profiles: Profiles,
-    /// Observations that refer to something that is not there, and are left out.
+    /// Observations that refer to something that is not there or to a time that is none, and are left out.
     pub malformed: u64,
 }
 
@@ -217,6 +217,9 @@ fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
     let at = move |piece: u64| (u128::from(weight) * u128::from(piece) / u128::from(count)) as u64;
     (0..count).map(move |piece| (time.saturating_add(at(piece)), at(piece + 1) - at(piece)))
 }
+
+/// Nothing was sampled after this: the year 2262, the end of signed nanoseconds.
+const LAST_MOMENT: u64 = i64::MAX as u64;
 
 /// The most pieces of one run: an hour's.
 const MAX_PIECES: u64 = 7200;
@@ -312,7 +315,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Takes a batch; returns the observations that refer to something that is not there.
+    /// Takes a batch; returns the observations that are left out.
     fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, places: &mut Places, batch: &Batch) -> u64 {
         if self.rows.is_empty() {
             self.first = u64::MAX;
@@ -332,7 +335,11 @@ impl Rows {
         let mut malformed = 0;
         for sample in &batch.samples {
             let thread = batch.threads.get(sample.thread as usize);
-            let (Some(thread), Some(Some((stack, trust)))) = (thread, stacks.get(sample.stack as usize)) else {
+            // The profile's range includes its start and not its end.
+            let end = sample.time_unix_nano.checked_add(sample.weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
+            let (Some(thread), Some(Some((stack, trust))), Some(end)) =
+                (thread, stacks.get(sample.stack as usize), end)
+            else {
                 malformed += 1;
                 continue;
             };
@@ -343,8 +350,6 @@ impl Rows {
             });
             self.rows[at].2.push((sample.time_unix_nano, sample.weight_nano));
             self.first = self.first.min(sample.time_unix_nano);
-            // The profile's range includes its start and not its end.
-            let end = sample.time_unix_nano.saturating_add(sample.weight_nano.max(1));
             self.last = self.last.max(end);
         }
         malformed

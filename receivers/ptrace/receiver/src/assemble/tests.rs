@@ -205,13 +205,15 @@ proptest! {
     }
 }
 
-/// Guarantees: a weight that makes no sense does not fill memory.
+/// Guarantees: a weight that makes no sense does not fill memory, and a time that is none is counted and left out.
 #[test]
-fn absurd_weights() {
+fn absurd_numbers() {
     assert_eq!(pieces(u64::MAX, u64::MAX).count() as u64, MAX_PIECES);
     let mut absurd = batch();
-    absurd.samples[0].weight_nano = u64::MAX;
-    absurd.samples[0].time_unix_nano = u64::MAX;
+    absurd.samples[0].weight_nano = u64::MAX / 4;
+    absurd.samples[1].time_unix_nano = u64::MAX;
+    absurd.samples[2].weight_nano = u64::MAX;
     absurd.period_nano = u64::MAX;
-    assert!(assembled(&[absurd], &Nameless).profiles.observations() <= MAX_PIECES + 3);
+    let Assembled { profiles, malformed } = assembled(&[absurd], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (2, MAX_PIECES + 1));
 }

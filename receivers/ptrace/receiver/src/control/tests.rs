@@ -1,1 +1,207 @@
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use proptest::prelude::*;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::client::{Client, ClientError};
+use super::protocol::*;
+use super::server::{Heard, Server};
+use super::socket::{Socket, SocketError};
+
+/// A server on a socket of its own.
+struct Rig {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    heard: mpsc::Receiver<Heard>,
+    server: JoinHandle<()>,
+}
+
+impl Rig {
+    fn start(max_connections: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let (socket, listener) = Socket::listen(&path).unwrap();
+        let listener = UnixListener::from_std(listener).unwrap();
+        let (sender, heard) = mpsc::channel(4);
+        let server = tokio::spawn(Server { listener, socket, max_connections, heard: sender }.run());
+        Self { _folder: folder, path, heard, server }
+    }
+
+    /// Answers one request with how it was understood.
+    async fn answer(&mut self) -> (Request, Option<u32>) {
+        match self.heard.recv().await.unwrap() {
+            Heard::Request { peer, request, answer, .. } => {
+                answer.send(Response::said("heard")).ok();
+                (request, peer)
+            }
+            Heard::Closed(id) => panic!("{id:?} closed"),
+        }
+    }
+}
+
+/// What a client that sends `bytes` is answered, line by line, until the end or `lines` of them.
+fn conversation(path: &Path, bytes: Vec<u8>, lines: usize) -> JoinHandle<Vec<String>> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // A server that has hung up is seen by what it answered.
+        stream.write_all(&bytes).ok();
+        BufReader::new(stream).lines().take(lines).map_while(Result::ok).collect()
+    })
+}
+
+fn response(line: &str) -> Response {
+    serde_json::from_str(line).unwrap()
+}
+
+/// Guarantees: requests that come in one piece or in several are answered in order, with the process that is connected.
+#[tokio::test]
+async fn requests_in_order() {
+    let mut rig = Rig::start(4);
+    let lines = b"{\"command\":\"start\",\"target\":\"web\"}\n\n{\"command\":\"status\"}\n".to_vec();
+    let answers = conversation(&rig.path, lines, 2);
+    let (first, peer) = rig.answer().await;
+    assert_eq!(first, Request::Start(Choice { target: Some("web".to_owned()), pid: None }));
+    assert_eq!(peer, Some(std::process::id()));
+    assert_eq!(rig.answer().await.0, Request::Status(Choice::default()));
+    let answers = answers.await.unwrap();
+    assert!(answers.len() == 2 && answers.iter().all(|line| response(line).ok));
+    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))), "the end of a connection is told");
+}
+
+/// Guarantees: what is no request is refused with its place and rule, and the connection goes on.
+#[tokio::test]
+async fn malformed_requests() {
+    let mut rig = Rig::start(4);
+    let bad = [
+        ("{", "EOF"),
+        ("[]", "missing field `command`"),
+        ("7", "invalid type"),
+        ("{\"command\":\"fly\"}", "unknown variant `fly`"),
+        ("{\"command\":\"start\",\"colour\":1}", "unknown field `colour`"),
+        ("{\"command\":\"start\",\"pid\":-1}", "invalid value"),
+        ("\u{7f}", "expected value"),
+    ];
+    let mut lines: String = bad.iter().map(|(line, _)| format!("{line}\n")).collect();
+    lines.push_str("{\"command\":\"stop\"}\n");
+    let answers = conversation(&rig.path, lines.into_bytes(), bad.len() + 1);
+    assert_eq!(rig.answer().await.0, Request::Stop(Choice::default()));
+    let answers = answers.await.unwrap();
+    for ((line, rule), answer) in bad.iter().zip(&answers) {
+        let response = response(answer);
+        let fault = response.error.unwrap();
+        assert!(!response.ok && fault.rule.contains(rule) && fault.place.starts_with("request"), "{line}: {fault:?}");
+        assert!(!fault.rule.contains("at line"), "{fault:?}");
+    }
+    assert!(response(answers.last().unwrap()).ok);
+}
+
+/// Guarantees: a line that never ends costs a bounded amount of memory and the connection.
+#[tokio::test]
+async fn long_lines() {
+    let mut rig = Rig::start(4);
+    let answers = conversation(&rig.path, vec![b'x'; 1 << 20], usize::MAX);
+    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))));
+    let answers = answers.await.unwrap();
+    // The answer can be lost with what was sent and not read.
+    assert!(answers.len() <= 1 && answers.iter().all(|line| !response(line).ok));
+    let fits = format!("{{\"command\":\"stop\",\"target\":\"{}\"}}", "x".repeat(MAX_REQUEST - 30));
+    assert!(fits.len() <= MAX_REQUEST);
+    let answers = conversation(&rig.path, format!("{fits}\n").into_bytes(), 1);
+    rig.answer().await;
+    assert!(response(&answers.await.unwrap()[0]).ok);
+}
+
+/// Guarantees: the number of clients has a bound, and one that leaves makes room.
+#[tokio::test]
+async fn bounded_connections() {
+    let mut rig = Rig::start(1);
+    let path = rig.path.clone();
+    let first = tokio::task::spawn_blocking(move || Client::connect(&path, Duration::from_secs(60)).unwrap());
+    let mut first = first.await.unwrap();
+    let asked = tokio::task::spawn_blocking(move || {
+        first.request(&Request::Status(Choice::default())).unwrap();
+        first
+    });
+    rig.answer().await;
+    let first = asked.await.unwrap();
+    let turned_away = conversation(&rig.path, Vec::new(), 1).await.unwrap();
+    let fault = response(&turned_away[0]).error.unwrap();
+    assert_eq!((&*fault.place, fault.rule.contains("at most 1")), ("connection", true));
+    drop(first);
+    assert!(matches!(rig.heard.recv().await, Some(Heard::Closed(_))));
+    rig.server.abort();
+}
+
+/// Guarantees: the file has mode 0600 and goes with its owner; a dead owner's is taken over, a living one's is not, and what is
+/// no socket is left alone.
+#[tokio::test]
+async fn the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deeper").join("control.sock");
+    let first = Socket::listen(&path).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    let second = Socket::listen(&path).unwrap_err();
+    assert!(matches!(second, SocketError::InUse(_)) && second.to_string().contains("another profbridge"), "{second}");
+    drop(first);
+    assert!(!path.exists());
+
+    // As after a crash: the file is there, nobody listens.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let taken = Socket::listen(&path).unwrap();
+    assert!(UnixStream::connect(&path).is_ok());
+    // Another's file is not removed.
+    std::fs::remove_file(&path).unwrap();
+    let stranger = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(taken);
+    assert!(path.exists());
+    assert!(matches!(Socket::listen(&path).unwrap_err(), SocketError::InUse(_)), "somebody without a lock listens");
+    drop(stranger);
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(matches!(Socket::listen(&file).unwrap_err(), SocketError::NotASocket(_)));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+}
+
+/// Guarantees: a client says what is wrong where nobody listens.
+#[test]
+fn nobody_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = super::client::request(&folder.path().join("no.sock"), &Request::Stop(Choice::default())).unwrap_err();
+    assert!(matches!(error, ClientError::Absent(_)) && error.to_string().contains("is one running"), "{error}");
+}
+
+proptest! {
+    /// Guarantees: no line makes the reader panic, and what it understands it understands the same when it is written again.
+    #[test]
+    fn any_line(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[{}\":,a-z_0-9-]{0,80}") {
+        for line in [bytes, text.into_bytes()] {
+            if let Ok(request) = Request::read(&line) {
+                let again = serde_json::to_vec(&request).unwrap();
+                prop_assert_eq!(Request::read(&again).unwrap(), request);
+            }
+        }
+    }
+
+    /// Guarantees: every request survives the way over the socket.
+    #[test]
+    fn requests_come_back(target in proptest::option::of("[a-z]{1,9}"), pid: Option<u32>, header in proptest::option::of("[0-9a-f-]{0,60}")) {
+        let choice = Choice { target: target.clone(), pid };
+        let headers = SpanHeaders { sentry_trace: header, target, pid, ..SpanHeaders::default() };
+        for request in [
+            Request::Start(choice.clone()), Request::Stop(choice.clone()), Request::Status(choice),
+            Request::SpanStart(headers.clone()), Request::SpanEnd(headers),
+        ] {
+            prop_assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
+        }
+    }
+}

@@ -1,1 +1,530 @@
+use profbridge_engine::budget::Budget;
+use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
+use profbridge_engine::config::Section;
+use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::testing::{Consumer, intake};
+use profbridge_model::{Profiles, Telemetry, Value};
+use profbridge_net::Trigger;
+use profbridge_ptrace::message::{
+    Batch, Location, Mode, Rights, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
+use super::*;
+use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
+use crate::spans::ConnectionId;
+
+const START: u64 = 1_767_225_600_000_000_000;
+const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
+const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
+
+/// A sampler process that a test plays.
+struct Played {
+    commands: mpsc::Receiver<Command>,
+    heard: mpsc::Sender<Heard>,
+}
+
+/// A driver between a sampler and pipelines that the test plays.
+struct Rig {
+    samplers: mpsc::Receiver<Played>,
+    sampler: Played,
+    control: mpsc::Sender<Control>,
+    consumer: Consumer,
+    trigger: Trigger,
+    driver: JoinHandle<()>,
+    couriers: JoinHandle<()>,
+}
+
+impl Rig {
+    fn start(yaml: &str) -> Self {
+        let yaml = format!("{{symbolize: {{enabled: false}}, targets: {yaml}}}");
+        let settings = Settings::read(&Section::from_yaml(&yaml).unwrap()).unwrap_or_else(|p| panic!("{p}"));
+        let (intake, consumer) = intake(1 << 30);
+        let metrics = Metrics::new(Budget::new(1 << 30));
+        let (trigger, shutdown) = Shutdown::pair();
+        let transport = metrics.receiver("ptrace").transport("sampler");
+        let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone());
+        let (started, mut samplers) = mpsc::channel(8);
+        let mut launch: Launch = Box::new(move || {
+            let (commands, waiting) = mpsc::channel(64);
+            let (heard_sender, heard) = mpsc::channel(64);
+            started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
+            Ok(Link { commands, heard })
+        });
+        let link = launch().unwrap();
+        let sampler = samplers.try_recv().unwrap();
+        let parts =
+            Parts { id: "ptrace".to_owned(), intake, host: "node-1".to_owned(), symbolizer: None, delivery, launch };
+        let (control, heard) = mpsc::channel(8);
+        let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));
+        let couriers = tokio::spawn(couriers);
+        Self { samplers, sampler, control, consumer, trigger, driver, couriers }
+    }
+
+    async fn command(&mut self) -> Command {
+        self.sampler.commands.recv().await.unwrap()
+    }
+
+    async fn watched(&mut self) -> Target {
+        match self.command().await {
+            Command::Watch(target) => target,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the driver tells about sampling a process.
+    async fn sample(&mut self) -> (u64, bool) {
+        match self.command().await {
+            Command::Sample { process, on } => (process.0, on),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether the driver has nothing to say, after it has heard all that was said to it before.
+    async fn is_silent(&mut self) -> bool {
+        self.ask(1, None, Request::Status(Choice::default())).await;
+        self.sampler.commands.try_recv().is_err()
+    }
+
+    async fn say(&self, event: Event) {
+        self.sampler.heard.send(Heard::Event(event)).await.unwrap();
+    }
+
+    async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
+        // What the sampler said before is heard before: the driver takes both from queues that are empty then.
+        while self.sampler.heard.capacity() < self.sampler.heard.max_capacity() {
+            tokio::task::yield_now().await;
+        }
+        let (answer, answered) = oneshot::channel();
+        let heard = Control::Request { connection: ConnectionId(connection), peer, request, answer };
+        self.control.send(heard).await.unwrap();
+        answered.await.unwrap()
+    }
+
+    async fn profiles(&mut self) -> Profiles {
+        match self.consumer.take().await.unwrap() {
+            Telemetry::Profiles(profiles) => profiles,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends all, and says what the sampler is told at the end.
+    async fn stop(mut self) -> Consumer {
+        self.trigger.trigger();
+        loop {
+            match self.command().await {
+                Command::Stop => break,
+                Command::Sample { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(self.sampler.heard);
+        self.driver.await.unwrap();
+        self.couriers.await.unwrap();
+        self.consumer
+    }
+}
+
+fn process(id: u64, pid: u32) -> Process {
+    Process {
+        id: ProcessId(id),
+        target: TargetId(0),
+        pid,
+        namespace_pid: pid,
+        start_unix_nano: START + u64::from(pid) * 1_000_000_000,
+        executable: "/usr/bin/app".to_owned(),
+        arguments: vec!["app".to_owned()],
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: Vec::new(),
+        root: None,
+    }
+}
+
+fn attached(id: u64, pid: u32) -> Event {
+    Event::Attached(Box::new(process(id, pid)))
+}
+
+fn batch(process: u64, samples: u32) -> Event {
+    let sample = |n: u32| Sample {
+        time_unix_nano: START + u64::from(n) * 10_000_000,
+        weight_nano: 10_000_000,
+        observations: 1,
+        ..Sample::default()
+    };
+    Event::Batch(Batch {
+        process: ProcessId(process),
+        period_nano: 9_900_990,
+        mode: Mode::Wall,
+        threads: vec![Thread { id: 1, namespace_id: 1, name: "main".to_owned(), pointer: 0 }],
+        locations: vec![Location { mapping: None, address: 1 }],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: (0..samples).map(sample).collect(),
+    })
+}
+
+fn start() -> Request {
+    Request::Start(Choice::default())
+}
+
+fn stop() -> Request {
+    Request::Stop(Choice::default())
+}
+
+fn span(header: &str) -> SpanHeaders {
+    SpanHeaders { sentry_trace: Some(header.to_owned()), ..SpanHeaders::default() }
+}
+
+fn session_of(profiles: &Profiles) -> String {
+    let resource = &profiles.resources()[0].resource.attributes;
+    match profiles.find(resource, crate::session::SESSION_ATTRIBUTE) {
+        Some(Value::String(id)) => profiles.dictionary().string(*id).to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const WEB: &str = "{web: {executable: app}}";
+
+/// Guarantees: the sampler is told what to look for and how, and to sample at once where nothing has to be asked.
+#[tokio::test(start_paused = true)]
+async fn watches_its_targets() {
+    let mut rig = Rig::start(
+        "{a: {pid: 7, rate: 50}, b: {executable: x, start_on_launch: false}, c: {pid: 8, profile_session_sample_rate: 0.5}}",
+    );
+    let first = rig.watched().await;
+    assert_eq!((first.id, &first.select, first.sample_at_once), (TargetId(0), &Select::Pid(7), true));
+    assert_eq!(first.settings, Sampling { rate_hertz: 50.0, ..Sampling::default() });
+    assert!(first.environment.iter().any(|name| name == "OTEL_SERVICE_NAME"));
+    assert!(!rig.watched().await.sample_at_once);
+    assert!(!rig.watched().await.sample_at_once, "its session may not be sampled");
+    rig.stop().await;
+}
+
+/// Guarantees: samples go to the pipelines at the interval, as one batch for each process, and a process without samples sends none.
+#[tokio::test(start_paused = true)]
+async fn exports_at_the_interval() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(attached(2, 8)).await;
+    rig.say(batch(1, 3)).await;
+    rig.say(batch(1, 2)).await;
+    let before = Instant::now();
+    let profiles = rig.profiles().await;
+    assert_eq!(profiles.observations(), 5);
+    assert_eq!(before.elapsed().as_secs(), 5);
+    let resource = &profiles.resources()[0].resource.attributes;
+    assert_eq!(profiles.find(resource, "process.pid"), Some(&Value::Int(7)));
+    rig.say(batch(2, 1)).await;
+    assert_eq!(rig.profiles().await.observations(), 1);
+    let consumer = rig.stop().await;
+    assert_eq!(consumer.totals().outbound, 6);
+}
+
+/// Guarantees: what waits at the shutdown, and what the sampler says while it stops, still goes out.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_loses_nothing() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(batch(1, 3)).await;
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.trigger.trigger();
+    assert!(matches!(rig.command().await, Command::Stop));
+    rig.say(batch(1, 4)).await;
+    rig.say(Event::Detached { process: ProcessId(1), why: Detached::Asked }).await;
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    assert_eq!(rig.profiles().await.observations(), 7);
+    rig.driver.await.unwrap();
+    rig.couriers.await.unwrap();
+}
+
+/// Guarantees: start and stop reach the sampler, and what does nothing says why and tells the sampler nothing.
+#[tokio::test(start_paused = true)]
+async fn manual_control() {
+    let mut rig = Rig::start("{web: {executable: app, start_on_launch: false}}");
+    rig.watched().await;
+    let nobody = rig.ask(1, None, start()).await;
+    assert!(nobody.ok && nobody.changed == 0 && nobody.message.unwrap().contains("no process"));
+    rig.say(attached(1, 7)).await;
+    assert!(rig.is_silent().await, "it is not sampled until told so");
+    let started = rig.ask(1, None, start()).await;
+    assert_eq!((started.ok, started.changed, started.processes[0].profiling), (true, 1, true));
+    assert_eq!(rig.sample().await, (1, true));
+    let again = rig.ask(1, None, start()).await;
+    assert_eq!((again.changed, &*again.processes[0].message), (0, "the profiler runs already"));
+    assert_eq!(rig.ask(1, None, stop()).await.changed, 1);
+    assert_eq!(rig.sample().await, (1, false));
+    assert_eq!(&*rig.ask(1, None, stop()).await.processes[0].message, "the profiler does not run");
+    assert!(rig.is_silent().await);
+    rig.stop().await;
+}
+
+/// Guarantees: only configured targets and their processes can be named.
+#[tokio::test(start_paused = true)]
+async fn only_what_is_configured() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let named = |target: Option<&str>, pid| Choice { target: target.map(str::to_owned), pid };
+    let fault = rig.ask(1, None, Request::Stop(named(Some("db"), None))).await.error.unwrap();
+    assert_eq!((&*fault.place, fault.rule.contains("web")), ("target", true));
+    let fault = rig.ask(1, None, Request::Stop(named(None, Some(9)))).await.error.unwrap();
+    assert_eq!(&*fault.place, "pid");
+    assert_eq!(rig.ask(1, None, Request::Stop(named(Some("web"), Some(7)))).await.changed, 1);
+    rig.stop().await;
+}
+
+/// Guarantees: in `trace` a process is sampled from its first to its last sampled root span; start and stop do nothing and say why;
+/// a connection that closes ends its spans.
+#[tokio::test(start_paused = true)]
+async fn trace_lifecycle() {
+    let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+    assert!(!rig.watched().await.sample_at_once);
+    rig.say(attached(1, 7)).await;
+    let refused = rig.ask(1, None, start()).await;
+    assert!(refused.changed == 0 && refused.processes[0].message.contains("trace"));
+    let deferred = rig.ask(1, Some(7), Request::SpanStart(span(DEFERRED))).await;
+    assert!(deferred.ok && deferred.message.unwrap().contains("deferred"));
+    assert!(rig.is_silent().await);
+    assert_eq!(rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await.changed, 1);
+    assert_eq!(rig.sample().await, (1, true));
+    assert_eq!(rig.ask(2, Some(7), Request::SpanStart(span(SAMPLED))).await.changed, 0);
+    assert_eq!(rig.ask(1, Some(7), Request::SpanEnd(span(DEFERRED))).await.changed, 0, "another one is open");
+    assert!(rig.is_silent().await);
+    rig.control.send(Control::Closed(ConnectionId(2))).await.unwrap();
+    assert_eq!(rig.sample().await, (1, false));
+    let unknown = rig.ask(1, Some(7), Request::SpanEnd(span(SAMPLED))).await;
+    assert!(unknown.ok && unknown.message.unwrap().contains("no such span"));
+    rig.stop().await;
+}
+
+/// Guarantees: a span that is announced before its process was found counts when it is; one of a target counts for all its
+/// processes; malformed headers are refused at their place.
+#[tokio::test(start_paused = true)]
+async fn spans_of_others() {
+    let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+    rig.watched().await;
+    let early = rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+    assert!(early.message.unwrap().contains("not attached"));
+    rig.say(attached(1, 7)).await;
+    assert_eq!(rig.sample().await, (1, true));
+    rig.say(attached(2, 8)).await;
+    let of_target = SpanHeaders { target: Some("web".to_owned()), ..span(SAMPLED) };
+    assert_eq!(rig.ask(2, Some(99), Request::SpanStart(of_target)).await.changed, 1);
+    assert_eq!(rig.sample().await, (2, true));
+    let fault = rig.ask(3, Some(7), Request::SpanStart(span("771a-1"))).await.error.unwrap();
+    assert_eq!((&*fault.place, fault.rule.contains("at byte 4")), ("sentry-trace", true));
+    let fault = rig.ask(3, Some(7), Request::SpanStart(SpanHeaders::default())).await.error.unwrap();
+    assert!(fault.rule.contains("either"));
+    let fault = rig.ask(3, None, Request::SpanStart(span(SAMPLED))).await.error.unwrap();
+    assert!(fault.rule.contains("PID namespace"));
+    rig.stop().await;
+}
+
+/// Guarantees: a session that is not sampled is never profiled, whoever asks.
+#[tokio::test(start_paused = true)]
+async fn unsampled_sessions() {
+    let mut rig = Rig::start("{web: {executable: app, profile_session_sample_rate: 0}}");
+    assert!(!rig.watched().await.sample_at_once);
+    rig.say(attached(1, 7)).await;
+    let answer = rig.ask(1, None, start()).await;
+    assert!(answer.changed == 0 && answer.processes[0].message.contains("profile_session_sample_rate"));
+    let status = rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert!(!status.targets[0].processes[0].sampled);
+    assert!(rig.is_silent().await);
+    rig.stop().await;
+}
+
+/// Guarantees: a process that starts again, or executes another program, is another session; stop and start within one life are the
+/// same session.
+#[tokio::test(start_paused = true)]
+async fn sessions_follow_lives() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(batch(1, 1)).await;
+    let first = session_of(&rig.profiles().await);
+    rig.ask(1, None, stop()).await;
+    rig.ask(1, None, start()).await;
+    rig.say(batch(1, 1)).await;
+    assert_eq!(session_of(&rig.profiles().await), first);
+    rig.say(Event::Detached { process: ProcessId(1), why: Detached::Executed }).await;
+    let other = Process { executable: "/usr/bin/other".to_owned(), ..process(2, 7) };
+    rig.say(Event::Attached(Box::new(other))).await;
+    rig.say(batch(2, 1)).await;
+    let second = session_of(&rig.profiles().await);
+    rig.say(Event::Detached { process: ProcessId(2), why: Detached::Exited }).await;
+    rig.say(Event::Attached(Box::new(Process { start_unix_nano: 1, ..process(3, 7) }))).await;
+    rig.say(batch(3, 1)).await;
+    let third = session_of(&rig.profiles().await);
+    assert!(first != second && second != third && first != third);
+    rig.stop().await;
+}
+
+/// Guarantees: when the sampler process dies, what it said goes out, another one starts after a pause and is told the same, and
+/// what was switched by hand stays as it was.
+#[tokio::test(start_paused = true)]
+async fn a_dead_sampler_is_replaced() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(batch(1, 2)).await;
+    rig.ask(1, None, stop()).await;
+    let before = Instant::now();
+    rig.sampler.heard.send(Heard::Ended(Some("signal 9 ended it".to_owned()))).await.unwrap();
+    assert_eq!(rig.profiles().await.observations(), 2);
+    rig.sampler = rig.samplers.recv().await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 1);
+    assert!(rig.watched().await.sample_at_once);
+    // The numbers of the new one start over.
+    rig.say(attached(1, 7)).await;
+    assert_eq!(rig.sample().await, (1, false), "it was stopped by hand");
+    let status = rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert_eq!(status.targets[0].processes.len(), 1);
+    rig.stop().await;
+}
+
+/// Guarantees: a command is started once: a new sampler process is told to look for its process, and lets go of a stranger that has
+/// got its id; when the command has ended, nothing is looked for.
+#[tokio::test(start_paused = true)]
+async fn commands_are_started_once() {
+    let mut rig = Rig::start("{job: {command: [job]}}");
+    assert!(matches!(rig.watched().await.select, Select::Command(_)));
+    rig.say(attached(1, 7)).await;
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    rig.sampler = rig.samplers.recv().await.unwrap();
+    assert_eq!(rig.watched().await.select, Select::Pid(7));
+    rig.say(Event::Attached(Box::new(Process { start_unix_nano: 1, ..process(1, 7) }))).await;
+    assert!(matches!(rig.command().await, Command::Unwatch(TargetId(0))));
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    rig.sampler = rig.samplers.recv().await.unwrap();
+    assert!(rig.is_silent().await);
+    rig.stop().await;
+}
+
+/// Guarantees: what a pipeline refuses for a while is offered again and not lost; what it refuses for good is counted under its reason.
+#[tokio::test(start_paused = true)]
+async fn refusals() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(batch(1, 3)).await;
+    let rejected = |retry| Rejected {
+        component: "chunk".to_owned(),
+        reason: Reason::MemoryLimit,
+        retry,
+        message: "full".to_owned(),
+    };
+    for retry in [Retry::Later, Retry::After(Duration::from_secs(60))] {
+        assert!(rig.consumer.reject(rejected(retry)).await.is_some());
+    }
+    assert_eq!(rig.profiles().await.observations(), 3);
+    rig.say(batch(1, 2)).await;
+    rig.consumer.reject(rejected(Retry::Never)).await;
+    let consumer = rig.stop().await;
+    let totals = consumer.totals();
+    assert_eq!((totals.dropped.get(Reason::MemoryLimit), totals.inbound, totals.outbound), (2, 5, 3));
+}
+
+/// Guarantees: a pipeline that never takes anything costs a bounded time, and what is given up is counted.
+#[tokio::test(start_paused = true)]
+async fn patience_ends() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(batch(1, 3)).await;
+    let why = Rejected {
+        component: "chunk".to_owned(),
+        reason: Reason::MemoryLimit,
+        retry: Retry::Later,
+        message: "full".to_owned(),
+    };
+    let before = Instant::now();
+    while rig.consumer.totals().dropped.total() == 0 {
+        let offered = tokio::time::timeout(Duration::from_secs(10), rig.consumer.reject(why.clone())).await;
+        assert!(offered.is_ok() || rig.consumer.totals().dropped.total() > 0);
+    }
+    assert!(before.elapsed() < Duration::from_secs(60), "{:?}", before.elapsed());
+    assert_eq!(rig.consumer.totals().dropped.get(Reason::MemoryLimit), 3);
+    rig.stop().await;
+}
+
+/// Guarantees: what waits for the pipelines has a bound; what is beyond it is counted, and what the sampler lost itself is, too.
+#[tokio::test(start_paused = true)]
+async fn losses_are_counted() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let lost = |lost_observations| {
+        Event::Status(Status { process: ProcessId(1), lost_observations, ticks: 9, ..Status::default() })
+    };
+    rig.say(lost(2)).await;
+    rig.say(lost(5)).await;
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert_eq!(rig.consumer.totals().dropped.get(Reason::QueueFull), 5);
+    assert!(rig.consumer.totals().notes.contains(&("sampler_ticks", 9)));
+    // 32 MiB at 12 bytes or more a sample, and nobody takes any.
+    for _ in 0..400 {
+        rig.say(batch(1, 20_000)).await;
+    }
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    let dropped = rig.consumer.totals().dropped.get(Reason::QueueFull);
+    assert!(dropped > 5 && dropped < 300 * 20_000, "{dropped}");
+    drop(rig);
+}
+
+/// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no answer.
+#[tokio::test(start_paused = true)]
+async fn takes_anything() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(Event::Ready(Rights { hints: vec!["set ptrace_scope".to_owned()], ..Rights::default() })).await;
+    for pid in [None, Some(7)] {
+        let kind = ProblemKind::Permission;
+        let message = "no".to_owned();
+        rig.say(Event::Problem(message::Problem { target: TargetId(9), pid, kind, message })).await;
+    }
+    rig.say(Event::CommandEnded { target: TargetId(9), code: 1 }).await;
+    rig.say(Event::Attached(Box::new(Process { target: TargetId(9), ..process(5, 7) }))).await;
+    rig.say(batch(77, 2)).await;
+    rig.say(Event::Detached { process: ProcessId(77), why: Detached::Failed }).await;
+    assert!(rig.is_silent().await);
+    let consumer = rig.stop().await;
+    assert_eq!(consumer.totals().dropped.get(Reason::Internal), 2);
+}
+
+/// Guarantees: the receiver starts through its contract, with a control socket that answers, and stops at the shutdown.
+#[tokio::test]
+async fn as_a_receiver() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("p").join("control.sock");
+    let yaml = format!("{{targets: {{web: {{executable: app}}}}, control: {{socket: '{}'}}}}", socket.display());
+    let settings = Settings::read(&Section::from_yaml(&yaml).unwrap()).unwrap();
+    let (intake, _consumer) = intake(1 << 30);
+    let metrics = Metrics::new(Budget::new(1 << 30));
+    let (trigger, shutdown) = Shutdown::pair();
+    let context =
+        ReceiverContext { id: "ptrace".to_owned(), next: intake, shutdown, telemetry: metrics.receiver("ptrace") };
+    let (started, mut samplers) = mpsc::channel(1);
+    let launch: Launch = Box::new(move || {
+        let (commands, waiting) = mpsc::channel(64);
+        let (heard_sender, heard) = mpsc::channel(64);
+        started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
+        Ok(Link { commands, heard })
+    });
+    let Running { stopped, .. } = crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
+    let running = tokio::spawn(stopped);
+    let sampler = samplers.recv().await.unwrap();
+    let path = socket.clone();
+    let status = tokio::task::spawn_blocking(move || {
+        crate::control::client::request(&path, &Request::Status(Choice::default())).unwrap()
+    });
+    assert_eq!(status.await.unwrap().targets[0].target, "web");
+    trigger.trigger();
+    drop(sampler);
+    running.await.unwrap();
+    assert!(!socket.exists(), "the socket goes with its owner");
+}

@@ -43,7 +43,7 @@ fn refuses() {
         (sentry_trace(&format!("{TRACE}-0000000000000000-1")), 33, "all zeroes"),
         (sentry_trace(&format!("g{}-{SPAN}-1", &TRACE[1..])), 0, "32 hexadecimal"),
         (traceparent(&format!("ff-{TRACE}-{SPAN}-01")), 0, "version ff"),
-        (traceparent(&format!("00-{}-{SPAN}-01", TRACE.to_uppercase())), 5, "lower-case"),
+        (traceparent(&format!("00-{}-{SPAN}-01", TRACE.to_uppercase())), 6, "lower-case"),
         (traceparent(&format!("00-{TRACE}-{SPAN}")), 52, "a dash follows the span id"),
         (traceparent(&format!("00-{TRACE}-{SPAN}-01-more")), 55, "version 00"),
         (traceparent(&format!("01-{TRACE}-{SPAN}-01x")), 55, "a dash follows the flags"),
