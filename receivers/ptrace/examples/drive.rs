@@ -33,11 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (out, outputs) = sync_channel(1024);
     let sampler = Sampler::start(Options { realtime }, out, || {})?;
     let process = ProcessId(1);
-    let settings = Settings {
-        rate_hertz,
-        mode,
-        ..Settings::default()
-    };
+    let settings = Settings { rate_hertz, mode, ..Settings::default() };
     sampler.attach(process, Arc::clone(&files), Arc::clone(&space), settings);
     sampler.sample(process, true);
     let start = Instant::now();
@@ -53,7 +49,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     weight += sample.weight_nano;
                     let stack = &batch.stacks[sample.stack as usize];
                     let leaf = stack.locations.first().map(|&leaf| batch.locations[leaf as usize]);
-                    *leaves.entry((sample.blocked, stack.trust as u8, stack.locations.len(), leaf.map(|leaf| (leaf.mapping, leaf.address >> 8))))
+                    *leaves
+                        .entry((
+                            sample.blocked,
+                            stack.trust as u8,
+                            stack.locations.len(),
+                            leaf.map(|leaf| (leaf.mapping, leaf.address >> 8)),
+                        ))
                         .or_default() += sample.weight_nano;
                 }
             }
@@ -87,13 +89,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quantile = |share: f64| {
         let wanted = (status.stops as f64 * share) as u64;
         let mut seen = 0;
-        status.stop_lengths.iter().position(|count| { seen += count; seen > wanted }).map_or(0, |class| 1 << class)
+        status
+            .stop_lengths
+            .iter()
+            .position(|count| {
+                seen += count;
+                seen > wanted
+            })
+            .map_or(0, |class| 1 << class)
     };
     println!(
         "{:.2} s, weight {:.3} s, cpu {:.2} %, stop p50 <={} us p99 <={} us max {} us\n{status:?}",
-        took.as_secs_f64(), weight as f64 / 1e9,
+        took.as_secs_f64(),
+        weight as f64 / 1e9,
         status.sampler_cpu_nano as f64 / 1e7 / took.as_secs_f64(),
-        quantile(0.5), quantile(0.99), status.longest_stop_nano / 1000,
+        quantile(0.5),
+        quantile(0.99),
+        status.longest_stop_nano / 1000,
     );
     Ok(())
 }

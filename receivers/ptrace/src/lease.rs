@@ -56,15 +56,8 @@ impl Held {
 
     fn of(stop: Stop) -> Self {
         // In a group stop and a stop that was asked for nothing is delivered; the kernel keeps a stopped process stopped.
-        let signal = if stop.event == PTRACE_EVENT_STOP {
-            0
-        } else {
-            stop.signal
-        };
-        Self {
-            thread: stop.thread,
-            signal,
-        }
+        let signal = if stop.event == PTRACE_EVENT_STOP { 0 } else { stop.signal };
+        Self { thread: stop.thread, signal }
     }
 
     pub(crate) fn thread(&self) -> u32 {

@@ -78,32 +78,18 @@ impl StackPieces {
 
     /// The copy alone, for a thread that runs again.
     pub(crate) fn copied(&mut self) -> StackReader<'_> {
-        StackReader {
-            pieces: self,
-            live: None,
-            log: None,
-        }
+        StackReader { pieces: self, live: None, log: None }
     }
 
     /// The copy, and what else is needed read on demand; every word that is read is logged.
-    pub(crate) fn live<'a>(
-        &'a mut self,
-        files: &'a ProcessFiles,
-        log: Option<&'a mut Vec<Word>>,
-    ) -> StackReader<'a> {
-        StackReader {
-            pieces: self,
-            live: Some(files),
-            log,
-        }
+    pub(crate) fn live<'a>(&'a mut self, files: &'a ProcessFiles, log: Option<&'a mut Vec<Word>>) -> StackReader<'a> {
+        StackReader { pieces: self, live: Some(files), log }
     }
 
     /// Whether all words are as they were.
     pub(crate) fn unchanged(&mut self, files: &ProcessFiles, words: &[Word]) -> bool {
         let mut reader = self.live(files, None);
-        words
-            .iter()
-            .all(|word| reader.read_u64(word.address) == Some(word.value))
+        words.iter().all(|word| reader.read_u64(word.address) == Some(word.value))
     }
 }
 
@@ -163,10 +149,7 @@ pub(crate) struct CopySize {
 impl CopySize {
     pub(crate) fn new(most: usize) -> Self {
         let most = most.max(LEAST);
-        Self {
-            bytes: (8 << 10).min(most),
-            most,
-        }
+        Self { bytes: (8 << 10).min(most), most }
     }
 
     pub(crate) fn bytes(self) -> usize {

@@ -68,12 +68,7 @@ pub(crate) struct ThreadFiles {
 
 impl ThreadFiles {
     pub(crate) fn new(id: u32) -> Self {
-        Self {
-            id,
-            schedstat: Kept::default(),
-            has_schedstat: true,
-            syscall: Kept::default(),
-        }
+        Self { id, schedstat: Kept::default(), has_schedstat: true, syscall: Kept::default() }
     }
 
     /// Its schedstat; all 0 on a kernel without.
@@ -86,9 +81,7 @@ impl ThreadFiles {
             return Ok(SchedStat::default());
         }
         let id = self.id;
-        let result = self
-            .schedstat
-            .with(task, || format!("{id}/schedstat"), read_schedstat);
+        let result = self.schedstat.with(task, || format!("{id}/schedstat"), read_schedstat);
         match result {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                 // Either the thread is gone, which the next reading of anything tells, or the kernel lacks CONFIG_SCHED_INFO.
@@ -107,8 +100,7 @@ impl ThreadFiles {
     /// See [`is_end`].
     pub(crate) fn activity(&mut self, task: BorrowedFd<'_>) -> io::Result<Activity> {
         let id = self.id;
-        self.syscall
-            .with(task, || format!("{id}/syscall"), read_syscall)
+        self.syscall.with(task, || format!("{id}/syscall"), read_syscall)
     }
 
     /// Its name, at most 15 bytes; what is not UTF-8 is replaced.
@@ -130,19 +122,13 @@ impl ThreadFiles {
             let line = text.lines().find_map(|line| line.strip_prefix(key))?;
             line.split_whitespace().next_back()?.parse().ok()
         };
-        Some((
-            last("TracerPid:").unwrap_or(0),
-            last("NSpid:").unwrap_or(self.id),
-        ))
+        Some((last("TracerPid:").unwrap_or(0), last("NSpid:").unwrap_or(self.id)))
     }
 }
 
 /// Whether an error of reading says that the thread ended.
 pub(crate) fn is_end(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ESRCH | libc::ENOENT | libc::EINVAL)
-    )
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EINVAL))
 }
 
 /// When the threads of a process are to be listed.
@@ -155,11 +141,7 @@ pub(crate) struct Census {
 
 impl Census {
     pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            links: 0,
-            not_before: now,
-            latest: now,
-        }
+        Self { links: 0, not_before: now, latest: now }
     }
 
     /// Have the threads listed the next time that is allowed: one is known to be gone.
@@ -183,7 +165,8 @@ impl Census {
         if now < self.not_before {
             return Ok(None);
         }
-        let links = u64::try_from(fstat(task)?.st_nlink).unwrap_or(u64::MAX);
+        #[allow(clippy::useless_conversion, reason = "its type depends on the architecture")]
+        let links = u64::from(fstat(task)?.st_nlink);
         if links == self.links && now < self.latest {
             return Ok(None);
         }

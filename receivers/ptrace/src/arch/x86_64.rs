@@ -41,8 +41,8 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 /// All registers, by their DWARF numbers (System V ABI for x86-64, figure 3.36).
 pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     Registers::full([
-        raw.rax, raw.rdx, raw.rcx, raw.rbx, raw.rsi, raw.rdi, raw.rbp, raw.rsp, raw.r8, raw.r9,
-        raw.r10, raw.r11, raw.r12, raw.r13, raw.r14, raw.r15, raw.rip,
+        raw.rax, raw.rdx, raw.rcx, raw.rbx, raw.rsi, raw.rdi, raw.rbp, raw.rsp, raw.r8, raw.r9, raw.r10, raw.r11,
+        raw.r12, raw.r13, raw.r14, raw.r15, raw.rip,
     ])
 }
 
@@ -78,10 +78,7 @@ pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
 /// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time. (Measured; `poll`
 /// and `select` too wait for longer than they should.)
 pub(crate) fn survives_stop(call: i64) -> bool {
-    matches!(
-        call,
-        libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep
-    )
+    matches!(call, libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }
 
 #[cfg(test)]

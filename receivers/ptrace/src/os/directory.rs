@@ -13,10 +13,7 @@ const BUFFER: usize = 8 << 10;
 /// # Errors
 ///
 /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
-pub(crate) fn for_each_number(
-    directory: BorrowedFd<'_>,
-    mut found: impl FnMut(u32),
-) -> io::Result<()> {
+pub(crate) fn for_each_number(directory: BorrowedFd<'_>, mut found: impl FnMut(u32)) -> io::Result<()> {
     rewind(directory)?;
     let mut buffer = [0_u8; BUFFER];
     loop {
@@ -51,13 +48,7 @@ fn rewind(directory: BorrowedFd<'_>) -> io::Result<()> {
 #[allow(unsafe_code, reason = "no library reads a folder without allocating")]
 fn read_entries(directory: BorrowedFd<'_>, buffer: &mut [u8; BUFFER]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`, which is borrowed mutably for the call.
-    let length = unsafe {
-        libc::syscall(
-            libc::SYS_getdents64,
-            directory.as_raw_fd(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-        )
-    };
+    let length =
+        unsafe { libc::syscall(libc::SYS_getdents64, directory.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
     usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }

@@ -27,25 +27,12 @@ pub(crate) fn interrupt(thread: u32) -> Result<(), Errno> {
 }
 
 /// The registers of a stopped thread; `None` where it is a 32-bit one, whose set is shorter.
-#[allow(
-    unsafe_code,
-    reason = "nix does not say how many bytes the kernel wrote, and reads all as written"
-)]
+#[allow(unsafe_code, reason = "nix does not say how many bytes the kernel wrote, and reads all as written")]
 pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
     let mut registers = MaybeUninit::<RawRegisters>::zeroed();
-    let mut buffer = libc::iovec {
-        iov_base: registers.as_mut_ptr().cast(),
-        iov_len: size_of::<RawRegisters>(),
-    };
+    let mut buffer = libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<RawRegisters>() };
     // SAFETY: the kernel writes at most `iov_len` bytes where `iov_base` shows, which is that large, and the length it wrote into `buffer`.
-    let result = unsafe {
-        libc::ptrace(
-            libc::PTRACE_GETREGSET,
-            id(thread).as_raw(),
-            NT_PRSTATUS,
-            &raw mut buffer,
-        )
-    };
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, id(thread).as_raw(), NT_PRSTATUS, &raw mut buffer) };
     if result < 0 {
         return Err(Errno::last());
     }
@@ -59,19 +46,10 @@ pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
 /// Replaces the registers of a stopped thread.
 #[allow(unsafe_code, reason = "nix has this for some architectures only")]
 pub(crate) fn set_registers(thread: u32, registers: &RawRegisters) -> Result<(), Errno> {
-    let buffer = libc::iovec {
-        iov_base: std::ptr::from_ref(registers).cast_mut().cast(),
-        iov_len: size_of::<RawRegisters>(),
-    };
+    let buffer =
+        libc::iovec { iov_base: std::ptr::from_ref(registers).cast_mut().cast(), iov_len: size_of::<RawRegisters>() };
     // SAFETY: the kernel reads `iov_len` bytes where `iov_base` shows, which is that large, and writes nothing there.
-    let result = unsafe {
-        libc::ptrace(
-            libc::PTRACE_SETREGSET,
-            id(thread).as_raw(),
-            NT_PRSTATUS,
-            &raw const buffer,
-        )
-    };
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGSET, id(thread).as_raw(), NT_PRSTATUS, &raw const buffer) };
     Errno::result(result).map(drop)
 }
 
@@ -80,12 +58,7 @@ pub(crate) fn set_registers(thread: u32, registers: &RawRegisters) -> Result<(),
 pub(crate) fn detach(thread: u32, signal: i32) -> Result<(), Errno> {
     // SAFETY: no memory of this process is involved; the last argument is a number.
     let result = unsafe {
-        libc::ptrace(
-            libc::PTRACE_DETACH,
-            id(thread).as_raw(),
-            0_usize,
-            usize::try_from(signal).unwrap_or(0),
-        )
+        libc::ptrace(libc::PTRACE_DETACH, id(thread).as_raw(), 0_usize, usize::try_from(signal).unwrap_or(0))
     };
     Errno::result(result).map(drop)
 }

@@ -20,14 +20,7 @@ impl Waker {
     pub(crate) fn wake(&self) {
         // SAFETY: no memory is involved. Should the thread have ended and its id belong to another thread of this process, that one ignores the
         // signal; threads of other processes are not reached.
-        unsafe {
-            libc::syscall(
-                libc::SYS_tgkill,
-                libc::getpid(),
-                self.thread,
-                libc::SIGCHLD,
-            )
-        };
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, libc::SIGCHLD) };
     }
 }
 
@@ -52,8 +45,7 @@ impl Sleeper {
         let (signals, thread) = unsafe {
             libc::sigemptyset(signals.as_mut_ptr());
             libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
-            let result =
-                libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut());
+            let result = libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut());
             if result != 0 {
                 return Err(io::Error::from_raw_os_error(result));
             }
@@ -74,9 +66,7 @@ impl Sleeper {
             tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: time.subsec_nanos().into(),
         });
-        let timeout = timeout
-            .as_ref()
-            .map_or(std::ptr::null(), std::ptr::from_ref);
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the set and the time live for the call and are only read; no `siginfo_t` is asked for.
         unsafe { libc::sigtimedwait(&raw const self.signals, std::ptr::null_mut(), timeout) };
     }

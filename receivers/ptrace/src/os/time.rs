@@ -11,9 +11,7 @@ pub(crate) fn thread_cpu() -> Duration {
 
 /// Now, in nanoseconds since the Unix epoch.
 pub(crate) fn unix_nano() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The processor time of this process.

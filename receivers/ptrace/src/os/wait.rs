@@ -19,22 +19,14 @@ pub(crate) struct Stop {
 /// A thread that stopped and was not told yet. Does not wait.
 pub(crate) fn next_stop() -> Option<Stop> {
     let change = wait(libc::P_ALL, 0, libc::WSTOPPED)?;
-    Some(Stop {
-        thread: change.thread,
-        signal: change.status & 0xff,
-        event: change.status >> 8,
-    })
+    Some(Stop { thread: change.thread, signal: change.status & 0xff, event: change.status >> 8 })
 }
 
 /// A traced thread, or child of this thread, that ended and waits to be reaped; it stays so. Does not wait.
 pub(crate) fn next_ended() -> Option<u32> {
     let change = wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT)?;
     // The kernel reports stops of tracees even where they are not asked for (`wait_task_stopped`).
-    matches!(
-        change.code,
-        libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
-    )
-    .then_some(change.thread)
+    matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED).then_some(change.thread)
 }
 
 /// What `waitid` says.
@@ -49,20 +41,12 @@ pub(crate) fn reap(thread: u32) {
     wait(libc::P_PID, thread, libc::WEXITED);
 }
 
-#[allow(
-    unsafe_code,
-    reason = "nix refuses the statuses of real-time signals after it consumed them"
-)]
+#[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
 fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Option<Change> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the kernel writes a `siginfo_t` where the pointer shows, and reads nothing.
     let result = unsafe {
-        libc::waitid(
-            kind,
-            id,
-            info.as_mut_ptr(),
-            options | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD,
-        )
+        libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD)
     };
     if result != 0 {
         return None;
@@ -73,10 +57,6 @@ fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Option<Change> {
     let (process, status) = unsafe { (info.si_pid(), info.si_status()) };
     match u32::try_from(process) {
         Ok(0) | Err(_) => None,
-        Ok(thread) => Some(Change {
-            thread,
-            code: info.si_code,
-            status,
-        }),
+        Ok(thread) => Some(Change { thread, code: info.si_code, status }),
     }
 }

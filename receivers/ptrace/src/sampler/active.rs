@@ -8,9 +8,7 @@ use super::budget::Budget;
 use super::clock::Grid;
 use super::thread_state::ThreadState;
 use crate::address_space::AddressSpace;
-use crate::message::{
-    Batch, Location, Mode, ProblemKind, ProcessId, Sample, Settings, Status, Thread, Trust,
-};
+use crate::message::{Batch, Location, Mode, ProblemKind, ProcessId, Sample, Settings, Status, Thread, Trust};
 use crate::os::time;
 use crate::process_files::ProcessFiles;
 use crate::threads::{Census, ThreadFiles};
@@ -44,6 +42,8 @@ pub(super) struct Active {
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
+    /// A thread of it executes code of another architecture.
+    pub(super) foreign: bool,
     batch: Builder,
     /// A moment on both clocks: times within a batch are reckoned from it, so that they never go back.
     epoch: (Instant, u64),
@@ -83,12 +83,9 @@ impl Active {
             threads: Vec::new(),
             census: Census::new(now),
             budget: Budget::new(&settings, now),
-            status: Status {
-                process: id,
-                rate_hertz: settings.rate_hertz,
-                ..Status::default()
-            },
+            status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
+            foreign: false,
             batch: Builder::new(id, grid.period_nano(), settings.mode),
             grid,
             files,
@@ -140,12 +137,7 @@ impl Active {
             let thread = before.next_if(|thread| thread.id() == id);
             self.threads.push(thread.unwrap_or_else(|| {
                 came += 1;
-                let mut thread =
-                    ThreadState::new(ThreadFiles::new(id), slot, self.settings.max_stack);
-                let task = self.files.task();
-                thread.namespace_id = thread.files.status(task).map_or(id, |(_, own)| own);
-                thread.name = thread.files.name(task).unwrap_or_default();
-                thread
+                ThreadState::new(ThreadFiles::new(id), slot, self.settings.max_stack)
             }));
         }
         self.status.threads = self.threads.len() as u64;
@@ -205,22 +197,22 @@ impl Active {
         (weight != 0).then_some(weight)
     }
 
-    fn sample(
-        &mut self,
-        index: usize,
-        stack: u32,
-        weight_nano: u64,
-        at: Instant,
-        blocked: bool,
-    ) -> Sample {
+    fn sample(&mut self, index: usize, stack: u32, weight_nano: u64, at: Instant, blocked: bool) -> Sample {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
         let place = match thread.place {
             Some((batch, place)) if batch == number => place,
             _ => {
+                let task = self.files.task();
+                let id = thread.files.id;
+                let namespace_id = *thread.namespace_id.get_or_insert_with(|| {
+                    // The first time: the name is not known either.
+                    thread.name = thread.files.name(task).unwrap_or_default();
+                    thread.files.status(task).map_or(id, |(_, own)| own)
+                });
                 let place = self.batch.add_thread(Thread {
-                    id: thread.files.id,
-                    namespace_id: thread.namespace_id,
+                    id,
+                    namespace_id,
                     name: thread.name.clone(),
                     pointer: thread.pointer,
                 });
@@ -337,8 +329,7 @@ impl Active {
 
     /// The counters.
     pub(super) fn status(&mut self) -> Status {
-        self.status.sampler_cpu_nano =
-            u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
+        self.status.sampler_cpu_nano = u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
         self.status
     }
 }

@@ -21,12 +21,7 @@ pub(super) struct Builder {
 impl Builder {
     pub(super) fn new(process: ProcessId, period_nano: u64, mode: Mode) -> Self {
         Self {
-            batch: Batch {
-                process,
-                period_nano,
-                mode,
-                ..Batch::default()
-            },
+            batch: Batch { process, period_nano, mode, ..Batch::default() },
             locations: Map::default(),
             stacks: Map::default(),
             number: 1,
@@ -117,22 +112,12 @@ mod tests {
     #[test]
     fn interning() {
         let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);
-        let place = |address| Location {
-            mapping: Some(1),
-            address,
-        };
+        let place = |address| Location { mapping: Some(1), address };
         let first = builder.add_stack(Trust::Complete, &[place(1), place(2)]);
         let second = builder.add_stack(Trust::Complete, &[place(2)]);
-        assert_eq!(
-            builder.add_stack(Trust::Complete, &[place(1), place(2)]),
-            first
-        );
+        assert_eq!(builder.add_stack(Trust::Complete, &[place(1), place(2)]), first);
         assert_ne!(builder.add_stack(Trust::Truncated, &[place(2)]), second);
-        let sample = builder.add_sample(Sample {
-            weight_nano: 10,
-            observations: 1,
-            ..Sample::default()
-        });
+        let sample = builder.add_sample(Sample { weight_nano: 10, observations: 1, ..Sample::default() });
         builder.extend(sample, 20);
         let batch = builder.take();
         assert_eq!((batch.locations.len(), batch.stacks.len()), (2, 3));

@@ -92,11 +92,7 @@ mod tests {
     #[test]
     fn rate_follows_cost() {
         let mut now = Instant::now();
-        let settings = Settings {
-            max_cpu: 0.1,
-            max_stopped: 0.02,
-            ..Settings::default()
-        };
+        let settings = Settings { max_cpu: 0.1, max_stopped: 0.02, ..Settings::default() };
         let mut budget = Budget::new(&settings, now);
         let mut review = |budget: &mut Budget, cpu: u64, stopped: u64| {
             now += WINDOW;

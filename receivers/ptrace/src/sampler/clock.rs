@@ -23,7 +23,7 @@ pub(super) struct Grid {
 pub(super) struct Tick {
     /// The slot that it is for.
     pub(super) slot: u64,
-    /// How many ticks passed without having been done.
+    /// How many ticks before it were not done, because the sampler was late.
     pub(super) missed: u64,
 }
 
@@ -70,9 +70,8 @@ impl Grid {
 
     /// Starts the tick that is due.
     pub(super) fn begin(&mut self, now: Instant) -> Tick {
-        // Late by less than a period is not missed: the tick is done, in the slot that is now.
         let slot = self.slot(now).max(self.next);
-        let missed = (slot - self.next).saturating_sub(1) / self.stride;
+        let missed = (slot - self.next) / self.stride;
         self.next = (slot / self.stride + 1) * self.stride;
         self.schedule();
         Tick { slot, missed }
@@ -117,10 +116,7 @@ mod tests {
     fn late_ticks() {
         let start = Instant::now();
         let mut grid = Grid::new(start, 100.0, 42);
-        assert_eq!(
-            grid.begin(start + Duration::from_millis(55)),
-            Tick { slot: 5, missed: 3 }
-        );
+        assert_eq!(grid.begin(start + Duration::from_millis(55)), Tick { slot: 5, missed: 4 });
         assert_eq!(grid.slot(grid.due()), 6);
         grid.set_stride(4);
         assert_eq!(grid.begin(grid.due()).slot, 6);

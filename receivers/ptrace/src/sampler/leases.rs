@@ -66,13 +66,7 @@ pub(super) enum Taken {
 
 impl Captures {
     /// Takes registers and stack from a held thread and lets it go. `since` is a moment at which it had not been noticed yet.
-    pub(super) fn take(
-        &mut self,
-        process: &mut Active,
-        held: Held,
-        since: Instant,
-        workshop: &mut Workshop,
-    ) -> Taken {
+    pub(super) fn take(&mut self, process: &mut Active, held: Held, since: Instant, workshop: &mut Workshop) -> Taken {
         let thread = held.thread();
         let raw = held.registers();
         let captured = match &raw {
@@ -141,12 +135,7 @@ impl Captures {
         let index = process.find(captured.thread);
         let outcome = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
-                let outcome = workshop.unwind(
-                    process,
-                    &captured.registers,
-                    &mut pieces.copied(),
-                    locations,
-                );
+                let outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
                     match outcome.needs_memory {
@@ -177,14 +166,7 @@ impl Captures {
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
-            process.account_stopped(
-                index,
-                Found {
-                    trust: outcome.trust,
-                    locations,
-                    at: captured.at,
-                },
-            );
+            process.account_stopped(index, Found { trust: outcome.trust, locations, at: captured.at });
         }
     }
 }

@@ -16,6 +16,9 @@ const IDLE_STRIDE: u64 = 8;
 /// More idle threads than this share the looks of as many.
 const IDLE_THREADS: u64 = 2048;
 
+/// Where there are more threads than this, they are taken to be idle sooner.
+const MANY_THREADS: u64 = 256;
+
 /// How often a stack is read again because the thread ran while it was read.
 const ATTEMPTS: usize = 2;
 
@@ -71,9 +74,7 @@ impl Workshop {
         memory: &mut dyn StackMemory,
         locations: &mut Vec<Location>,
     ) -> Outcome {
-        let outcome = self
-            .unwinder
-            .unwind(&process.space, registers, memory, &mut self.frames);
+        let outcome = self.unwinder.unwind(&process.space, registers, memory, &mut self.frames);
         locations.clear();
         locations.extend(self.frames.iter().map(|frame| frame.location));
         outcome
@@ -91,9 +92,15 @@ impl Active {
         IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
     }
 
+    /// For how many slots a thread must not have run to be idle: a second.
+    fn idle_patience(&self) -> u64 {
+        let threads = (self.threads.len() as u64).max(MANY_THREADS);
+        self.slots_per_second() * MANY_THREADS / threads
+    }
+
     /// What a thread does. With `all`, threads that are idle for long are looked at as well.
     pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
-        let patience = self.slots_per_second();
+        let patience = self.idle_patience();
         let turn = self.slot / self.grid.stride();
         let slot = self.slot;
         let task = self.files.task();
@@ -124,12 +131,7 @@ impl Active {
                 thread.credited = slot;
                 Look::Nothing
             }
-            Ok(Activity::Blocked { call, sp, pc }) => Look::Blocked(Seen {
-                sched,
-                call,
-                sp,
-                pc,
-            }),
+            Ok(Activity::Blocked { call, sp, pc }) => Look::Blocked(Seen { sched, call, sp, pc }),
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
@@ -144,20 +146,13 @@ impl Active {
         match self.settings.mode {
             Mode::Wall => true,
             Mode::Cpu => {
-                thread.run_unsampled > 0
-                    && self.slot - thread.unsampled_since.min(self.slot) > self.slots_per_second()
+                thread.run_unsampled > 0 && self.slot - thread.unsampled_since.min(self.slot) > self.slots_per_second()
             }
         }
     }
 
     /// Finds out the stack of a blocked thread, without stopping it.
-    pub(super) fn passive(
-        &mut self,
-        index: usize,
-        seen: Seen,
-        workshop: &mut Workshop,
-        now: Instant,
-    ) -> Passive {
+    pub(super) fn passive(&mut self, index: usize, seen: Seen, workshop: &mut Workshop, now: Instant) -> Passive {
         let mut pieces = std::mem::take(&mut workshop.pieces);
         let mut result = Passive::Ran;
         let mut seen = Some(seen);
@@ -203,11 +198,9 @@ impl Active {
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
         let mut memory = pieces.live(&self.files, Some(&mut known.words));
-        let mut outcome =
-            workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+        let mut outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some() {
-            let frame_pointer = self.threads[index]
-                .frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
+            let frame_pointer = self.threads[index].frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
             if let Some(value) = frame_pointer {
                 registers.set(FRAME_POINTER, value);
                 outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
@@ -236,24 +229,13 @@ impl Active {
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
-                (!same).then_some(Seen {
-                    sched,
-                    call,
-                    sp,
-                    pc,
-                })
+                (!same).then_some(Seen { sched, call, sp, pc })
             }
             _ => Some(before),
         }
     }
 
-    fn blocked(
-        &mut self,
-        index: usize,
-        seen: Seen,
-        outcome: Option<Outcome>,
-        now: Instant,
-    ) -> Passive {
+    fn blocked(&mut self, index: usize, seen: Seen, outcome: Option<Outcome>, now: Instant) -> Passive {
         let slot = self.slot;
         let thread = &mut self.threads[index];
         if seen.sched.kept() {

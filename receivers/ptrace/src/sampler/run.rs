@@ -26,6 +26,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A living process is asked for its state in every so many ticks even if nothing seems wrong.
 const LIFE_STRIDE: u64 = 16;
 
+/// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
+const LOOKS: usize = 32;
+
 /// How often another attempt is made to say what found no room.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -57,10 +60,7 @@ pub(super) fn run(
     let raised_priority = priority::raise(options.realtime);
     // Ticks are to be in time: by default the kernel may be 50 microseconds late.
     nix::sys::prctl::set_timerslack(1).ok();
-    drop(ready.send(Ok(Started {
-        waker,
-        raised_priority,
-    })));
+    drop(ready.send(Ok(Started { waker, raised_priority })));
     let mut engine = Engine::new(out, wake);
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
@@ -179,15 +179,9 @@ impl<'a> Engine<'a> {
     fn obey(&mut self, command: Command) {
         let now = Instant::now();
         match command {
-            Command::Attach {
-                process,
-                files,
-                space,
-                settings,
-            } => {
+            Command::Attach { process, files, space, settings } => {
                 self.current = Some(process);
-                self.processes
-                    .push(Active::new(process, files, space, settings, now));
+                self.processes.push(Active::new(process, files, space, settings, now));
             }
             Command::SetSpace(process, space) => {
                 if let Some(index) = self.find(process) {
@@ -237,12 +231,11 @@ impl<'a> Engine<'a> {
         };
         let process = &mut self.processes[index];
         self.current = Some(process.id);
-        self.captures
-            .finish(process, captured, &mut self.workshop, &mut self.locations);
+        self.captures.finish(process, captured, &mut self.workshop, &mut self.locations);
         process.budget.spend(self.cpu.take());
     }
 
-    /// Lets go of all threads that stopped.
+    /// Lets go of all threads that stopped. Removes no process.
     fn harvest(&mut self) {
         if self.leases.is_empty() {
             return;
@@ -264,21 +257,12 @@ impl<'a> Engine<'a> {
             if let Some(thread) = process.find(held.thread()) {
                 process.threads[thread].leased = false;
             }
-            let taken =
-                self.captures
-                    .take(process, held, self.noticed, &mut self.workshop);
+            let taken = self.captures.take(process, held, self.noticed, &mut self.workshop);
             self.noticed = Instant::now();
             match taken {
                 Taken::Stack => {}
                 Taken::Nothing => process.doubt = true,
-                Taken::Architecture => {
-                    self.fail(
-                        index,
-                        ProblemKind::Architecture,
-                        "a thread executes 32-bit code, which cannot be unwound".to_owned(),
-                    );
-                    continue;
-                }
+                Taken::Architecture => process.foreign = true,
             }
             if self.captures.waiting.len() >= MOST_CAPTURED
                 && let Some(captured) = self.captures.waiting.pop_front()
@@ -298,11 +282,7 @@ impl<'a> Engine<'a> {
         let (leases, processes) = (&mut self.leases, &mut self.processes);
         lease::reap_ended(|thread| {
             let lease = leases.remove(&thread);
-            let process = lease.and_then(|lease| {
-                processes
-                    .iter_mut()
-                    .find(|process| process.id == lease.process)
-            });
+            let process = lease.and_then(|lease| processes.iter_mut().find(|process| process.id == lease.process));
             if let Some(process) = process {
                 process.census.invalidate();
                 process.doubt = true;
@@ -324,6 +304,10 @@ impl<'a> Engine<'a> {
         process.status.missed_ticks += tick.missed;
         process.status.lowered_ticks += process.grid.stride() - 1;
         process.slot = tick.slot;
+        if process.foreign {
+            let message = "a thread executes 32-bit code, which cannot be unwound".to_owned();
+            return self.fail(index, ProblemKind::Architecture, message);
+        }
         if process.doubt || process.status.ticks.is_multiple_of(LIFE_STRIDE) {
             process.doubt = false;
             match process.files.alive() {
@@ -335,19 +319,19 @@ impl<'a> Engine<'a> {
         self.count_threads(index, now);
         let process = &mut self.processes[index];
         let idle_stride = process.idle_stride();
-        for thread in 0..process.threads.len() {
+        let number = process.threads.len();
+        for thread in 0..number {
             self.look(index, thread, idle_stride, false);
+            if thread % LOOKS == LOOKS - 1 {
+                self.harvest();
+            }
         }
-        if !self.ask_to_stop(index) {
-            return;
-        }
-        self.sample_blocked(id, now);
+        self.ask_to_stop(index);
+        self.sample_blocked(index, now);
         self.serve();
-        if let Some(index) = self.find(id) {
-            let now = Instant::now();
-            self.account(index, now);
-            self.say_regular(index, now);
-        }
+        let now = Instant::now();
+        self.account(index, now);
+        self.say_regular(index, now);
     }
 
     fn count_threads(&mut self, index: usize, now: Instant) {
@@ -400,19 +384,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Asks all running threads to stop: whether the process is still there.
-    fn ask_to_stop(&mut self, index: usize) -> bool {
-        let id = self.processes[index].id;
+    /// Asks all running threads to stop.
+    fn ask_to_stop(&mut self, index: usize) {
         let mut running = std::mem::take(&mut self.running);
         for thread in running.drain(..) {
-            let Some(index) = self.find(id) else {
-                break;
-            };
             self.request(index, thread);
             self.harvest();
         }
         self.running = running;
-        self.find(id).is_some()
     }
 
     fn request(&mut self, index: usize, thread: u32) {
@@ -462,12 +441,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Samples the blocked threads that were noted.
-    fn sample_blocked(&mut self, id: ProcessId, now: Instant) {
+    fn sample_blocked(&mut self, index: usize, now: Instant) {
         let mut blocked = std::mem::take(&mut self.blocked);
         for (thread, seen) in blocked.drain(..) {
-            let Some(index) = self.find(id) else {
-                break;
-            };
             let process = &mut self.processes[index];
             let Some(state) = process.find(thread) else {
                 continue;
@@ -557,11 +533,7 @@ impl<'a> Engine<'a> {
     fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
         let process = self.processes[index].id;
         if self.processes[index].is_new(kind) {
-            self.say(Output::Problem {
-                process,
-                kind,
-                message,
-            });
+            self.say(Output::Problem { process, kind, message });
         }
     }
 
@@ -582,10 +554,7 @@ impl<'a> Engine<'a> {
                 kind: ProblemKind::Internal,
                 message: "sampling it failed; please report this as a defect".to_owned(),
             });
-            self.unsaid.push_back(Output::Gone {
-                process,
-                why: Detached::Failed,
-            });
+            self.unsaid.push_back(Output::Gone { process, why: Detached::Failed });
         }
     }
 
@@ -664,8 +633,7 @@ fn is_child_of(parent: u32, thread: u32) -> bool {
         return false;
     };
     // Threads other than a process's first are nobody's to wait for.
-    crate::probe::parse_stat(&line).is_some_and(|stat| stat.parent == parent)
-        && thread_group(thread) == Some(thread)
+    crate::probe::parse_stat(&line).is_some_and(|stat| stat.parent == parent) && thread_group(thread) == Some(thread)
 }
 
 /// The process that a thread belongs to.

@@ -21,7 +21,8 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) files: ThreadFiles,
-    pub(super) namespace_id: u32,
+    /// Its id in its own PID namespace, and its name: not known before its first sample.
+    pub(super) namespace_id: Option<u32>,
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
@@ -93,7 +94,7 @@ struct Site {
 impl ThreadState {
     pub(super) fn new(files: ThreadFiles, slot: u64, max_stack: usize) -> Self {
         Self {
-            namespace_id: files.id,
+            namespace_id: None,
             files,
             name: String::new(),
             pointer: 0,
@@ -140,8 +141,7 @@ impl ThreadState {
 
     /// Whether its stack is in several places when the stack pointer is this.
     pub(super) fn is_scattered(&self, sp: u64) -> bool {
-        self.alternate
-            .is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
+        self.alternate.is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
     }
 
     /// Its stack went on elsewhere when the stack pointer was this.
@@ -169,24 +169,14 @@ impl ThreadState {
     }
 
     /// The frame pointer that it had at this place, if that is still to be believed.
-    pub(super) fn frame_pointer(
-        &self,
-        sp: u64,
-        pc: u64,
-        mut word: impl FnMut(u64) -> Option<u64>,
-    ) -> Option<u64> {
-        let site = self
-            .sites
-            .iter()
-            .find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
+    pub(super) fn frame_pointer(&self, sp: u64, pc: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        let site = self.sites.iter().find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
         (word(site.frame_pointer.wrapping_add(8)) == Some(site.above)).then_some(site.frame_pointer)
     }
 
     /// Whether it may be stopped although it is blocked.
     pub(super) fn may_be_rescued(&mut self, now: Instant) -> bool {
-        let may = self
-            .rescued
-            .is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
+        let may = self.rescued.is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
         if may {
             self.rescued = Some(now);
         }

@@ -18,10 +18,7 @@ fn words_of_this_process() {
     assert_eq!(pieces.copied().read_u64(start + 8 * 5), Some(5));
     assert_eq!(pieces.copied().read_u64(start + 8 * 3000), None);
     let mut log = Vec::new();
-    assert_eq!(
-        pieces.live(&files, Some(&mut log)).read_u64(start + 8 * 3000),
-        Some(3000)
-    );
+    assert_eq!(pieces.live(&files, Some(&mut log)).read_u64(start + 8 * 3000), Some(3000));
     assert_eq!(log.len(), 1);
 
     assert!(pieces.copy(&files, start, 4096));

@@ -1,0 +1,124 @@
+//! Stops the threads of a process again and again, and says how its stacks are unwound and how long that takes.
+//!
+//!     cargo run --release -p profbridge-ptrace --example unwind -- PID [STACKS] [--show]
+//!
+//! Times are for unwinding alone, with everything cached (each snapshot is unwound once before). With `--show`, a stack of
+//! each kind that is not complete is printed.
+
+#![allow(clippy::print_stdout, clippy::expect_used, missing_docs, reason = "a tool for the terminal")]
+
+#[cfg(target_os = "linux")]
+#[path = "../tests/unwinding/snapshot.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod snapshot;
+
+#[cfg(target_os = "linux")]
+fn main() {
+    linux::run();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    use profbridge_ptrace::address_space::AddressSpace;
+    use profbridge_ptrace::elf::ObjectCache;
+    use profbridge_ptrace::message::Trust;
+    use profbridge_ptrace::unwind::{Frame, Outcome};
+
+    use crate::snapshot::{Process, Snapshot};
+
+    const REPEATS: u32 = 20;
+
+    pub(crate) fn run() {
+        let arguments: Vec<_> = std::env::args().skip(1).collect();
+        let show = arguments.iter().any(|argument| argument == "--show");
+        let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u32>().ok());
+        let pid = numbers.next().expect("the id of a process");
+        let count = numbers.next().unwrap_or(500);
+
+        let mut cache = ObjectCache::default();
+        let loading = Instant::now();
+        let mut process = Process::open(pid, &mut cache);
+        println!("loaded {} modules in {:?}, {} KiB of tables", process.space.modules().len(), loading.elapsed(), cache.memory() >> 10);
+        for fault in process.space.faults() {
+            println!("fault: {}: {}", fault.path, fault.reason);
+        }
+        let mut trusts = BTreeMap::<&str, u32>::new();
+        let mut kinds = BTreeMap::<String, (u32, String)>::new();
+        let (mut time, mut frames_seen, mut stacks) = (Duration::ZERO, 0usize, 0u32);
+        'sampling: loop {
+            let before = stacks;
+            for thread in threads(pid) {
+                let Ok(mut snapshot) = Snapshot::take(&process.files, thread, 256 << 10) else { continue };
+                let (mut frames, mut outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
+                if outcome.unknown_code.is_some() {
+                    process.reload(&mut cache);
+                    (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
+                }
+                let started = Instant::now();
+                for _ in 0..REPEATS {
+                    process.unwinder.unwind(&process.space, &snapshot.registers, &mut snapshot.stack, &mut frames);
+                }
+                time += started.elapsed();
+                frames_seen += frames.len();
+                stacks += 1;
+                *trusts.entry(name(outcome.trust)).or_default() += 1;
+                if outcome.trust != Trust::Complete {
+                    let kind = kind(&process.space, &frames, &outcome);
+                    let entry = kinds.entry(kind).or_insert_with(|| (0, stack(&process.space, &frames)));
+                    entry.0 += 1;
+                }
+                if stacks == count {
+                    break 'sampling;
+                }
+            }
+            if before == stacks {
+                break;
+            }
+        }
+        let each = time / REPEATS / stacks.max(1);
+        println!("{stacks} stacks, {:.1} frames each, {each:?} each", frames_seen as f64 / f64::from(stacks.max(1)));
+        println!("{trusts:?}");
+        for (kind, (count, stack)) in kinds {
+            println!("{count} x {kind}");
+            if show {
+                println!("{stack}");
+            }
+        }
+    }
+
+    fn threads(pid: u32) -> Vec<i32> {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    fn name(trust: Trust) -> &'static str {
+        match trust {
+            Trust::Complete => "complete",
+            Trust::Truncated => "truncated",
+            Trust::Guessed => "guessed",
+        }
+    }
+
+    fn kind(space: &AddressSpace, frames: &[Frame], outcome: &Outcome) -> String {
+        let last = frames.last().map(|frame| place(space, frame)).unwrap_or_default();
+        let Outcome { trust, needs_register, needs_memory, unknown_code } = outcome;
+        let needs = (needs_register, needs_memory.is_some(), unknown_code.is_some());
+        format!("{} (register, memory, code) {needs:?} after {last}", name(*trust))
+    }
+
+    fn place(space: &AddressSpace, frame: &Frame) -> String {
+        let mapping = frame.location.mapping.and_then(|index| space.mappings().get(index as usize));
+        let path = mapping.map_or("(generated)", |mapping| mapping.path.as_str());
+        format!("{path}+{:#x}", frame.location.address)
+    }
+
+    fn stack(space: &AddressSpace, frames: &[Frame]) -> String {
+        frames.iter().map(|frame| format!("    {:#x} {}\n", frame.pc, place(space, frame))).collect()
+    }
+}
