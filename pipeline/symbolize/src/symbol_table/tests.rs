@@ -1,1 +1,141 @@
+use proptest::prelude::*;
 
+use super::*;
+
+const CODE: [(u64, u64); 2] = [(10, 50), (60, 90)];
+
+#[derive(Debug, Clone)]
+struct Given {
+    start: u64,
+    size: u64,
+    name: String,
+    function: bool,
+    global: bool,
+}
+
+fn table(given: &[Given]) -> SymbolTable {
+    let mut builder = Builder::new(CODE.to_vec(), 1 << 20);
+    for symbol in given {
+        builder.add(symbol.start, symbol.size, symbol.name.as_bytes(), symbol.function, symbol.global).unwrap();
+    }
+    builder.build()
+}
+
+fn one(start: u64, size: u64, name: &str, function: bool, global: bool) -> Given {
+    Given { start, size, name: name.to_owned(), function, global }
+}
+
+fn find(table: &SymbolTable, address: u64) -> Option<&str> {
+    table.find(address).map(|name| std::str::from_utf8(name).unwrap())
+}
+
+/// Guarantees: of several symbols at one address, the documented one is taken.
+#[test]
+fn aliases() {
+    let aliases = |names: &[(&str, u64, bool, bool)]| {
+        let given: Vec<_> = names.iter().map(|&(name, size, f, g)| one(20, size, name, f, g)).collect();
+        find(&table(&given), 20).unwrap().to_owned()
+    };
+    assert_eq!(aliases(&[("__libc_malloc", 5, true, true), ("malloc", 5, true, true)]), "malloc");
+    assert_eq!(aliases(&[("a", 5, true, false), ("global", 5, true, true)]), "global");
+    assert_eq!(aliases(&[("a", 0, true, true), ("sized", 5, true, false)]), "sized");
+    assert_eq!(aliases(&[("a", 5, false, true), ("function", 0, true, false)]), "function");
+    assert_eq!(aliases(&[("bb", 5, true, true), ("ab", 5, true, true), ("aaa", 5, true, true)]), "ab");
+}
+
+/// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is none; what
+/// lies in no code is left out.
+#[test]
+fn without_sizes() {
+    let table = table(&[
+        one(20, 0, "first", true, true),
+        one(30, 0, "second", false, true),
+        one(60, 10, "sized", true, true),
+        one(65, 0, "label", false, true),
+        one(80, 0, "last", true, true),
+        one(55, 3, "nowhere", true, true),
+        one(95, 0, "behind", true, true),
+    ]);
+    let expected = [
+        (19, None),
+        (20, Some("first")),
+        (29, Some("first")),
+        (30, Some("second")),
+        (49, Some("second")),
+        (50, None),
+        (55, None),
+        (60, Some("sized")),
+        (65, Some("sized")),
+        (69, Some("sized")),
+        (70, None),
+        (80, Some("last")),
+        (89, Some("last")),
+        (90, None),
+        (95, None),
+    ];
+    for (address, name) in expected {
+        assert_eq!(find(&table, address), name, "{address}");
+    }
+}
+
+/// Guarantees: names that would take more memory than allowed, since a file lets them lie inside of each other, are refused.
+#[test]
+fn names_inside_of_each_other() {
+    let mut builder = Builder::new(vec![(0, u64::MAX)], 1 << 16);
+    let name = vec![b'a'; MAX_NAME];
+    let refused = (1..100).find(|&start| builder.add(start, 1, &name, true, true).is_err());
+    assert_eq!(refused, Some(16));
+}
+
+/// What the table shall say, found by looking at every symbol.
+fn oracle(given: &[Given], address: u64) -> Option<&str> {
+    let end_of_code = |address: u64| CODE.iter().find(|code| (code.0..code.1).contains(&address)).map(|code| code.1);
+    let preferred = |a: &&Given, b: &&Given| {
+        let rank = |symbol: &Given| {
+            let underscores = symbol.name.chars().take_while(|&c| c == '_').count();
+            let kind = (symbol.function, symbol.size > 0, symbol.global);
+            (kind, Reverse((underscores, symbol.name.len(), symbol.name.clone())))
+        };
+        rank(a).cmp(&rank(b))
+    };
+    // One for each start.
+    let mut starts: Vec<u64> = given.iter().map(|symbol| symbol.start).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    let chosen: Vec<&Given> = starts
+        .iter()
+        .filter(|&&start| end_of_code(start).is_some())
+        .map(|&start| given.iter().filter(|symbol| symbol.start == start).max_by(preferred).unwrap())
+        .collect();
+    let mut ranges: Vec<(u64, u64, &str)> = Vec::new();
+    for (nth, symbol) in chosen.iter().enumerate() {
+        let limit = end_of_code(symbol.start).unwrap();
+        let end = if symbol.size > 0 {
+            symbol.start + symbol.size
+        } else if ranges.iter().any(|range| symbol.start < range.1) {
+            continue;
+        } else {
+            chosen.get(nth + 1).map_or(u64::MAX, |next| next.start)
+        };
+        ranges.push((symbol.start, end.min(limit), &symbol.name));
+    }
+    let containing = ranges.iter().filter(|range| (range.0..range.1).contains(&address));
+    containing.max_by_key(|range| range.0).map(|range| range.2)
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    (0_u64..100, prop_oneof![Just(0_u64), 1_u64..40], "_{0,2}[ab]{1,2}", any::<bool>(), any::<bool>())
+        .prop_map(|(start, size, name, function, global)| Given { start, size, name, function, global })
+}
+
+proptest! {
+    /// Guarantees: whatever nests, overlaps or has aliases, each address has the name that a scan of all symbols finds.
+    #[test]
+    fn as_a_scan_finds_it(given in prop::collection::vec(given(), 0..30)) {
+        let table = table(&given);
+        for address in 0..160 {
+            prop_assert_eq!(find(&table, address), oracle(&given, address), "{}", address);
+        }
+        prop_assert!(table.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    }
+}

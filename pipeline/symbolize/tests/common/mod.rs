@@ -10,7 +10,7 @@ use std::time::Duration;
 use profbridge_symbolize::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbolizer};
 
 /// How long any test waits for the thread; far more than it needs.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Whether a tool is on this machine. Says so where it is not, since the test then proves nothing.
 pub(crate) fn has(tool: &str) -> bool {
