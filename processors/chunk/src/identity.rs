@@ -8,7 +8,8 @@
 //! 2. `host.id`, or else `host.name`, and `process.pid`,
 //! 3. `service.instance.id`,
 //!
-//! plus `process.creation.time` where it is known. Names of services and executables never enter it: two replicas of a
+//! plus `process.creation.time` where it is known, and `profbridge.session.id`, by which the built-in sampler tells the
+//! programs apart that one process executes one after the other. Names of services and executables never enter it: two replicas of a
 //! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
 //! that sent it, so that it is never merged with anything that differs in either.
 //!
@@ -29,6 +30,7 @@
 //! | 7 | the peer (weak only) |
 //! | 8 | a key (weak only), keys in ascending order, each followed by its |
 //! | 9 | value: see the code of `put_value` |
+//! | 10 | `profbridge.session.id` (not weak) |
 //!
 //! The identity's hash is XXH3-128 of that (seed 0). The `profiler_id` is XXH3-128 of the text `profbridge profiler 1`, a
 //! zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant bits
@@ -96,6 +98,9 @@ pub(crate) fn identify<'a>(
     if complete {
         if let Some(start) = text("process.creation.time") {
             encoding.put(6, &start);
+        }
+        if let Some(session) = text("profbridge.session.id") {
+            encoding.put(10, &session);
         }
         return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong };
     }

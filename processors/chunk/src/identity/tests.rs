@@ -58,6 +58,17 @@ fn names_do_not_identify() {
     assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
 }
 
+/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so.
+#[test]
+fn sessions_of_one_process() {
+    let session = |id: &str| {
+        strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("profbridge.session.id", id.into())])
+    };
+    assert_ne!(session("a"), session("b"));
+    assert_ne!(session("a"), strong(&[("host.id", "h".into()), ("process.pid", 7.into())]));
+    assert_eq!(session("a"), session("a"));
+}
+
 /// Guarantees: anything less is weak, scoped to its peer, and differs where any attribute differs.
 #[test]
 fn weak_ones_are_never_merged() {

@@ -195,9 +195,10 @@ impl Assembler {
             ..Profile::default()
         });
         let (mut times, mut values) = (Vec::new(), Vec::new());
-        for (stack, attributes, mut observations) in rows.rows {
+        for ((stack, attributes), mut observations) in rows.rows {
             observations.sort_unstable();
-            (times.clear(), values.clear());
+            times.clear();
+            values.clear();
             for (time, weight) in observations {
                 for (time, weight) in pieces(time, weight) {
                     times.push(time);
@@ -304,12 +305,15 @@ impl Places {
     }
 }
 
+/// What observations of one OTLP sample have in common.
+type RowKey = (Option<StackId>, Option<AttributeSetId>);
+
 /// Observations as (time, weight), by what they have in common: OTLP merges samples of one identity
 /// (opentelemetry-proto `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
-    rows: Vec<(Option<StackId>, Option<AttributeSetId>, Vec<(u64, u64)>)>,
-    index: HashMap<(Option<StackId>, Option<AttributeSetId>), usize>,
+    rows: Vec<(RowKey, Vec<(u64, u64)>)>,
+    index: HashMap<RowKey, usize>,
     first: u64,
     last: u64,
 }
@@ -345,10 +349,10 @@ impl Rows {
             };
             let set = *sets.entry((sample.thread, *trust)).or_insert_with(|| attributes_of(builder, thread, *trust));
             let at = *self.index.entry((*stack, set)).or_insert_with(|| {
-                self.rows.push((*stack, set, Vec::new()));
+                self.rows.push(((*stack, set), Vec::new()));
                 self.rows.len() - 1
             });
-            self.rows[at].2.push((sample.time_unix_nano, sample.weight_nano));
+            self.rows[at].1.push((sample.time_unix_nano, sample.weight_nano));
             self.first = self.first.min(sample.time_unix_nano);
             self.last = self.last.max(end);
         }

@@ -269,6 +269,9 @@ impl Config {
     }
 }
 
+/// Makes a selection of its text.
+type ByText = fn(String) -> Select;
+
 struct Checker<'a> {
     section: &'a Section,
     problems: Vec<Problem>,
@@ -304,7 +307,7 @@ impl Target {
             }
             selects.push(Select::Command(command.into_iter().map(OsString::from).collect()));
         }
-        let texts: [(&str, Option<String>, fn(String) -> Select); 4] = [
+        let texts: [(&str, Option<String>, ByText); 4] = [
             ("executable", self.executable, Select::Executable),
             ("command_line", self.command_line, Select::CommandLine),
             ("cgroup", self.cgroup, Select::ControlGroup),

@@ -124,7 +124,7 @@ impl Driver {
             };
             match woken {
                 Woken::Shutdown => break,
-                Woken::Sampler(Some(Heard::Event(event))) => self.event(event),
+                Woken::Sampler(Some(Heard::Event(event))) => self.event(*event),
                 Woken::Sampler(Some(Heard::Ended(how))) => self.sampler_ended(how),
                 Woken::Sampler(None) => self.sampler_ended(Some("its channel closed".to_owned())),
                 Woken::Control(heard) => self.control(heard),
@@ -474,7 +474,7 @@ impl Driver {
         self.tell(Command::Stop);
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
         while let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await {
-            self.event(event);
+            self.event(*event);
         }
         self.link = None;
         let numbers: Vec<u64> = self.processes.keys().copied().collect();

@@ -15,7 +15,7 @@ const NOTICES: usize = 32;
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// Something of the sampler process.
-    Event(Event),
+    Event(Box<Event>),
     /// It is gone: `None` where it was asked to, else how, for a person.
     Ended(Option<String>),
 }
@@ -58,7 +58,7 @@ fn launch(options: StartOptions) -> Result<Link, String> {
 
 fn translate(notice: Notice) -> Heard {
     match notice {
-        Notice::Event(event) => Heard::Event(event),
+        Notice::Event(event) => Heard::Event(Box::new(event)),
         Notice::Ended(Ending::Stopped) => Heard::Ended(None),
         Notice::Ended(ending) => Heard::Ended(Some(match ending {
             Ending::Stopped | Ending::Unknown => "it ended".to_owned(),

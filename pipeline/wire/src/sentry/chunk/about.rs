@@ -7,7 +7,8 @@ use super::limits::MAX_STRING_BYTES;
 /// The process, as Sentry files it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
-    /// `service.name@service.version`, or `service.name`.
+    /// `sentry.release`, else `service.name@service.version`, or `service.name`. The first is what a process told Sentry's SDKs
+    /// (sentry-conventions, `sentry.release`).
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,
@@ -26,9 +27,11 @@ impl About {
                 .filter(|attribute| batch.dictionary().string(attribute.key) == key)
                 .find_map(|attribute| text(batch.dictionary(), &attribute.value))
         };
-        let release = find("service.name").map(|name| match find("service.version") {
-            Some(version) => format!("{name}@{version}"),
-            None => name,
+        let release = find("sentry.release").or_else(|| {
+            find("service.name").map(|name| match find("service.version") {
+                Some(version) => format!("{name}@{version}"),
+                None => name,
+            })
         });
         let environment = find("deployment.environment.name").or_else(|| find("deployment.environment"));
         let executable = find("process.executable.path").or_else(|| find("process.executable.name"));

@@ -88,7 +88,7 @@ impl Rig {
     }
 
     async fn say(&self, event: Event) {
-        self.sampler.heard.send(Heard::Event(event)).await.unwrap();
+        self.sampler.heard.send(Heard::Event(Box::new(event))).await.unwrap();
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
