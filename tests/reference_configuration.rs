@@ -54,6 +54,7 @@ fn shows_every_key() {
     for path in [
         "receivers.otlp",
         "processors.dedup",
+        "processors.symbolize",
         "processors.chunk",
         "exporters.sentry",
         "exporters.file",
@@ -87,6 +88,9 @@ fn shows_the_defaults() {
     assert_eq!(receiver(&section(&config.receivers, "otlp")), receiver(&Section::defaults()));
     let dedup: profbridge_processor_dedup::Config = section(&config.processors, "dedup").extract().unwrap();
     assert_eq!(dedup, profbridge_processor_dedup::Config::default());
+    let symbolize: profbridge_processor_symbolize::Config =
+        section(&config.processors, "symbolize").extract().unwrap();
+    assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
     let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
     // Secrets cannot be compared, and show nothing.
@@ -119,7 +123,7 @@ fn shows_the_defaults_of_unused_exporters() {
 fn known() -> config::Known<'static> {
     config::Known {
         receivers: &["otlp"],
-        processors: &["dedup", "chunk"],
+        processors: &["dedup", "symbolize", "chunk"],
         exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
         signals: &["profiles"],
     }

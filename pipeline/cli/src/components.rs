@@ -5,7 +5,11 @@ use profbridge_engine::registry::Registry;
 /// Every receiver, processor and exporter.
 pub(crate) const REGISTRY: Registry = Registry {
     receivers: &[profbridge_receiver_otlp::FACTORY],
-    processors: &[profbridge_processor_dedup::FACTORY, profbridge_processor_chunk::FACTORY],
+    processors: &[
+        profbridge_processor_dedup::FACTORY,
+        profbridge_processor_symbolize::FACTORY,
+        profbridge_processor_chunk::FACTORY,
+    ],
     exporters: &[
         profbridge_exporter_sentry::FACTORY,
         profbridge_exporter_otlp::FACTORY,

@@ -42,6 +42,7 @@ const REGISTRY: Registry = Registry {
     receivers: &[ReceiverFactory { kind: "otlp", summary: "", create: receiver }],
     processors: &[
         ProcessorFactory { kind: "dedup", summary: "", rank: Rank::Dedup, create: processor },
+        ProcessorFactory { kind: "symbolize", summary: "", rank: Rank::Symbolize, create: processor },
         ProcessorFactory { kind: "chunk", summary: "", rank: Rank::Chunk, create: processor },
     ],
     exporters: &[ExporterFactory {
@@ -175,4 +176,24 @@ service: {pipelines: {profiles: {receivers: [otlp], exporters: [sink]}}}
     )
     .unwrap();
     assert_eq!((minimal.warnings(), minimal.service()), (&[][..], &ServiceSettings::default()));
+}
+
+/// Guarantees: names are written behind `dedup`, since what is sent again may be named better and would not look like a
+/// resend, and before `chunk`; any other order is refused.
+#[test]
+fn symbolize_stands_between_dedup_and_chunk() {
+    let with = |processors: &str| {
+        format!(
+            "receivers: {{otlp: }}\nprocessors: {{dedup: , symbolize: , chunk: }}\nexporters: {{sink: {{chunks: true}}}}\n\
+             service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {processors}, exporters: [sink]}}}}}}\n"
+        )
+    };
+    assert!(plan(&with("[dedup, symbolize, chunk]")).is_ok());
+    for (processors, expected) in [
+        ("[symbolize, dedup, chunk]", "`dedup` cannot work behind `symbolize`"),
+        ("[dedup, chunk, symbolize]", "`symbolize` cannot work behind `chunk`"),
+    ] {
+        let found = problems(&with(processors));
+        assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
+    }
 }

@@ -207,7 +207,7 @@ fn the_real_capture() {
             assert_eq!(*was, is, "{kind}");
         }
     }
-    assert_eq!((native, others), (93, 212));
+    assert_eq!((native, others), (90, 210));
     assert_eq!(after.observations(), before.observations());
 }
 
