@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
+use crate::os::directory::for_each_number;
 use crate::probe::{StatLine, parse_stat};
 
 /// What became of a process since its descriptors were opened.
@@ -46,15 +47,18 @@ impl ProcessFiles {
     /// What the kernel says: `NotFound` where there is no such process, `PermissionDenied` where it may not be traced (opening
     /// `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a zombie or a thread of the kernel.
     pub fn open(pid: u32) -> io::Result<Self> {
-        let directory = nix::fcntl::open(
+        let process = nix::fcntl::open(
             format!("/proc/{pid}").as_str(),
             OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
             Mode::empty(),
         )?;
+        let task = open_at(&process, "task", OFlag::O_DIRECTORY)?;
+        let stat = read_stat(&process, "stat")?;
+        // A first thread that has ended has no memory to show, although the others live on: one of them stands for the process.
+        let directory = if stat.state == b'Z' { open_other_thread(&task, pid).unwrap_or(process) } else { process };
         let memory = open_at(&directory, "mem", OFlag::O_RDONLY)?;
         let maps = open_at(&directory, "maps", OFlag::O_RDONLY)?;
-        let task = open_at(&directory, "task", OFlag::O_DIRECTORY)?;
-        let start_ticks = read_stat(&directory)?.start_ticks;
+        let start_ticks = stat.start_ticks;
         let files = Self { pid, start_ticks, directory, task, memory: File::from(memory), maps: File::from(maps) };
         // Between the opening of `mem` and of `maps` the process may have executed another program: both must be of one life.
         let mut byte = [0];
@@ -75,7 +79,8 @@ impl ProcessFiles {
         self.start_ticks
     }
 
-    /// `/proc/PID`, for `openat`.
+    /// `/proc/PID`, for `openat`; where the first thread has ended before the others, `/proc/PID/task/TID` of another one, which has no
+    /// `map_files`.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -104,12 +109,26 @@ impl ProcessFiles {
         let mut byte = [0];
         // Address 0 is hardly ever mapped; a living address space then says EIO, a dead one 0 bytes.
         match self.memory.read_at(&mut byte, 0) {
-            Ok(0) => match read_stat(&self.directory) {
+            Ok(0) => self.after_its_memory(),
+            Ok(_) => Life::Same,
+            Err(_) => Life::Same,
+        }
+    }
+
+    /// What became of the process when the memory that it had is gone: after an exec there is another one at once, while a process
+    /// that ends may lack it for a while before it is a zombie.
+    fn after_its_memory(&self) -> Life {
+        match open_at(&self.task, "../maps", OFlag::O_RDONLY) {
+            Ok(maps) => match File::from(maps).read_at(&mut [0], 0) {
+                Ok(1..) => Life::Executed,
+                _ => Life::Exited,
+            },
+            // A program of other rights is not shown.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match read_stat(&self.task, "../stat") {
                 Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
                 _ => Life::Exited,
             },
-            Ok(_) => Life::Same,
-            Err(_) => Life::Same,
+            Err(_) => Life::Exited,
         }
     }
 
@@ -135,7 +154,7 @@ impl ProcessFiles {
     ///
     /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
     pub fn stat(&self) -> io::Result<StatLine> {
-        read_stat(&self.directory)
+        read_stat(&self.directory, "stat")
     }
 }
 
@@ -144,8 +163,25 @@ pub(crate) fn open_at(directory: &OwnedFd, path: &str, flags: OFlag) -> io::Resu
     Ok(openat(directory, path, flags | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-fn read_stat(directory: &OwnedFd) -> io::Result<StatLine> {
-    let file = File::from(open_at(directory, "stat", OFlag::O_RDONLY)?);
+/// The folder of a thread that lives, other than the first.
+fn open_other_thread(task: &OwnedFd, first: u32) -> Option<OwnedFd> {
+    let mut found = None;
+    for_each_number(task.as_fd(), |thread| {
+        if thread == first || found.is_some() {
+            return;
+        }
+        let opened = open_at(task, &thread.to_string(), OFlag::O_DIRECTORY);
+        let lives = |directory: &OwnedFd| {
+            read_stat(directory, "stat").is_ok_and(|stat| !matches!(stat.state, b'Z' | b'X'))
+        };
+        found = opened.ok().filter(lives);
+    })
+    .ok()?;
+    found
+}
+
+fn read_stat(directory: &OwnedFd, path: &str) -> io::Result<StatLine> {
+    let file = File::from(open_at(directory, path, OFlag::O_RDONLY)?);
     // The longest line has about 50 numbers of at most 20 digits, and a name.
     let mut buffer = [0; 2048];
     let length = file.read_at(&mut buffer, 0)?;
