@@ -21,4 +21,6 @@ mod reference_configuration;
 #[cfg(target_os = "linux")]
 mod sample;
 #[cfg(target_os = "linux")]
+mod sampler_to_sentry;
+#[cfg(target_os = "linux")]
 mod targets;

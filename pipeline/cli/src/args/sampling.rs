@@ -26,6 +26,9 @@ Ctrl-C ends sampling and writes what there is; a second one ends profbridge at o
 /// What to sample, and where the result goes.
 #[derive(Debug, Args)]
 #[command(after_long_help = ABOUT_SAMPLING)]
+#[command(
+    override_usage = "profbridge sample [OPTIONS] --pid <PID>\n       profbridge sample [OPTIONS] -- <COMMAND>..."
+)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "command"]))]
 pub(crate) struct SampleArgs {
     /// The process to sample, by its id. Needs the right to trace it: the same user, or root.

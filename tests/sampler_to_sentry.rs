@@ -1,0 +1,121 @@
+//! From a program that knows of nothing to a chunk in Sentry: the receiver `ptrace`, the processor `chunk`, the exporter
+//! `sentry`, and the commands that start and stop the profiler meanwhile.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use profbridge_wire::sentry::relay_rules;
+use serde_json::Value;
+
+use crate::backend::sentry::Sentry;
+use crate::process::{Finished, Profbridge, run};
+use crate::targets::{Running, hot};
+
+/// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
+fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
+    let socket = folder.join("control.sock");
+    format!(
+        "receivers:
+  ptrace:
+    targets: {{hot: {{{target}, service: {{name: hot, version: 1.2.3}}}}}}
+    export_interval: 500ms
+    control: {{socket: '{}'}}
+processors: {{chunk: {{window: 1s, lateness: 1s}}}}
+exporters: {{sentry: {{dsn: '{dsn}'}}}}
+service: {{pipelines: {{profiles: {{receivers: [ptrace], processors: [chunk], exporters: [sentry]}}}}}}
+",
+        socket.display()
+    )
+}
+
+/// The microseconds that Sentry gives to each innermost function of a chunk's running threads: a sample owns the time until
+/// the next of its thread.
+fn by_leaf(chunk: &Value) -> HashMap<String, f64> {
+    let profile = &chunk["profile"];
+    let mut threads: HashMap<&str, Vec<(f64, usize)>> = HashMap::new();
+    for sample in profile["samples"].as_array().unwrap() {
+        let at = (sample["timestamp"].as_f64().unwrap(), sample["stack_id"].as_u64().unwrap() as usize);
+        threads.entry(sample["thread_id"].as_str().unwrap()).or_default().push(at);
+    }
+    let mut leaves = HashMap::new();
+    for (thread, samples) in &threads {
+        // The other thread of the program sleeps.
+        if profile["thread_metadata"][thread]["name"] == "waiter" {
+            continue;
+        }
+        for pair in samples.windows(2) {
+            let Some(leaf) = profile["stacks"][pair[0].1][0].as_u64() else { continue };
+            let name = profile["frames"][leaf as usize]["function"].as_str().unwrap().to_owned();
+            *leaves.entry(name).or_default() += (pair[1].0 - pair[0].0) * 1e6;
+        }
+    }
+    leaves
+}
+
+/// Guarantees: a Rust program that runs already is sampled without its knowledge, each chunk passes Relay's rules, names the
+/// service, and the hot function leads with its share, as the program's own code.
+#[test]
+fn a_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("120"));
+    program.line();
+    let sentry = Sentry::start();
+    let target = format!("pid: {}", program.pid());
+    let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
+    let chunks = sentry.wait_for_chunks(4);
+    let (status, log) = profbridge.stop();
+    assert!(status.success(), "{log}");
+    assert!(program.is_alive(), "it goes on as if nothing had happened");
+    program.end();
+    let mut leaves: HashMap<String, f64> = HashMap::new();
+    for chunk in &chunks {
+        let payload = serde_json::to_vec(chunk).unwrap();
+        relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
+        assert_eq!(chunk["profiler_id"], chunks[0]["profiler_id"], "one life of a process is one session");
+        assert_eq!(chunk["release"], "hot@1.2.3");
+        assert!(!chunk["debug_meta"]["images"].as_array().unwrap().is_empty());
+        for (name, time) in by_leaf(chunk) {
+            *leaves.entry(name).or_default() += time;
+        }
+        let frames = chunk["profile"]["frames"].as_array().unwrap();
+        let hottest = frames.iter().find(|frame| frame["function"].as_str().unwrap().contains("hot_function"));
+        assert_eq!(hottest.unwrap()["in_app"], true);
+    }
+    let all: f64 = leaves.values().sum();
+    // The loop is inlined into the function: whichever of the two is innermost, both are the program's.
+    let (name, time) = leaves.iter().max_by(|left, right| left.1.total_cmp(right.1)).unwrap();
+    assert!(name.contains("hot_function") || name.contains("burn"), "{leaves:?}");
+    assert!(time / all > 0.8, "{leaves:?}");
+}
+
+/// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why, and
+/// the status follows.
+#[test]
+fn control() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("120"));
+    program.line();
+    let sentry = Sentry::start();
+    let target = format!("pid: {}, start_on_launch: false", program.pid());
+    let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
+    let ask = |action: &str| -> Finished {
+        let finished = run(folder.path(), &["profiler", action, "--socket", "control.sock"]);
+        assert!(finished.status.success(), "{action}: {}", finished.stderr);
+        finished
+    };
+    crate::process::eventually("it is attached", || ask("status").stdout.contains("not profiling").then_some(()));
+    assert!(ask("stop").stdout.contains("does not run"));
+    ask("start");
+    assert!(ask("start").stdout.contains("runs already"));
+    let status = ask("status").stdout;
+    assert!(status.contains(&format!("pid {}", program.pid())) && !status.contains("not profiling"), "{status}");
+    sentry.wait_for_chunks(1);
+    ask("stop");
+    assert!(ask("status").stdout.contains("not profiling"));
+    let unknown = run(folder.path(), &["profiler", "start", "nobody", "--socket", "control.sock"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(unknown.stderr.contains("nobody") || unknown.stderr.contains("target"), "{}", unknown.stderr);
+    let (status, log) = profbridge.stop();
+    assert!(status.success(), "{log}");
+    program.end();
+}
