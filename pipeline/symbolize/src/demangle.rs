@@ -26,7 +26,7 @@ pub(crate) fn is_mangled(name: &str) -> bool {
 
 fn rust(name: &str) -> Option<String> {
     // The first kind looks like C++ but for the hash that ends it; without it, it is C++.
-    if !name.starts_with("_R") && !(name.starts_with("_ZN") && name.contains("17h")) {
+    if !(name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h")) {
         return None;
     }
     let demangled = rustc_demangle::try_demangle(name).ok()?;

@@ -23,7 +23,8 @@ pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
 /// Cuts a text to [`MAX_NAME`] bytes.
 pub(crate) fn cut(mut text: String) -> String {
     if text.len() > MAX_NAME {
-        text.truncate(text.floor_char_boundary(MAX_NAME));
+        let end = (0..=MAX_NAME).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
     }
     text
 }

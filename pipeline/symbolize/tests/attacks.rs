@@ -2,6 +2,7 @@
 //!
 //! Each test names what a file may try, and the safe outcome: an answer, in time, within a bounded amount of memory, and with every
 //! panic counted as a defect.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 #[path = "common/elf.rs"]

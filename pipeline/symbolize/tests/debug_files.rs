@@ -1,4 +1,5 @@
 //! Separate debug files, by build id and by link, compressed or not; and where they may be.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Programs of real compilers, compared with what binutils say about them.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 

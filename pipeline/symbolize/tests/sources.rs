@@ -1,4 +1,5 @@
 //! What is no ELF file of a program: perf maps, the kernel, the vDSO; and the symbolizer itself.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
 

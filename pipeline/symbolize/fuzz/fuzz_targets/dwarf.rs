@@ -1,0 +1,37 @@
+//! Bytes that are the DWARF sections of a file whose headers are good.
+//!
+//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+#![no_main]
+
+mod target;
+#[path = "../../tests/common/elf.rs"]
+mod elf;
+
+use elf::{Part, file};
+use libfuzzer_sys::fuzz_target;
+
+const NAMES: [&str; 9] = [
+    ".debug_info",
+    ".debug_abbrev",
+    ".debug_line",
+    ".debug_line_str",
+    ".debug_str",
+    ".debug_str_offsets",
+    ".debug_addr",
+    ".debug_ranges",
+    ".debug_rnglists",
+];
+
+fuzz_target!(|data: &[u8]| {
+    // Each section is preceded by its length.
+    let mut rest = data;
+    let mut parts = vec![Part::code()];
+    for name in NAMES {
+        let Some((length, after)) = rest.split_first_chunk::<2>() else { break };
+        let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (section, after) = after.split_at(length);
+        rest = after;
+        parts.push(Part::debug(name, section.to_vec()));
+    }
+    target::ask(&file(&parts));
+});
