@@ -49,10 +49,15 @@ fn built(name: &str, build: impl FnOnce(&Path) -> Command) -> PathBuf {
 
 /// A C program, optimized, without frame pointers, with symbols.
 pub(crate) fn c(name: &str) -> PathBuf {
+    c_with(name, name, &[])
+}
+
+/// A C program under a name of its own, with further arguments for the compiler.
+pub(crate) fn c_with(source_name: &str, name: &str, arguments: &[&str]) -> PathBuf {
     built(name, |out| {
         let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"]).arg(out);
-        command.arg(source(&format!("{name}.c"))).args(["-lrt", "-ldl"]);
+        command.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread"]).args(arguments).arg("-o").arg(out);
+        command.arg(source(&format!("{source_name}.c"))).args(["-lrt", "-ldl"]);
         command
     })
 }
@@ -67,12 +72,11 @@ pub(crate) fn library(function: &str) -> PathBuf {
     })
 }
 
-/// A Rust program under a name of its own, with further arguments for the compiler.
-pub(crate) fn rust(source_name: &str, name: &str, arguments: &[&str]) -> PathBuf {
+/// A Rust program.
+pub(crate) fn rust(name: &str) -> PathBuf {
     built(name, |out| {
         let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-        command.args(["--edition", "2024", "-O", "-g"]).args(arguments).arg("-o").arg(out);
-        command.arg(source(&format!("{source_name}.rs")));
+        command.args(["--edition", "2024", "-O", "-g", "-o"]).arg(out).arg(source(&format!("{name}.rs")));
         command
     })
 }

@@ -1,0 +1,146 @@
+//! Sampling one process with the sampling thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use profbridge_ptrace::address_space::AddressSpace;
+use profbridge_ptrace::elf::ObjectCache;
+use profbridge_ptrace::message::{Batch, Detached, ProcessId, Settings, Status};
+use profbridge_ptrace::process_files::ProcessFiles;
+use profbridge_ptrace::sampler::{Options, Output, Sampler};
+
+use super::target::Target;
+
+const PROCESS: ProcessId = ProcessId(1);
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that is sampled.
+pub(crate) struct Session {
+    sampler: Sampler,
+    outputs: Receiver<Output>,
+    files: Arc<ProcessFiles>,
+    space: std::cell::RefCell<Arc<AddressSpace>>,
+    report: std::cell::RefCell<Report>,
+    start: Instant,
+}
+
+/// What was said.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) status: Status,
+    pub(crate) gone: Option<Detached>,
+    pub(crate) took: Duration,
+}
+
+impl Report {
+    fn sum(&self, blocked: Option<bool>) -> u64 {
+        let samples = self.batches.iter().flat_map(|batch| &batch.samples);
+        let wanted = samples.filter(|sample| blocked.is_none_or(|blocked| blocked == sample.blocked));
+        wanted.map(|sample| sample.weight_nano).sum()
+    }
+
+    /// The weight of all samples.
+    pub(crate) fn weight(&self) -> u64 {
+        self.sum(None)
+    }
+
+    /// The weight of the samples of blocked threads.
+    pub(crate) fn blocked_weight(&self) -> u64 {
+        self.sum(Some(true))
+    }
+
+    fn stopped_samples(&self) -> usize {
+        let samples = self.batches.iter().flat_map(|batch| &batch.samples);
+        samples.filter(|sample| !sample.blocked).count()
+    }
+}
+
+impl Session {
+    pub(crate) fn start(target: &Target, settings: Settings) -> Self {
+        let files = Arc::new(ProcessFiles::open(target.pid()).unwrap());
+        let space = AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap();
+        let space = Arc::new(space);
+        let (out, outputs) = sync_channel(256);
+        let sampler = Sampler::start(Options::default(), out, || {}).unwrap();
+        sampler.attach(PROCESS, Arc::clone(&files), Arc::clone(&space), settings);
+        sampler.sample(PROCESS, true);
+        Self {
+            sampler,
+            outputs,
+            files,
+            space: std::cell::RefCell::new(space),
+            report: std::cell::RefCell::default(),
+            start: Instant::now(),
+        }
+    }
+
+    fn take(&self, output: Output) {
+        let mut report = self.report.borrow_mut();
+        match output {
+            Output::Batch(batch) => report.batches.push(batch),
+            Output::Status(status) => report.status = status,
+            Output::Gone { why, .. } => report.gone = Some(why),
+            Output::Reload(_) => {
+                let mut space = self.space.borrow_mut();
+                if let Ok(new) = AddressSpace::load(&*self.files, Some(&space), &mut ObjectCache::default()) {
+                    *space = Arc::new(new);
+                    self.sampler.set_space(PROCESS, Arc::clone(&space));
+                }
+            }
+            Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
+        }
+    }
+
+    /// Takes what is said until the condition holds.
+    fn until(&self, what: &str, condition: impl Fn(&Report) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition(&self.report.borrow()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.outputs.recv_timeout(left) {
+                Ok(output) => self.take(output),
+                Err(error) => panic!("waited for {what}: {error}"),
+            }
+        }
+    }
+
+    pub(crate) fn wait_for_stops(&self, count: usize) {
+        self.until("samples of running threads", |report| report.stopped_samples() >= count);
+    }
+
+    pub(crate) fn until_gone(self) -> Report {
+        self.until("the end", |report| report.gone.is_some());
+        self.report.into_inner()
+    }
+
+    /// Goes on for a while, then ends.
+    pub(crate) fn run(self, time: Duration) -> Report {
+        let end = Instant::now() + time;
+        while let Ok(output) = self.outputs.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.take(output);
+        }
+        self.sampler.sample(PROCESS, false);
+        let took = self.start.elapsed();
+        let gone_before = self.report.borrow().gone.is_some();
+        let Self { sampler, outputs, report, .. } = self;
+        sampler.stop();
+        let mut report = report.into_inner();
+        for output in outputs.try_iter() {
+            match output {
+                Output::Batch(batch) => report.batches.push(batch),
+                Output::Status(status) => report.status = status,
+                Output::Gone { why, .. } => {
+                    assert_eq!(why, Detached::Asked);
+                    assert!(!gone_before);
+                }
+                Output::Reload(_) => {}
+                Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
+            }
+        }
+        report.took = took;
+        report
+    }
+}

@@ -1,0 +1,9 @@
+//! Unwinding of real programs: compiled here, stopped, and held against what is known of them and against a second, plain unwinder.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(missing_docs, reason = "tests say what they guarantee in their own comments")]
+
+mod known;
+mod oracle;
+mod programs;
+mod snapshot;
+mod target;

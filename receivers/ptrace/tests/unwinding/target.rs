@@ -1,0 +1,56 @@
+//! Programs to look at.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A running program that is ended when it is dropped.
+pub(crate) struct Target {
+    child: Child,
+    /// What it printed before an empty line.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Target {
+    /// Starts a program and waits until it has printed an empty line.
+    pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let output = BufReader::new(child.stdout.take().expect("its output is piped"));
+        let lines = output.lines().map(|line| line.expect("its output is text")).take_while(|line| !line.is_empty());
+        let lines = lines.collect();
+        Self { child, lines }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its threads.
+    pub(crate) fn threads(&self) -> Vec<i32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs");
+        let mut threads: Vec<i32> = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect();
+        threads.sort_unstable();
+        threads
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        assert!(ended.is_ok());
+    }
+}
+
+/// Compiles a C program of `targets/` with these flags; the same name and flags give the same file.
+pub(crate) fn compile(name: &str, variant: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwinding/targets").join(name);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let made = folder.path().join("program");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "gcc".into());
+    let status = Command::new(compiler).args(flags).arg("-o").arg(&made).arg(source).arg("-lpthread").status();
+    assert!(status.expect("a C compiler").success());
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("unwinding-{variant}-{}", std::process::id()));
+    std::fs::rename(made, &place).expect("the program can be moved");
+    place
+}
