@@ -61,9 +61,8 @@ fn names_do_not_identify() {
 /// Guarantees: programs that one process executes one after the other are told apart where the sampler says so.
 #[test]
 fn sessions_of_one_process() {
-    let session = |id: &str| {
-        strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("profbridge.session.id", id.into())])
-    };
+    let session =
+        |id: &str| strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("profbridge.session.id", id.into())]);
     assert_ne!(session("a"), session("b"));
     assert_ne!(session("a"), strong(&[("host.id", "h".into()), ("process.pid", 7.into())]));
     assert_eq!(session("a"), session("a"));

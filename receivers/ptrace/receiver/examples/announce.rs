@@ -1,0 +1,61 @@
+//! Announces a root span to profbridge, works, and ends it: the target is profiled meanwhile, where its `profile_lifecycle` is
+//! `trace`.
+//!
+//!     cargo run -p profbridge-receiver-ptrace --example announce -- [SOCKET]
+
+#[cfg(target_os = "linux")]
+use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
+
+#[cfg(target_os = "linux")]
+use profbridge_receiver_ptrace::control::client::{Client, ClientError};
+#[cfg(target_os = "linux")]
+use profbridge_receiver_ptrace::control::protocol::{Request, Response, SpanHeaders};
+
+#[cfg(target_os = "linux")]
+fn main() -> Result<(), ClientError> {
+    let path = std::env::args_os().nth(1).map(Into::into);
+    let path = path.unwrap_or_else(profbridge_receiver_ptrace::control::default_path);
+    // The ids are those of the program's own tracing; these are the ones of Sentry's documentation.
+    let answer = in_root_span(&path, "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1", || {
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            std::hint::black_box(fibonacci(20));
+        }
+    })?;
+    tell(&answer);
+    Ok(())
+}
+
+/// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's owner: should the
+/// program die in between, the span ends.
+#[cfg(target_os = "linux")]
+fn in_root_span(path: &Path, sentry_trace: &str, work: impl FnOnce()) -> Result<Response, ClientError> {
+    let mut client = Client::connect(path, Duration::from_secs(1))?;
+    let span = SpanHeaders { sentry_trace: Some(sentry_trace.to_owned()), ..SpanHeaders::default() };
+    let answer = client.request(&Request::SpanStart(span.clone()))?;
+    work();
+    client.request(&Request::SpanEnd(span))?;
+    Ok(answer)
+}
+
+#[cfg(target_os = "linux")]
+fn tell(answer: &Response) {
+    use std::io::Write as _;
+    let text = match (&answer.error, &answer.message) {
+        (Some(fault), _) => format!("refused: {}: {}", fault.place, fault.rule),
+        (None, Some(message)) => message.clone(),
+        (None, None) => format!("{} profilers started", answer.changed),
+    };
+    // Nobody has to read it.
+    writeln!(std::io::stderr(), "{text}").ok();
+}
+
+#[cfg(target_os = "linux")]
+fn fibonacci(n: u64) -> u64 {
+    if n < 2 { n } else { fibonacci(n - 1) + fibonacci(n - 2) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
