@@ -76,7 +76,7 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         // The signal of the stop is not delivered. An error means that it was killed meanwhile.
-        drop(ptrace::detach(self.pid, None));
+        ptrace::detach(self.pid, None).ok();
     }
 }
 
@@ -104,7 +104,9 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited) -> Result<(Stopped
         match waitpid(pid, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => break,
             // Sent by somebody before the exec: it gets its signal.
-            Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(pid, signal)),
+            Ok(WaitStatus::Stopped(_, signal)) => {
+                ptrace::cont(pid, signal).ok();
+            }
             Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(nix::errno::Errno::ECHILD) => {
                 return Err(CommandError::Ended);
             }
@@ -120,8 +122,8 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited) -> Result<(Stopped
 /// Runs in the child, between fork and exec.
 fn prepare(inherited: Inherited) -> io::Result<()> {
     // Limits that cannot be restored are those that the sampler could not change either.
-    drop(setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1));
-    drop(setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1));
+    setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
+    setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();
     ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(REFUSED))?;
     // Last, since a signal that arrives now acts on a child that looks like the command.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;

@@ -31,11 +31,19 @@ mod command;
 #[cfg(target_os = "linux")]
 mod control;
 #[cfg(target_os = "linux")]
+mod discover;
+#[cfg(target_os = "linux")]
 pub mod owner;
+#[cfg(target_os = "linux")]
+mod perf_map;
 #[cfg(target_os = "linux")]
 mod pidfd;
 #[cfg(target_os = "linux")]
+mod process_info;
+#[cfg(target_os = "linux")]
 pub mod protocol;
+#[cfg(target_os = "linux")]
+mod rights;
 #[cfg(target_os = "linux")]
 mod separation;
 

@@ -10,7 +10,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChildStatus {
+pub(crate) enum ChildStatus {
     /// With this code.
     Exited(i32),
     /// By this signal.
@@ -21,7 +21,7 @@ pub enum ChildStatus {
 
 impl ChildStatus {
     /// The status in the words of a shell: the exit code, or 128 and the number of the signal.
-    pub fn shell_code(self) -> Option<i32> {
+    pub(crate) fn shell_code(self) -> Option<i32> {
         match self {
             Self::Exited(code) => Some(code),
             Self::Killed(signal) => Some(128 + signal),
@@ -32,7 +32,7 @@ impl ChildStatus {
 
 /// A process.
 #[derive(Debug)]
-pub struct PidFd {
+pub(crate) struct PidFd {
     descriptor: OwnedFd,
 }
 
@@ -42,7 +42,7 @@ impl PidFd {
     /// # Errors
     ///
     /// What the kernel says: `ESRCH` where there is none.
-    pub fn open(pid: u32) -> io::Result<Self> {
+    pub(crate) fn open(pid: u32) -> io::Result<Self> {
         #[allow(unsafe_code, reason = "no library wraps pidfd_open")]
         // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody else owns.
         let descriptor = unsafe {
@@ -58,7 +58,7 @@ impl PidFd {
     /// # Errors
     ///
     /// What the kernel says: `ESRCH` where it ended.
-    pub fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         #[allow(unsafe_code, reason = "no library wraps pidfd_send_signal")]
         // SAFETY: the descriptor is open as long as `self` lives; a null pointer for the information is what the call allows.
@@ -76,7 +76,7 @@ impl PidFd {
     }
 
     /// Waits until the process ended, at most for `time`; whether it did. Its status is left.
-    pub fn ended_within(&self, time: Duration) -> bool {
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -92,7 +92,7 @@ impl PidFd {
     }
 
     /// Takes the status of a child that ended; `None` while it runs.
-    pub fn take_status(&self) -> Option<ChildStatus> {
+    pub(crate) fn take_status(&self) -> Option<ChildStatus> {
         match waitid(Id::PIDFd(self.as_fd()), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
             Ok(WaitStatus::Exited(_, code)) => Some(ChildStatus::Exited(code)),
             Ok(WaitStatus::Signaled(_, signal, _)) => Some(ChildStatus::Killed(signal as i32)),

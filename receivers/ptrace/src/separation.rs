@@ -151,7 +151,7 @@ fn block_signals() -> io::Result<SigSet> {
 fn raise_file_limit() -> io::Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     // Refused only where the hard limit shrank meanwhile.
-    drop(setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok();
     Ok((soft, hard))
 }
 

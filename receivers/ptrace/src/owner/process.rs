@@ -1,8 +1,10 @@
 //! The sampler process, as its owner holds it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::message::Command;
 use crate::owner::receive::{self, Shared};
@@ -79,9 +81,6 @@ impl Drop for SamplerProcess {
     fn drop(&mut self) {
         self.shared.stop();
         // The sampler sees the end of the stream and ends; the receiving thread takes its status.
-        drop(nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&self.socket),
-            nix::sys::socket::Shutdown::Write,
-        ));
+        shutdown(self.socket.as_raw_fd(), Shutdown::Write).ok();
     }
 }

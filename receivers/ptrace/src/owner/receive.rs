@@ -48,7 +48,7 @@ impl Shared {
     pub(super) fn stop(&self) {
         lock(&self.deadline).get_or_insert_with(|| Instant::now() + message::STOP_TIMEOUT);
         // The counter can only be full when nobody reads it, and then nobody has to be woken.
-        drop(self.wake.write(1));
+        self.wake.write(1).ok();
     }
 }
 
@@ -213,7 +213,7 @@ impl Receiving {
         }
         if descriptors[1].any().unwrap_or(false) {
             // Only its being readable matters, not the count.
-            drop(self.shared.wake.read());
+            self.shared.wake.read().ok();
         }
         if descriptors[0].any().unwrap_or(true) { Wait::Readable } else { Wait::Again }
     }

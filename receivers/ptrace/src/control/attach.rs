@@ -1,0 +1,242 @@
+//! Attaching to a process: opening its files, reading what is mapped, telling the owner, and handing it to the sampling thread.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::address_space::{AddressSpace, LoadError};
+use crate::command::Stopped;
+use crate::control::{Attached, Control, upkeep};
+use crate::message::{Event, Mapping, ProblemKind, ProcessId, TargetId};
+use crate::pidfd::PidFd;
+use crate::process_files::ProcessFiles;
+use crate::process_info;
+use crate::protocol::{MAX_MAPPINGS, MAX_PROCESSES};
+
+/// How often a process that is executing another program is tried again, 10 ms, 20 ms and so on apart: together 2.5 s.
+const ATTEMPTS: u32 = 8;
+
+/// How many faults of one process are named.
+const NAMED_FAULTS: usize = 5;
+
+/// A process that is to be attached to again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Again {
+    pub(super) target: TargetId,
+    pub(super) pid: u32,
+    pub(super) start: u64,
+    pub(super) due: Instant,
+    attempts: u32,
+}
+
+impl Again {
+    pub(super) fn at_once(target: TargetId, pid: u32, start: u64) -> Self {
+        Self { target, pid, start, due: Instant::now(), attempts: 0 }
+    }
+
+    /// The next attempt, if there is one left.
+    pub(super) fn next(self) -> Option<Self> {
+        let pause = Duration::from_millis(10) * 2u32.pow(self.attempts.min(ATTEMPTS));
+        let next = Self { due: Instant::now() + pause, attempts: self.attempts + 1, ..self };
+        (next.attempts <= ATTEMPTS).then_some(next)
+    }
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// It is attached.
+    Attached(ProcessId),
+    /// It cannot be, and the owner was told why.
+    Refused,
+    /// It is gone.
+    Gone,
+    /// It is there, but without memory: it ends, or executes another program.
+    Changing,
+}
+
+impl Control {
+    /// Attaches to the process that a target names by its id.
+    pub(super) fn attach_named(&mut self, target: TargetId, pid: u32) {
+        if self.own.is_pid(pid) {
+            let message = format!("process {pid} is profbridge itself, which is never sampled");
+            self.say(target, Some(pid), ProblemKind::Permission, message);
+            return;
+        }
+        match self.attach(target, pid, None, None) {
+            Attempt::Attached(_) | Attempt::Refused => {}
+            Attempt::Gone => self.say(target, Some(pid), ProblemKind::Missing, format!("there is no process {pid}")),
+            Attempt::Changing => {
+                let start = std::fs::File::open(format!("/proc/{pid}")).ok().and_then(|directory| start_of(&directory));
+                if let Some(start) = start {
+                    self.again.push(Again::at_once(target, pid, start));
+                }
+            }
+        }
+    }
+
+    /// Attaches to a command that is stopped at its first instruction, and lets it run.
+    pub(super) fn attach_stopped(&mut self, target: TargetId, stopped: Stopped) {
+        let pid = stopped.pid();
+        let attempt = self.attach(target, pid, None, Some(stopped));
+        if matches!(attempt, Attempt::Gone | Attempt::Changing) {
+            let message = format!("the command (process {pid}) ended before it could be sampled");
+            self.say(target, Some(pid), ProblemKind::Missing, message);
+        }
+    }
+
+    /// Attaches to a process for a target. With `start`, only to the one that started then. A stopped one runs when
+    /// this returns.
+    pub(super) fn attach(
+        &mut self,
+        target: TargetId,
+        pid: u32,
+        start: Option<u64>,
+        stopped: Option<Stopped>,
+    ) -> Attempt {
+        let Some(wanted) = self.targets.get(&target) else {
+            return Attempt::Refused;
+        };
+        let (settings, sample_at_once) = (wanted.settings, wanted.sample_at_once);
+        let environment = wanted.environment.clone();
+        if let Some(other) = self.attached.values().find(|attached| attached.pid == pid && attached.ending.is_none()) {
+            if other.target != target {
+                let message = format!("process {pid} is already sampled for another target");
+                self.say(target, Some(pid), ProblemKind::Traced, message);
+            }
+            return Attempt::Refused;
+        }
+        let count = self.attached.values().filter(|attached| attached.target == target).count();
+        if count >= settings.max_processes || self.attached.len() >= MAX_PROCESSES {
+            let message = format!("more than {count} processes match, the others are not sampled");
+            self.say(target, None, ProblemKind::TooMany, message);
+            return Attempt::Refused;
+        }
+        let files = match ProcessFiles::open(pid) {
+            Ok(files) => Arc::new(files),
+            Err(error) => return self.explain(target, pid, &error),
+        };
+        if start.is_some_and(|start| start != files.start_ticks()) {
+            return Attempt::Gone;
+        }
+        if self.given_up.contains(&(pid, files.start_ticks())) {
+            return Attempt::Refused;
+        }
+        let Ok(process) = PidFd::open(pid) else {
+            return Attempt::Gone;
+        };
+        let space = match AddressSpace::load(&*files, None, &mut self.cache) {
+            Ok(space) => Arc::new(space),
+            Err(LoadError::Gone) => return Attempt::Changing,
+            Err(error @ LoadError::Architecture { .. }) => {
+                self.say(target, Some(pid), ProblemKind::Architecture, format!("process {pid} cannot be sampled: {error}"));
+                return Attempt::Refused;
+            }
+            Err(LoadError::Maps(error) | LoadError::Memory(error)) => return self.explain(target, pid, &error),
+        };
+        let id = ProcessId(self.next_process);
+        let Ok(described) = process_info::describe(&files, id, target, &environment, self.clock) else {
+            return Attempt::Gone;
+        };
+        // The descriptor was opened by number: if the process is the same behind that, it was the same all the time.
+        if files.alive() != crate::process_files::Life::Same {
+            return Attempt::Changing;
+        }
+        self.next_process += 1;
+        let attached = Attached {
+            target,
+            pid,
+            namespace_pid: described.process.namespace_pid,
+            user: described.process.user,
+            root: described.process.root.as_ref().and_then(|root| root.try_clone().ok()),
+            files: Arc::clone(&files),
+            space: Arc::clone(&space),
+            process,
+            perf_map: None,
+            reload: upkeep::Reload::default(),
+            ending: None,
+        };
+        self.outbox.push(Event::Attached(Box::new(described.process)));
+        self.announce(id, &space, 0);
+        self.attached.insert(id, attached);
+        self.say_faults(target, pid, &space, described.faults);
+        self.look_for_perf_map(id);
+        self.sampler.attach(id, files, space, settings);
+        let traced = stopped.is_some();
+        // It has to be let go before it is sampled: a thread has one tracer.
+        drop(stopped);
+        if sample_at_once {
+            self.sampler.sample(id, true);
+        }
+        if !traced {
+            self.look_at_standing(id);
+        }
+        Attempt::Attached(id)
+    }
+
+    /// Tells the owner of the mapped files from an index on.
+    pub(super) fn announce(&mut self, process: ProcessId, space: &AddressSpace, from: usize) {
+        for (index, mapped) in (0..MAX_MAPPINGS).zip(space.mappings()).skip(from) {
+            self.outbox.push(Event::Mapping(Mapping {
+                process,
+                index,
+                path: mapped.path.clone(),
+                start: mapped.start,
+                end: mapped.end,
+                file_offset: mapped.file_offset,
+                build_id: mapped.build_id.clone(),
+                htlhash: mapped.htlhash,
+                main: mapped.main,
+                file: mapped.file.as_ref().and_then(|file| file.try_clone().ok()),
+            }));
+        }
+    }
+
+    /// Says what of a process's files could not be used.
+    pub(super) fn say_faults(&mut self, target: TargetId, pid: u32, space: &AddressSpace, mut faults: Vec<String>) {
+        faults.extend(space.faults().iter().map(|fault| format!("{}: {}", fault.path, fault.reason)));
+        if faults.is_empty() {
+            return;
+        }
+        let more = faults.len().saturating_sub(NAMED_FAULTS);
+        faults.truncate(NAMED_FAULTS);
+        let mut message = format!("process {pid}: not everything could be read: {}", faults.join("; "));
+        if more > 0 {
+            message.push_str(&format!("; and {more} more"));
+        }
+        self.say(target, Some(pid), ProblemKind::Malformed, message);
+    }
+
+    /// Says why a process could not be opened.
+    fn explain(&mut self, target: TargetId, pid: u32, error: &std::io::Error) -> Attempt {
+        let directory = match File::open(format!("/proc/{pid}")) {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Attempt::Gone,
+            Err(_) => {
+                let (kind, message) = self.powers.explain(pid, None, error);
+                self.say(target, Some(pid), kind, message);
+                return Attempt::Refused;
+            }
+        };
+        if let Some(message) = super::standing::zombie(&directory, pid) {
+            self.say(target, Some(pid), ProblemKind::Zombie, message);
+            return Attempt::Refused;
+        }
+        // A thread of the kernel has no memory; neither has a process for a moment while it executes another program.
+        let memoryless = matches!(error.raw_os_error(), Some(libc::ESRCH)) || error.kind() == std::io::ErrorKind::InvalidInput;
+        if memoryless {
+            return Attempt::Changing;
+        }
+        let status = process_info::status(directory.as_fd()).ok();
+        let (kind, message) = self.powers.explain(pid, status, error);
+        self.say(target, Some(pid), kind, message);
+        Attempt::Refused
+    }
+}
+
+/// When a process started.
+pub(super) fn start_of(directory: &File) -> Option<u64> {
+    let (stat, _) = crate::discover::read_at_most(directory, "stat", 4096).ok()?;
+    Some(crate::probe::parse_stat(&stat)?.start_ticks)
+}

@@ -1,0 +1,78 @@
+//! Commands that were started for targets.
+
+use std::ffi::OsString;
+
+use crate::command::{self, CommandError};
+use crate::control::Control;
+use crate::message::{Detached, Event, ProblemKind, TargetId};
+use crate::pidfd::PidFd;
+
+/// The exit code that is told when somebody else took the real one.
+const UNKNOWN_CODE: i32 = 255;
+
+/// A command that runs, or ended and is still to be told.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) target: TargetId,
+    pub(super) pid: u32,
+    pub(super) process: PidFd,
+    /// Its exit code, once it ended.
+    pub(super) code: Option<i32>,
+}
+
+impl Control {
+    /// Starts a target's command, and lets it run when everything is ready for its first instruction.
+    pub(super) fn start_command(&mut self, target: TargetId, words: &[OsString]) {
+        match command::start(words, self.inherited) {
+            Ok((stopped, process)) => {
+                let pid = stopped.pid();
+                self.commands.push(Running { target, pid, process, code: None });
+                self.attach_stopped(target, stopped);
+            }
+            Err(error) => {
+                let (kind, message) = match &error {
+                    CommandError::Refused => (ProblemKind::Permission, self.powers.explain_command()),
+                    error => (ProblemKind::Command, error.to_string()),
+                };
+                self.say(target, None, kind, message);
+                self.outbox.push(Event::CommandEnded { target, code: error.shell_code() });
+            }
+        }
+    }
+
+    /// Takes the exit codes of commands that ended.
+    pub(super) fn reap(&mut self) {
+        for command in &mut self.commands {
+            if command.code.is_none() {
+                command.code = command.process.take_status().map(|status| status.shell_code().unwrap_or(UNKNOWN_CODE));
+            }
+        }
+        self.notice_ends();
+        self.tell_ended_commands();
+    }
+
+    /// Tells which commands ended, as soon as all their samples were told.
+    pub(super) fn tell_ended_commands(&mut self) {
+        let (attached, outbox) = (&self.attached, &mut self.outbox);
+        self.commands.retain(|command| {
+            let Some(code) = command.code else {
+                return true;
+            };
+            if attached.values().any(|attached| attached.pid == command.pid) {
+                return true;
+            }
+            outbox.push(Event::CommandEnded { target: command.target, code });
+            false
+        });
+    }
+
+    /// Lets go of the processes that ended.
+    pub(super) fn notice_ends(&mut self) {
+        for (id, attached) in &mut self.attached {
+            if attached.ending.is_none() && attached.process.ended_within(std::time::Duration::ZERO) {
+                attached.ending = Some(Detached::Exited);
+                self.sampler.detach(*id);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What keeps a process from being sampled although nothing forbids it: it is stopped, frozen, traced by somebody else, or dead.
+
+use std::fs::{self, File};
+
+use crate::control::Control;
+use crate::discover::{control_group, read_at_most, text};
+use crate::message::{ProblemKind, ProcessId};
+use crate::probe::parse_stat;
+use crate::process_files::ProcessFiles;
+use crate::process_info;
+
+impl Control {
+    /// Says what keeps an attached process from being sampled, once for each reason. It is sampled as soon as that is over.
+    pub(super) fn look_at_standing(&mut self, process: ProcessId) {
+        let Some(attached) = self.attached.get(&process) else {
+            return;
+        };
+        let (target, pid) = (attached.target, attached.pid);
+        for (kind, message) in hindrances(&attached.files) {
+            self.say(target, Some(pid), kind, message);
+        }
+    }
+}
+
+fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
+    let pid = files.pid();
+    let mut hindrances = Vec::new();
+    if files.stat().is_ok_and(|stat| stat.state == b'T') {
+        let message = format!(
+            "process {pid} is stopped by a signal and stays so: it is sampled when it continues (`kill -CONT {pid}`)"
+        );
+        hindrances.push((ProblemKind::Stopped, message));
+    }
+    let tracer = process_info::status(files.directory()).map_or(0, |status| status.tracer);
+    // The sampling thread itself shows as the tracer while it has a thread stopped.
+    if tracer != 0 && !fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false) {
+        let message = format!(
+            "process {pid} is traced by process {tracer} (a debugger, or another profiler): blocked threads are sampled, running ones are not"
+        );
+        hindrances.push((ProblemKind::Traced, message));
+    }
+    let groups = read_at_most(files.directory(), "cgroup", 64 << 10).unwrap_or_default().0;
+    if is_frozen(&text(&groups)) {
+        let message = format!("process {pid} is in a frozen control group: it is sampled when that is thawed");
+        hindrances.push((ProblemKind::Frozen, message));
+    }
+    hindrances
+}
+
+/// Whether a process with this `/proc/PID/cgroup` is frozen. The kernel shows in each group whether a group above is.
+fn is_frozen(groups: &str) -> bool {
+    let unified = control_group::paths(groups).first().copied().unwrap_or("/");
+    let events = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|mount| {
+        read_group_file(&format!("{mount}{unified}/cgroup.events"))
+    });
+    if events.is_some_and(|events| events.lines().any(|line| line == "frozen 1")) {
+        return true;
+    }
+    let Some(path) = control_group::of_controller(groups, "freezer") else {
+        return false;
+    };
+    read_group_file(&format!("/sys/fs/cgroup/freezer{path}/freezer.state"))
+        .is_some_and(|state| matches!(state.trim(), "FROZEN" | "FREEZING"))
+}
+
+fn read_group_file(path: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/')?;
+    let folder = File::open(folder).ok()?;
+    Some(text(&read_at_most(&folder, name, 4096).ok()?.0))
+}
+
+/// What to say if the process is a zombie.
+pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
+    let (stat, _) = read_at_most(directory, "stat", 4096).ok()?;
+    let stat = parse_stat(&stat)?;
+    if stat.state != b'Z' {
+        return None;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    Some(if threads > 1 {
+        format!("the main thread of process {pid} ended while others go on, which cannot be sampled from here on")
+    } else {
+        format!("process {pid} is a zombie: it ended, and its parent (process {}) did not take notice so far", stat.parent)
+    })
+}

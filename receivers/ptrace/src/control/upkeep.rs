@@ -1,0 +1,195 @@
+//! What is done without being asked: looking for processes, looking after attached ones, reading maps again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::address_space::{AddressSpace, LoadError};
+use crate::control::attach::Attempt;
+use crate::control::{Control, UPKEEP};
+use crate::message::{Detached, ProblemKind, ProcessId, Select};
+use crate::perf_map;
+use crate::process_files::Life;
+
+/// The shortest and the longest pause between two readings of a process's maps.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// A reading that took some time is followed by a pause of so many times that: a target that maps files all the time takes at
+/// most a tenth of this thread.
+const SHARE: u32 = 9;
+
+/// When a process's maps are read again.
+#[derive(Debug)]
+pub(super) struct Reload {
+    wanted: bool,
+    not_before: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Reload {
+    fn default() -> Self {
+        Self { wanted: false, not_before: None, pause: PAUSE.0 }
+    }
+}
+
+impl Reload {
+    /// The sampling thread met code that it does not know.
+    pub(super) fn want(&mut self, now: Instant) {
+        self.wanted = true;
+        self.not_before.get_or_insert(now);
+    }
+
+    /// When the maps are to be read.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.not_before.filter(|_| self.wanted)
+    }
+
+    /// They were read, which took some time, and something was new or not.
+    fn done(&mut self, took: Duration, news: bool) {
+        self.wanted = false;
+        self.pause = if news { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
+        self.not_before = Some(Instant::now() + self.pause.max(took * SHARE));
+    }
+}
+
+impl Control {
+    /// Does what is due.
+    pub(super) fn attend(&mut self, now: Instant) {
+        self.attach_again(now);
+        self.reload(now);
+        if now < self.next_upkeep {
+            return;
+        }
+        self.next_upkeep = now + UPKEEP;
+        if self.is_finding() {
+            self.find();
+        }
+        let processes: Vec<ProcessId> = self.attached.keys().copied().collect();
+        for process in processes {
+            if self.is_same(process) {
+                self.look_for_perf_map(process);
+                self.look_at_standing(process);
+            }
+        }
+        // Problems that are kept for processes that are gone would pile up.
+        if self.said.len() > 1024 {
+            self.said.retain(|(_, pid, _)| {
+                pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true))
+            });
+        }
+        if self.given_up.len() > 1024 {
+            self.given_up.retain(|(pid, _)| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true));
+        }
+    }
+
+    /// Notices processes that ended or execute another program although they are not being sampled.
+    fn is_same(&mut self, process: ProcessId) -> bool {
+        let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
+            return false;
+        };
+        let ending = match attached.files.alive() {
+            Life::Same => return true,
+            Life::Executed => Detached::Executed,
+            Life::Exited => Detached::Exited,
+        };
+        attached.ending = Some(ending);
+        self.sampler.detach(process);
+        false
+    }
+
+    fn attach_again(&mut self, now: Instant) {
+        let mut due = Vec::new();
+        self.again.retain(|again| {
+            if again.due <= now {
+                due.push(*again);
+            }
+            again.due > now
+        });
+        for again in due {
+            let named = self
+                .targets
+                .get(&again.target)
+                .is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
+            if !named {
+                // It executes another program, which may belong to another target, or none.
+                if self.look_at(again.pid).is_some()
+                    && let Some(next) = again.next()
+                {
+                    self.again.push(next);
+                }
+                continue;
+            }
+            match self.attach(again.target, again.pid, Some(again.start), None) {
+                Attempt::Attached(_) | Attempt::Refused | Attempt::Gone => {}
+                Attempt::Changing => match again.next() {
+                    Some(next) => self.again.push(next),
+                    None => {
+                        let message = format!("process {} has no memory: it ends, or is a thread of the kernel", again.pid);
+                        self.say(again.target, Some(again.pid), ProblemKind::Missing, message);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Reads the maps of the processes for which it is due.
+    fn reload(&mut self, now: Instant) {
+        let due: Vec<ProcessId> = self
+            .attached
+            .iter()
+            .filter(|(_, attached)| attached.ending.is_none() && attached.reload.due().is_some_and(|due| due <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for process in due {
+            self.read_maps_again(process);
+        }
+    }
+
+    fn read_maps_again(&mut self, process: ProcessId) {
+        let Some(attached) = self.attached.get_mut(&process) else {
+            return;
+        };
+        let start = Instant::now();
+        let known = attached.space.mappings().len();
+        let loaded = AddressSpace::load(&*attached.files, Some(&attached.space), &mut self.cache);
+        let space = match loaded {
+            Ok(space) => Arc::new(space),
+            Err(error) => {
+                attached.reload.done(start.elapsed(), false);
+                // One that is gone is noticed by everybody.
+                if !matches!(error, LoadError::Gone) {
+                    let (target, pid) = (attached.target, attached.pid);
+                    self.say(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {error}"));
+                }
+                return;
+            }
+        };
+        attached.reload.done(start.elapsed(), space.mappings().len() > known);
+        attached.space = Arc::clone(&space);
+        let (target, pid) = (attached.target, attached.pid);
+        // Told before the sampling thread can refer to them.
+        self.announce(process, &space, known);
+        self.say_faults(target, pid, &space, Vec::new());
+        self.sampler.set_space(process, space);
+    }
+
+    /// Tells the owner of a process's perf map if there is one, or another one.
+    pub(super) fn look_for_perf_map(&mut self, process: ProcessId) {
+        let Some(attached) = self.attached.get_mut(&process) else {
+            return;
+        };
+        let Some(root) = &attached.root else {
+            return;
+        };
+        match perf_map::open(root, attached.namespace_pid, attached.user, attached.perf_map) {
+            Ok(None) => {}
+            Ok(Some((file, identity))) => {
+                attached.perf_map = Some(identity);
+                self.outbox.push(crate::message::Event::PerfMap { process, file });
+            }
+            Err(reason) => {
+                let (target, pid) = (attached.target, attached.pid);
+                self.say(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {reason}"));
+            }
+        }
+    }
+}

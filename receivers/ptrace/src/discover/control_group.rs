@@ -1,0 +1,72 @@
+//! Control groups, as `/proc/PID/cgroup` names them (`cgroups(7)`).
+
+/// The paths in all hierarchies, the unified one (version 2) first where there is one.
+pub(crate) fn paths(text: &str) -> Vec<&str> {
+    let mut paths = Vec::new();
+    for line in text.lines() {
+        // `0::/path` in the unified hierarchy, `NUMBER:CONTROLLERS:/path` in others; a path may contain colons.
+        let mut fields = line.splitn(3, ':');
+        let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if !path.starts_with('/') {
+            continue;
+        }
+        if number == "0" && controllers.is_empty() { paths.insert(0, path) } else { paths.push(path) }
+    }
+    paths
+}
+
+/// The control group to name: that of the unified hierarchy, or where that is not used, the first in another one.
+pub(crate) fn name(text: &str) -> Option<&str> {
+    let paths = paths(text);
+    paths.iter().find(|path| **path != "/").or(paths.first()).copied()
+}
+
+/// The path in the hierarchy of a controller of version 1.
+pub(crate) fn of_controller<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })
+}
+
+/// Whether a process with this `/proc/PID/cgroup` is in the group or below.
+pub(crate) fn is_within(text: &str, group: &str) -> bool {
+    let group = group.trim_end_matches('/');
+    paths(text).iter().any(|path| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIFIED: &str = "0::/user.slice/user-1000.slice/session-2.scope\n";
+    const HYBRID: &str = "12:cpu,cpuacct:/docker/a\n3:freezer:/frozen/x\n1:name=systemd:/init:1\n0::/\n";
+
+    /// Guarantees: the unified hierarchy's path names the group, and another one's where the unified one is not used.
+    #[test]
+    fn names() {
+        assert_eq!(name(UNIFIED), Some("/user.slice/user-1000.slice/session-2.scope"));
+        assert_eq!(name(HYBRID), Some("/docker/a"));
+        assert_eq!(name("0::/\n"), Some("/"));
+        assert_eq!(name(""), None);
+        assert_eq!(name("nonsense\n1:2\n::\n"), None);
+        assert_eq!(of_controller(HYBRID, "freezer"), Some("/frozen/x"));
+        assert_eq!(of_controller(HYBRID, "cpuacct"), Some("/docker/a"));
+        assert_eq!(of_controller(UNIFIED, "freezer"), None);
+        assert_eq!(paths(HYBRID), ["/", "/docker/a", "/frozen/x", "/init:1"]);
+    }
+
+    /// Guarantees: a group has the processes below it and not those of a group whose name only begins the same.
+    #[test]
+    fn within() {
+        assert!(is_within(UNIFIED, "/user.slice"));
+        assert!(is_within(UNIFIED, "/user.slice/"));
+        assert!(is_within(UNIFIED, "/user.slice/user-1000.slice/session-2.scope"));
+        assert!(!is_within(UNIFIED, "/user.slice/user-1000"));
+        assert!(!is_within(UNIFIED, "/system.slice"));
+        assert!(is_within(HYBRID, "/docker/a"));
+    }
+}

@@ -1,0 +1,28 @@
+//! Reads files that somebody else made, never more than was asked for.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+/// Reads a file below a directory, at most `limit` bytes: what was read, and whether there was more.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub(crate) fn read_at_most(directory: impl AsFd, path: &str, limit: usize) -> io::Result<(Vec<u8>, bool)> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::from(openat(directory, path, flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    let more = bytes.len() > limit;
+    bytes.truncate(limit);
+    Ok((bytes, more))
+}
+
+/// Bytes as text; what is not UTF-8 is replaced.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

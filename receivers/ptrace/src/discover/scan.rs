@@ -1,0 +1,106 @@
+//! Which processes to look at now.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirEntryExt;
+
+/// After how many scans a process that belongs to no target is looked at again: shortly after it appeared, since it may be about to
+/// execute the program that is wanted; in the end every 16th time.
+const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
+
+/// How rarely an old process is looked at.
+const OLD: u32 = 16;
+
+/// Remembers which processes were looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Scanner {
+    seen: HashMap<u32, Seen>,
+    scans: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// The inode of `/proc/PID`. The kernel gives every process another one, so a new process with an old id is noticed
+    /// without opening anything. An inode that changes for an old process costs one look too many.
+    inode: u64,
+    looks: usize,
+    due: u64,
+    scan: u64,
+}
+
+impl Scanner {
+    /// Reads `/proc` and returns the ids of the processes to look at now.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub(crate) fn scan(&mut self) -> io::Result<Vec<u32>> {
+        let mut present = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let entry = entry?;
+            if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                present.push((pid, entry.ino()));
+            }
+        }
+        Ok(self.due(&present))
+    }
+
+    /// Looks at a process again at the next scan, as if it were new.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.seen.remove(&pid);
+    }
+
+    /// Looks at all processes again at the next scan.
+    pub(crate) fn forget_all(&mut self) {
+        self.seen.clear();
+    }
+
+    fn due(&mut self, present: &[(u32, u64)]) -> Vec<u32> {
+        self.scans += 1;
+        let now = self.scans;
+        let mut due = Vec::new();
+        for (pid, inode) in present {
+            let fresh = Seen { inode: *inode, looks: 0, due: now, scan: now };
+            let seen = self.seen.entry(*pid).or_insert(fresh);
+            if seen.inode != *inode {
+                *seen = fresh;
+            }
+            seen.scan = now;
+            if seen.due <= now {
+                let pause = AGAIN.get(seen.looks).copied().unwrap_or(OLD);
+                seen.looks += 1;
+                seen.due = now + u64::from(pause);
+                due.push(*pid);
+            }
+        }
+        self.seen.retain(|_, seen| seen.scan == now);
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a new process is looked at at once and soon again, an old one rarely, and one with a reused id counts as new.
+    #[test]
+    fn new_ones_often_old_ones_rarely() {
+        let mut scanner = Scanner::default();
+        let looks: Vec<usize> = (0..64).map(|_| scanner.due(&[(7, 1)]).len()).collect();
+        assert_eq!(looks[..5], [1, 1, 1, 0, 1]);
+        assert_eq!(looks.iter().sum::<usize>(), 6 + (63 - 16) / 16);
+        assert_eq!(scanner.due(&[(7, 2)]), [7]);
+        assert_eq!(scanner.due(&[]), [0; 0]);
+        assert!(scanner.seen.is_empty());
+        assert_eq!(scanner.due(&[(7, 2)]), [7]);
+        scanner.forget(7);
+        assert_eq!(scanner.due(&[(7, 2)]), [7]);
+    }
+
+    /// Guarantees: the first scan finds every process, this one included.
+    #[test]
+    fn finds_this_process() {
+        assert!(Scanner::default().scan().unwrap().contains(&std::process::id()));
+    }
+}

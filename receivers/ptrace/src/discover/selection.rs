@@ -1,0 +1,178 @@
+//! Whether a process belongs to a target.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use nix::fcntl::readlinkat;
+
+use super::{container, control_group, pattern, read_at_most, text};
+use crate::message::Select;
+use crate::probe::{StatLine, parse_stat};
+
+/// What of a command line is matched, in bytes.
+const MATCHED_ARGUMENTS: usize = 128 << 10;
+
+/// What of other files is read, in bytes: a control group's path has at most 4 KiB, in a dozen hierarchies.
+const MATCHED_FILE: usize = 64 << 10;
+
+/// A process that may belong to a target. Each of its files is read at most once, through one descriptor of its folder.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    directory: File,
+    /// As `/proc/PID/stat` has it: identifies the process together with its id.
+    pub(crate) start_ticks: u64,
+    executable: OnceCell<Option<String>>,
+    command_line: OnceCell<String>,
+    control_groups: OnceCell<String>,
+    container: OnceCell<Option<String>>,
+}
+
+impl Candidate {
+    /// Opens the folder of a process; `None` if it is gone, a thread of the kernel, or a zombie.
+    pub(crate) fn open(pid: u32) -> Option<Self> {
+        let directory = File::open(format!("/proc/{pid}")).ok()?;
+        let (stat, _) = read_at_most(&directory, "stat", 4096).ok()?;
+        let StatLine { state, parent, start_ticks } = parse_stat(&stat)?;
+        // Process 2 makes all threads of the kernel.
+        if state == b'Z' || pid == 2 || parent == 2 {
+            return None;
+        }
+        Some(Self {
+            directory,
+            start_ticks,
+            executable: OnceCell::new(),
+            command_line: OnceCell::new(),
+            control_groups: OnceCell::new(),
+            container: OnceCell::new(),
+        })
+    }
+
+    /// Whether the selection includes it. Processes that are selected by number or started are found without looking.
+    pub(crate) fn is_selected(&self, select: &Select) -> bool {
+        match select {
+            Select::Pid(_) | Select::Command(_) => false,
+            Select::Executable(pattern) => self.executable().is_some_and(|path| {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                pattern::matches(pattern, if pattern.contains('/') { path } else { name })
+            }),
+            Select::CommandLine(pattern) => {
+                let line = self.command_line();
+                !line.is_empty() && pattern::contains(pattern, line)
+            }
+            Select::ControlGroup(path) => control_group::is_within(self.control_groups(), path),
+            Select::Container(prefix) => {
+                container::is_selection(prefix) && self.container().is_some_and(|id| id.starts_with(prefix.as_str()))
+            }
+        }
+    }
+
+    /// The id of its container.
+    pub(crate) fn container(&self) -> Option<&str> {
+        let id = self.container.get_or_init(|| {
+            container::from_control_groups(self.control_groups())
+                .or_else(|| container::from_mounts(&self.file("mountinfo")))
+        });
+        id.as_deref()
+    }
+
+    fn executable(&self) -> Option<&str> {
+        let path = self.executable.get_or_init(|| {
+            let path = readlinkat(&self.directory, "exe").ok()?;
+            let path = path.to_string_lossy();
+            Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
+        });
+        path.as_deref()
+    }
+
+    fn command_line(&self) -> &str {
+        self.command_line.get_or_init(|| {
+            let (bytes, _) = read_at_most(&self.directory, "cmdline", MATCHED_ARGUMENTS).unwrap_or_default();
+            text(&bytes).trim_end_matches('\0').replace('\0', " ")
+        })
+    }
+
+    fn control_groups(&self) -> &str {
+        self.control_groups.get_or_init(|| self.file("cgroup"))
+    }
+
+    fn file(&self, name: &str) -> String {
+        let (bytes, _) = read_at_most(&self.directory, name, MATCHED_FILE).unwrap_or_default();
+        text(&bytes)
+    }
+}
+
+/// What belongs to profbridge itself and is never sampled.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// The owner and this process.
+    pids: [u32; 2],
+    /// This program's file, by device and inode.
+    program: Option<(u64, u64)>,
+}
+
+impl Own {
+    /// Takes note of what is ours.
+    pub(crate) fn new(owner: u32) -> Self {
+        let program = std::fs::metadata("/proc/self/exe").ok().map(|file| (file.dev(), file.ino()));
+        Self { pids: [owner, std::process::id()], program }
+    }
+
+    /// Whether the id is that of this process or its owner.
+    pub(crate) fn is_pid(&self, pid: u32) -> bool {
+        self.pids.contains(&pid)
+    }
+
+    /// Whether a process executes this program: another profbridge, or its sampler, which no pattern selects.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says where the process may not be looked at.
+    pub(crate) fn is_program(&self, pid: u32) -> io::Result<bool> {
+        let file = std::fs::metadata(format!("/proc/{pid}/exe"))?;
+        Ok(self.program == Some((file.dev(), file.ino())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a live process is selected by each of its properties, and by no wrong one.
+    #[test]
+    fn selects_this_process() {
+        let this = Candidate::open(std::process::id()).unwrap();
+        let path = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+        let name = path.rsplit('/').next().unwrap().to_owned();
+        let group = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let group = control_group::name(&group).unwrap().to_owned();
+        assert!(this.is_selected(&Select::Executable(path.clone())));
+        assert!(this.is_selected(&Select::Executable(name.clone())));
+        assert!(this.is_selected(&Select::Executable(format!("{}*", &name[..4]))));
+        assert!(this.is_selected(&Select::CommandLine(name.clone())));
+        assert!(this.is_selected(&Select::ControlGroup(group)));
+        assert!(!this.is_selected(&Select::Executable(format!("/elsewhere/{name}"))));
+        assert!(!this.is_selected(&Select::CommandLine("no such argument".to_owned())));
+        assert!(!this.is_selected(&Select::ControlGroup("/no/such/group".to_owned())));
+        assert!(!this.is_selected(&Select::Container("0123456789ab".to_owned())));
+        assert!(!this.is_selected(&Select::Pid(std::process::id())));
+    }
+
+    /// Guarantees: what is gone, and threads of the kernel, are no candidates.
+    #[test]
+    fn no_candidates() {
+        assert!(Candidate::open(u32::MAX).is_none());
+        assert!(Candidate::open(0).is_none());
+        assert!(Candidate::open(2).is_none());
+    }
+
+    /// Guarantees: profbridge never selects itself.
+    #[test]
+    fn never_itself() {
+        let own = Own::new(1);
+        assert!(own.is_pid(1) && own.is_pid(std::process::id()));
+        assert!(own.is_program(std::process::id()).unwrap());
+        assert!(!own.is_pid(u32::MAX));
+    }
+}

@@ -1,0 +1,185 @@
+//! What the owner is told about a process.
+//!
+//! All of it is read through the kept folder of the process, so it is about that process and no other. The environment is
+//! read here and nowhere else: of it, only the variables that were asked for by name leave this function.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::discover::{container, control_group, read_at_most, text};
+use crate::message::{Process, ProcessId, TargetId};
+use crate::process_files::ProcessFiles;
+use crate::protocol::{MAX_ARGUMENTS, MAX_ENVIRONMENT};
+
+/// What of an environment is searched, in bytes: the kernel allows 6 MiB for arguments and environment together.
+const SEARCHED_ENVIRONMENT: usize = 1 << 20;
+
+/// What of other files is read, in bytes.
+const FILE: usize = 64 << 10;
+
+/// What is read of `/proc/PID/status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StatusFile {
+    /// The thread that traces the process, 0 for none.
+    pub(crate) tracer: u32,
+    /// The effective user.
+    pub(crate) user: u32,
+    /// The id in the innermost PID namespace.
+    pub(crate) namespace_pid: u32,
+}
+
+/// Reads `/proc/PID/status`.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub(crate) fn status(directory: BorrowedFd<'_>) -> io::Result<StatusFile> {
+    let (bytes, _) = read_at_most(directory, "status", FILE)?;
+    Ok(parse_status(&text(&bytes)))
+}
+
+fn parse_status(text: &str) -> StatusFile {
+    let mut status = StatusFile::default();
+    for line in text.lines() {
+        let Some((name, values)) = line.split_once(':') else {
+            continue;
+        };
+        let mut values = values.split_ascii_whitespace().map(|value| value.parse().unwrap_or(0));
+        match name {
+            "TracerPid" => status.tracer = values.next().unwrap_or(0),
+            // Real, effective, saved, file system.
+            "Uid" => status.user = values.nth(1).unwrap_or(0),
+            // From the outermost namespace that can be seen to the innermost.
+            "NSpid" => status.namespace_pid = values.last().unwrap_or(0),
+            _ => {}
+        }
+    }
+    status
+}
+
+/// Tells what start times are relative to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    boot_seconds: u64,
+    ticks_per_second: u64,
+}
+
+impl Clock {
+    /// Reads when the system started. As in `ps`, that is a whole second: every program that asks computes the same start.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc/stat` does not say.
+    pub(crate) fn read() -> io::Result<Self> {
+        let root = File::open("/proc")?;
+        // The line of interrupts is before it and may be long.
+        let (bytes, _) = read_at_most(&root, "stat", 4 << 20)?;
+        let boot_seconds = text(&bytes)
+            .lines()
+            .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no btime"))?;
+        let ticks = sysconf(SysconfVar::CLK_TCK)?.and_then(|ticks| u64::try_from(ticks).ok());
+        Ok(Self { boot_seconds, ticks_per_second: ticks.filter(|ticks| *ticks > 0).unwrap_or(100) })
+    }
+
+    /// A time in ticks since the system's start, in nanoseconds since the Unix epoch.
+    pub(crate) fn unix_nano(self, ticks: u64) -> u64 {
+        let nano = u128::from(self.boot_seconds) * 1_000_000_000
+            + u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
+        u64::try_from(nano).unwrap_or(0)
+    }
+}
+
+/// What is known of a process, and what of it makes no sense or is too long.
+pub(crate) struct Described {
+    pub(crate) process: Process,
+    pub(crate) faults: Vec<String>,
+}
+
+/// Describes a process for the owner.
+///
+/// # Errors
+///
+/// What the kernel says where the process is gone. What may not be read is left out.
+pub(crate) fn describe(
+    files: &ProcessFiles,
+    id: ProcessId,
+    target: TargetId,
+    asked: &[String],
+    clock: Clock,
+) -> io::Result<Described> {
+    let directory = files.directory();
+    let mut faults = Vec::new();
+    let status = status(directory)?;
+    let (arguments, _) = read_at_most(directory, "cmdline", MAX_ARGUMENTS).unwrap_or_default();
+    let groups = read_text(directory, "cgroup");
+    let container = container::from_control_groups(&groups)
+        .or_else(|| container::from_mounts(&read_text(directory, "mountinfo")));
+    let executable = readlinkat(directory, "exe").map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    let environment = if asked.is_empty() { Vec::new() } else { environment(directory, asked, &mut faults) };
+    let root = openat(directory, "root", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+    let process = Process {
+        id,
+        target,
+        pid: files.pid(),
+        namespace_pid: if status.namespace_pid == 0 { files.pid() } else { status.namespace_pid },
+        start_unix_nano: clock.unix_nano(files.start_ticks()),
+        executable: executable.strip_suffix(" (deleted)").unwrap_or(&executable).to_owned(),
+        arguments: split_arguments(&arguments),
+        user: status.user,
+        control_group: control_group::name(&groups).map(str::to_owned),
+        container,
+        environment,
+        root: root.ok().map(File::from),
+    };
+    Ok(Described { process, faults })
+}
+
+fn read_text(directory: BorrowedFd<'_>, name: &str) -> String {
+    let (bytes, _) = read_at_most(directory.as_fd(), name, FILE).unwrap_or_default();
+    text(&bytes)
+}
+
+fn split_arguments(bytes: &[u8]) -> Vec<String> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    bytes.split(|byte| *byte == 0).map(text).collect()
+}
+
+fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<String>) -> Vec<(String, String)> {
+    let Ok((bytes, more)) = read_at_most(directory, "environ", SEARCHED_ENVIRONMENT) else {
+        return Vec::new();
+    };
+    if more {
+        faults.push(format!("its environment is longer than {SEARCHED_ENVIRONMENT} bytes, the rest was not read"));
+    }
+    pick(&bytes, asked)
+}
+
+/// The variables with the names that were asked for. The first of several with one name counts, as for getenv(3).
+fn pick(bytes: &[u8], asked: &[String]) -> Vec<(String, String)> {
+    let mut picked: Vec<(String, String)> = Vec::new();
+    for variable in bytes.split(|byte| *byte == 0) {
+        let Some(equals) = variable.iter().position(|byte| *byte == b'=') else {
+            continue;
+        };
+        let (name, value) = (&variable[..equals], &variable[equals + 1..]);
+        let Some(name) = asked.iter().find(|asked| asked.as_bytes() == name) else {
+            continue;
+        };
+        if value.len() <= MAX_ENVIRONMENT && !picked.iter().any(|(picked, _)| picked == name) {
+            picked.push((name.clone(), text(value)));
+        }
+    }
+    picked
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! What is told about a process.
+
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// Guarantees: the innermost id, the effective user and the tracer are read, and nonsense is read as nothing.
+#[test]
+fn status_lines() {
+    let text = "Name:\tx y: z\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
+    assert_eq!(parse_status(text), StatusFile { tracer: 12, user: 2, namespace_pid: 1 });
+    assert_eq!(parse_status("Uid:\nNSpid: x\n:\n\n"), StatusFile::default());
+}
+
+/// Guarantees: no variable leaves but those that were asked for, under exactly the names that were asked for.
+#[test]
+fn secrets_stay() {
+    let environment = b"SECRET=hidden\0NAME=a=b\0NAMES=no\0NAME=second\0=odd\0flag\0EMPTY=\0";
+    let asked = ["NAME".to_owned(), "EMPTY".to_owned(), "UNSET".to_owned(), "flag".to_owned()];
+    let picked = pick(environment, &asked);
+    assert_eq!(picked, [("NAME".to_owned(), "a=b".to_owned()), ("EMPTY".to_owned(), String::new())]);
+    assert_eq!(pick(environment, &[]), []);
+}
+
+/// Guarantees: a real process is described as it is, without any variable that was not asked for.
+#[test]
+fn describes_a_child() {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "read line", ""])
+        .env_clear()
+        .env("ASKED", "yes")
+        .env("SECRET", "hidden")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let files = ProcessFiles::open(child.id());
+    let described = files.map(|files| {
+        describe(&files, ProcessId(3), TargetId(4), &["ASKED".to_owned()], Clock::read().unwrap()).unwrap()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let process = described.unwrap().process;
+    assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
+    assert_eq!(process.arguments, ["/bin/sh", "-c", "read line", ""]);
+    let shell = std::fs::canonicalize("/bin/sh").unwrap();
+    assert_eq!(process.executable, shell.to_string_lossy());
+    assert_eq!(process.environment, [("ASKED".to_owned(), "yes".to_owned())]);
+    assert_eq!(process.user, nix::unistd::geteuid().as_raw());
+    assert!(process.root.is_some());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let age = now.abs_diff(u128::from(process.start_unix_nano));
+    assert!(age < 60_000_000_000, "{age}");
+}
+
+/// Guarantees: times that no clock shows are no overflow.
+#[test]
+fn absurd_times() {
+    let clock = Clock { boot_seconds: u64::MAX, ticks_per_second: 100 };
+    assert_eq!(clock.unix_nano(u64::MAX), 0);
+    let clock = Clock { boot_seconds: 1, ticks_per_second: 100 };
+    assert_eq!(clock.unix_nano(250), 3_500_000_000);
+}

@@ -1,0 +1,182 @@
+//! Which right is missing, and how to get it.
+//!
+//! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode checking", checked here one by one.
+
+use std::fs;
+use std::io;
+
+use crate::capability;
+use crate::message::{ProblemKind, Rights};
+use crate::process_info::StatusFile;
+
+/// What the kernel allows to this process. Read once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Powers {
+    /// `CAP_SYS_PTRACE`.
+    pub(crate) trace_others: bool,
+    /// The effective user.
+    pub(crate) user: u32,
+    /// `kernel.yama.ptrace_scope`, 0 without Yama.
+    pub(crate) yama: u8,
+    /// Whether this runs in a container, as far as one can tell.
+    pub(crate) container: bool,
+}
+
+impl Powers {
+    /// Finds out.
+    pub(crate) fn read() -> Self {
+        let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+        let container = fs::exists("/.dockerenv").unwrap_or(false) || fs::exists("/run/.containerenv").unwrap_or(false);
+        Self {
+            trace_others: capability::has(capability::SYS_PTRACE),
+            user: nix::unistd::geteuid().as_raw(),
+            yama: yama.ok().and_then(|scope| scope.trim().parse().ok()).unwrap_or(0),
+            container: container || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+        }
+    }
+
+    /// What the owner is told at the start.
+    pub(crate) fn rights(self, raised_priority: bool) -> Rights {
+        let mut hints = Vec::new();
+        match (self.yama, self.trace_others) {
+            (3, _) => hints.push(NO_TRACING.to_owned()),
+            (2, false) => hints.push(format!("{ADMIN_ONLY}; {}", self.how_to_get())),
+            (1, false) => hints.push(format!("{DESCENDANTS_ONLY}; {}", self.how_to_get())),
+            (_, false) => hints.push(format!(
+                "only processes of user {} can be sampled, and none that changed its user or its capabilities; for others {}",
+                self.user,
+                self.how_to_get()
+            )),
+            _ => {}
+        }
+        if !raised_priority {
+            hints.push(
+                "the sampling thread's priority could not be raised: on a busy machine a thread may be held stopped for longer than \
+                 a millisecond; give it CAP_SYS_NICE, or a limit on nice (`ulimit -e 35`, LimitNICE= in systemd)"
+                    .to_owned(),
+            );
+        }
+        Rights { trace_others: self.trace_others && self.yama < 3, raised_priority, hints }
+    }
+
+    /// Why a process with this status could not be opened for tracing.
+    pub(crate) fn explain(self, pid: u32, status: Option<StatusFile>, error: &io::Error) -> (ProblemKind, String) {
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => return (ProblemKind::Missing, format!("there is no process {pid}")),
+            Some(libc::ESRCH) => return (ProblemKind::Missing, format!("process {pid} ended")),
+            Some(libc::EMFILE | libc::ENFILE) => {
+                let message = format!(
+                    "process {pid} cannot be sampled: too many files are open; raise the limit (`ulimit -n`, LimitNOFILE= in systemd)"
+                );
+                return (ProblemKind::Permission, message);
+            }
+            Some(libc::EACCES | libc::EPERM) => {}
+            _ => return (ProblemKind::Malformed, format!("the files of process {pid} cannot be read: {error}")),
+        }
+        let user = status.map(|status| status.user);
+        let reason = if self.yama == 3 {
+            NO_TRACING.to_owned()
+        } else if self.trace_others {
+            "although CAP_SYS_PTRACE is there: it is in a user namespace of others, or a security module (seccomp, AppArmor, SELinux) \
+             forbids it; in a container run with `--security-opt seccomp=unconfined` or a profile that allows ptrace"
+                .to_owned()
+        } else if self.yama == 2 {
+            format!("{ADMIN_ONLY}; {}", self.how_to_get())
+        } else if let Some(user) = user.filter(|user| *user != self.user) {
+            format!(
+                "it runs as user {user} and the sampler as user {}; run it as the same user, or {}",
+                self.user,
+                self.how_to_get()
+            )
+        } else if self.yama == 1 {
+            format!("{DESCENDANTS_ONLY}; {}", self.how_to_get())
+        } else {
+            format!(
+                "it has capabilities or changed its user or group, or asked not to be looked into (prctl PR_SET_DUMPABLE, or a program that \
+                 may not be read); {}",
+                self.how_to_get()
+            )
+        };
+        (ProblemKind::Permission, format!("process {pid} cannot be traced: {reason}"))
+    }
+
+    /// Why no command can be traced from its start.
+    pub(crate) fn explain_command(self) -> String {
+        if self.yama == 3 {
+            return format!("the command cannot be traced: {NO_TRACING}");
+        }
+        let container = if self.container {
+            ": a container's seccomp profile is the usual reason (`--security-opt seccomp=unconfined`, or a profile that allows ptrace)"
+        } else {
+            ": a seccomp filter or a security module is the usual reason"
+        };
+        format!("the command cannot be traced: the kernel forbids ptrace{container}")
+    }
+
+    /// How to get `CAP_SYS_PTRACE`.
+    fn how_to_get(self) -> &'static str {
+        if self.container {
+            "give the container CAP_SYS_PTRACE (`--cap-add SYS_PTRACE`, in Kubernetes `capabilities: {add: [SYS_PTRACE]}`, and share the PID \
+             namespace of what is to be sampled)"
+        } else {
+            "run as root, or with CAP_SYS_PTRACE (`setcap cap_sys_ptrace+ep` on the program, AmbientCapabilities=CAP_SYS_PTRACE in systemd)"
+        }
+    }
+}
+
+const NO_TRACING: &str = "this system allows no tracing at all (kernel.yama.ptrace_scope is 3, which lasts until the next boot)";
+const ADMIN_ONLY: &str = "this system allows tracing with CAP_SYS_PTRACE only (kernel.yama.ptrace_scope is 2)";
+const DESCENDANTS_ONLY: &str = "this system allows tracing of own descendants only (kernel.yama.ptrace_scope is 1): start the program as a \
+                                command of profbridge, or set kernel.yama.ptrace_scope to 0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POWERS: Powers = Powers { trace_others: false, user: 1000, yama: 0, container: false };
+
+    fn explain(powers: Powers, user: u32, error: i32) -> (ProblemKind, String) {
+        let status = StatusFile { user, ..StatusFile::default() };
+        powers.explain(7, Some(status), &io::Error::from_raw_os_error(error))
+    }
+
+    /// Guarantees: each reason for a refusal gets its own words, with the way out of it.
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        for (powers, user, words) in [
+            (Powers { yama: 3, ..POWERS }, 1000, &["ptrace_scope is 3"][..]),
+            (Powers { yama: 3, trace_others: true, ..POWERS }, 1000, &["ptrace_scope is 3"]),
+            (Powers { yama: 2, ..POWERS }, 1000, &["ptrace_scope is 2", "CAP_SYS_PTRACE"]),
+            (Powers { yama: 1, ..POWERS }, 1000, &["ptrace_scope is 1", "command of profbridge"]),
+            (Powers { yama: 1, ..POWERS }, 33, &["user 33", "user 1000"]),
+            (POWERS, 0, &["user 0", "same user", "setcap"]),
+            (Powers { container: true, ..POWERS }, 0, &["--cap-add SYS_PTRACE"]),
+            (POWERS, 1000, &["PR_SET_DUMPABLE"]),
+            (Powers { trace_others: true, ..POWERS }, 0, &["seccomp"]),
+        ] {
+            for error in [libc::EACCES, libc::EPERM] {
+                let (kind, message) = explain(powers, user, error);
+                assert_eq!(kind, ProblemKind::Permission);
+                for word in words {
+                    assert!(message.contains(word), "{powers:?}: {message}");
+                }
+            }
+        }
+        assert_eq!(explain(POWERS, 0, libc::ENOENT).0, ProblemKind::Missing);
+        assert_eq!(explain(POWERS, 0, libc::ESRCH).0, ProblemKind::Missing);
+        assert_eq!(explain(POWERS, 0, libc::EIO).0, ProblemKind::Malformed);
+        assert!(explain(POWERS, 0, libc::EMFILE).1.contains("ulimit -n"));
+    }
+
+    /// Guarantees: nothing is said to be missing when everything is there, and everything that is missing is said.
+    #[test]
+    fn hints_at_the_start() {
+        let all = Powers { trace_others: true, ..POWERS };
+        assert_eq!(all.rights(true), Rights { trace_others: true, raised_priority: true, hints: vec![] });
+        assert_eq!(POWERS.rights(false).hints.len(), 2);
+        assert!(!Powers { yama: 3, ..all }.rights(true).trace_others);
+        for yama in 1..=3 {
+            assert!(Powers { yama, ..POWERS }.rights(true).hints[0].contains(&format!("ptrace_scope is {yama}")));
+        }
+    }
+}
