@@ -22,6 +22,14 @@ fn unused_exporters() -> String {
     after.lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
 }
 
+/// The receivers that the file shows but does not use, in the same way.
+fn unused_receivers() -> String {
+    let text = text();
+    let (_, after) = text.split_once("# Receivers that this configuration does not use").unwrap();
+    let (block, _) = after.split_once("\nprocessors:\n").unwrap();
+    block.lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
+}
+
 /// The keys that are valid under a path, as the refusal of another one names them; `None` where no map stands there.
 fn valid_keys(folder: &Path, path: &str) -> Option<Vec<String>> {
     let key = format!("{path}.zzz");
@@ -47,12 +55,15 @@ fn every_key(folder: &Path, path: &str, found: &mut Vec<String>) {
 fn shows_every_key() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = text();
-    // The exporters that are only shown become real for this test.
+    // The components that are only shown become real for this test.
     config = config.replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
+    config = config.replace("\nreceivers:\n", &format!("\nreceivers:\n{}", indent(&unused_receivers())));
     std::fs::write(folder.path().join("config.yaml"), &config).unwrap();
     let mut keys = Vec::new();
     for path in [
         "receivers.otlp",
+        "receivers.ptrace",
+        "receivers.ptrace.targets.app",
         "processors.dedup",
         "processors.symbolize",
         "processors.chunk",
@@ -88,8 +99,7 @@ fn shows_the_defaults() {
     assert_eq!(receiver(&section(&config.receivers, "otlp")), receiver(&Section::defaults()));
     let dedup: profbridge_processor_dedup::Config = section(&config.processors, "dedup").extract().unwrap();
     assert_eq!(dedup, profbridge_processor_dedup::Config::default());
-    let symbolize: profbridge_processor_symbolize::Config =
-        section(&config.processors, "symbolize").extract().unwrap();
+    let symbolize: profbridge_processor_symbolize::Config = section(&config.processors, "symbolize").extract().unwrap();
     assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
     let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
@@ -101,6 +111,20 @@ fn shows_the_defaults() {
     assert_eq!(format!("{file:?}"), format!("{default:?}"));
     assert_eq!(ServiceSettings::new(&config.service).unwrap(), ServiceSettings::default());
     assert!(config::check_references(&config, &known()).is_empty());
+}
+
+/// Guarantees: the receivers that are only shown have their defaults, too.
+#[test]
+fn shows_the_defaults_of_unused_receivers() {
+    let read = |yaml: &str| {
+        let section = Section::from_yaml(yaml).unwrap();
+        profbridge_receiver_ptrace::Settings::read(&section).unwrap_or_else(|problems| panic!("{problems}"))
+    };
+    let shown = unused_receivers();
+    assert_eq!(
+        read(shown.strip_prefix("ptrace:").unwrap_or_else(|| panic!("{shown}")).split_once('\n').unwrap().1),
+        read("targets: {app: {executable: app}}")
+    );
 }
 
 /// Guarantees: the exporters that are only shown have their defaults, too.
@@ -122,7 +146,7 @@ fn shows_the_defaults_of_unused_exporters() {
 
 fn known() -> config::Known<'static> {
     config::Known {
-        receivers: &["otlp"],
+        receivers: &["otlp", "ptrace"],
         processors: &["dedup", "symbolize", "chunk"],
         exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
         signals: &["profiles"],

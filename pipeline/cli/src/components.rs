@@ -4,7 +4,11 @@ use profbridge_engine::registry::Registry;
 
 /// Every receiver, processor and exporter.
 pub(crate) const REGISTRY: Registry = Registry {
-    receivers: &[profbridge_receiver_otlp::FACTORY],
+    receivers: &[
+        profbridge_receiver_otlp::FACTORY,
+        #[cfg(target_os = "linux")]
+        profbridge_receiver_ptrace::FACTORY,
+    ],
     processors: &[
         profbridge_processor_dedup::FACTORY,
         profbridge_processor_symbolize::FACTORY,

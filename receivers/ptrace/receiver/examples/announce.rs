@@ -31,7 +31,7 @@ fn main() -> Result<(), ClientError> {
 /// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's owner: should the
 /// program die in between, the span ends.
 #[cfg(target_os = "linux")]
-fn in_root_span(path: &Path, sentry_trace: &str, work: impl FnOnce()) -> Result<Response, ClientError> {
+pub(crate) fn in_root_span(path: &Path, sentry_trace: &str, work: impl FnOnce()) -> Result<Response, ClientError> {
     let mut client = Client::connect(path, Duration::from_secs(1))?;
     let span = SpanHeaders { sentry_trace: Some(sentry_trace.to_owned()), ..SpanHeaders::default() };
     let answer = client.request(&Request::SpanStart(span.clone()))?;
