@@ -25,8 +25,8 @@ const MAX_JOBS: usize = 1024;
 /// So many files are remembered; then all but those that are being looked for are forgotten and found anew.
 const MAX_FILES: usize = 65_536;
 
-/// So many addresses of a file wait while it is being looked for; the symbolizer bounds the rest.
-const MAX_EARLY: usize = 65_536;
+/// So many addresses wait for files that are being looked for; further ones are asked for again with the next batch.
+const MAX_EARLY: usize = 1 << 20;
 
 /// A file that was not found is looked for again after this: a process that has it may have started.
 const RETRY: Duration = Duration::from_secs(10);
@@ -46,15 +46,39 @@ struct Running {
     jobs: SyncSender<MappedFile>,
 }
 
-type Files = HashMap<FileId, State>;
+/// What is known about files.
+#[derive(Debug, Default)]
+struct Files {
+    states: HashMap<FileId, State>,
+    /// Addresses that wait in them.
+    early: usize,
+}
+
+impl Files {
+    /// Lets addresses wait for a file that is being looked for.
+    fn wait(&mut self, id: &FileId, addresses: &[u64]) {
+        if let Some(State::Sought(early)) = self.states.get_mut(id) {
+            let room = MAX_EARLY.saturating_sub(self.early).min(addresses.len());
+            early.extend_from_slice(&addresses[..room]);
+            self.early += room;
+        }
+    }
+
+    /// The search for a file is over. Returns the addresses that waited for it.
+    fn settle(&mut self, id: FileId, state: State) -> Vec<u64> {
+        let Some(State::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
+        self.early -= early.len();
+        early
+    }
+}
 
 /// What is known about a file.
 #[derive(Debug)]
 enum State {
     /// It is being looked for; these addresses are asked for as soon as it is found.
     Sought(Vec<u64>),
-    /// The symbolizer has it. `located`: on this machine, and not only perhaps as a separate debug file.
-    Found { object: ObjectId, located: bool, since: Instant },
+    /// The symbolizer has it, or looks for its separate debug file. `missing`: it found that there is no file, or no longer.
+    Found { object: ObjectId, missing: bool, since: Instant },
     /// There is none.
     Missing { since: Instant },
 }
@@ -63,10 +87,16 @@ impl State {
     /// Whether it is worth looking for the file now.
     fn is_wanted(&self) -> bool {
         match self {
-            Self::Sought(_) | Self::Found { located: true, .. } => false,
+            Self::Sought(_) | Self::Found { missing: false, .. } => false,
             Self::Found { since, .. } | Self::Missing { since } => since.elapsed() >= RETRY,
         }
     }
+}
+
+/// Whether the symbolizer no longer knows an object: it had to make room for others.
+fn is_forgotten(symbolizer: &Symbolizer, object: ObjectId, addresses: &[u64]) -> bool {
+    let unknown = |&address: &u64| symbolizer.answer(object, address) == Answer::Unknown(Unknown::NotAsked);
+    addresses.first().is_some_and(unknown)
 }
 
 fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
@@ -82,7 +112,7 @@ impl Background {
 
     fn start(&mut self) -> std::io::Result<Running> {
         let symbolizer = Symbolizer::start(self.settings.symbolizer.clone())?;
-        let files = Arc::new(Mutex::new(Files::new()));
+        let files = Arc::new(Mutex::new(Files::default()));
         let (jobs, inbox) = sync_channel(MAX_JOBS);
         let worker =
             Worker { symbolizer: symbolizer.clone(), files: Arc::clone(&files), settings: self.settings.clone() };
@@ -94,7 +124,7 @@ impl Background {
 impl Names for Background {
     fn wants_processes(&self, id: &FileId) -> bool {
         let Some(running) = &self.running else { return true };
-        lock(&running.files).get(id).is_none_or(State::is_wanted)
+        lock(&running.files).states.get(id).is_none_or(State::is_wanted)
     }
 
     fn ask(&mut self, file: &MappedFile, addresses: &[u64]) {
@@ -109,29 +139,30 @@ impl Names for Background {
         }
         let Some(Running { symbolizer, files, jobs }) = &self.running else { return };
         let mut files = lock(files);
-        match files.get_mut(&file.id) {
-            Some(State::Sought(early)) => {
-                let room = MAX_EARLY.saturating_sub(early.len());
-                return early.extend(addresses.iter().take(room));
-            }
+        let wanted = match files.states.get(&file.id) {
+            Some(State::Sought(_)) => return files.wait(&file.id, addresses),
+            // Without a file an answer would be the same, and the batch would wait for it.
+            Some(state @ State::Found { missing: true, .. }) => state.is_wanted(),
             Some(State::Found { object, .. }) => {
-                symbolizer.ask(*object, addresses);
+                symbolizer.ask(*object, addresses) == 0 && is_forgotten(symbolizer, *object, addresses)
             }
-            Some(State::Missing { .. }) | None => {}
-        }
-        if files.get(&file.id).is_some_and(|state| !state.is_wanted()) {
+            Some(state @ State::Missing { .. }) => state.is_wanted(),
+            None => true,
+        };
+        if !wanted {
             return;
         }
-        if files.len() >= MAX_FILES {
-            files.retain(|_, state| matches!(state, State::Sought(_)));
+        if files.states.len() >= MAX_FILES {
+            files.states.retain(|_, state| matches!(state, State::Sought(_)));
         }
         match jobs.try_send(file.clone()) {
             Ok(()) => {
-                let early = addresses.iter().take(MAX_EARLY).copied().collect();
-                if let Some(State::Found { object, .. }) = files.insert(file.id.clone(), State::Sought(early)) {
-                    // It gets another source, so it is another object.
+                let before = files.states.insert(file.id.clone(), State::Sought(Vec::new()));
+                if let Some(State::Found { object, .. }) = before {
+                    // It may get another source, so it becomes another object.
                     symbolizer.forget(object);
                 }
+                files.wait(&file.id, addresses);
             }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
@@ -139,16 +170,16 @@ impl Names for Background {
 
     fn answer(&mut self, id: &FileId, address: u64, last: bool) -> Answer {
         let Some(Running { symbolizer, files, .. }) = &self.running else { return Answer::Unknown(Unknown::Failed) };
-        match lock(files).get_mut(id) {
+        match lock(files).states.get_mut(id) {
             Some(State::Sought(_)) => Answer::Pending,
             Some(State::Missing { .. }) => Answer::Unknown(Unknown::NoFile),
             None => Answer::Unknown(Unknown::NotAsked),
-            Some(State::Found { object, located, .. }) => {
+            Some(State::Found { object, missing, since }) => {
                 let answer =
                     if last { symbolizer.last_answer(*object, address) } else { symbolizer.answer(*object, address) };
-                if answer == Answer::Unknown(Unknown::NoFile) {
-                    // Its file was closed to make room for others, or there is no separate debug file.
-                    *located = false;
+                // Its file was closed to make room for others, or there is no separate debug file.
+                if answer == Answer::Unknown(Unknown::NoFile) && !*missing {
+                    (*missing, *since) = (true, Instant::now());
                 }
                 answer
             }
@@ -170,21 +201,22 @@ impl Worker {
         while let Ok(file) = jobs.recv() {
             // Whatever goes wrong with one file is no reason to leave others without a name.
             let object = catch_unwind(AssertUnwindSafe(|| self.object(&finder, &file))).unwrap_or_default();
-            let mut files = lock(&self.files);
             let since = Instant::now();
             let state = match object {
-                Some((object, located)) => State::Found { object, located, since },
+                Some(object) => State::Found { object, missing: false, since },
                 None => State::Missing { since },
             };
-            let before = files.insert(file.id, state);
-            if let (Some(State::Sought(early)), Some((object, _))) = (before, object) {
+            // Asked for before anybody can see that it was found and takes what is not yet asked for as unknown.
+            let mut files = lock(&self.files);
+            let early = files.settle(file.id, state);
+            if let Some(object) = object {
                 self.symbolizer.ask(object, &early);
             }
         }
     }
 
-    /// Hands the symbolizer the file, and says whether it is on this machine.
-    fn object(&self, finder: &Finder, file: &MappedFile) -> Option<(ObjectId, bool)> {
+    /// Hands the symbolizer the file.
+    fn object(&self, finder: &Finder, file: &MappedFile) -> Option<ObjectId> {
         let key = match &file.id {
             FileId::Gnu(digits) => Key::from_hex(digits)?,
             FileId::Htlhash(digits) => Key::Other(format!("htlhash {digits}").into()),
@@ -201,6 +233,6 @@ impl Worker {
         };
         let located = matches!(object.source, Source::File(_));
         tracing::debug!(file = %file.filename, path = %object.path, located, "a file is looked into for names");
-        Some((self.symbolizer.object(object), located))
+        Some(self.symbolizer.object(object))
     }
 }

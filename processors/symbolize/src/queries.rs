@@ -131,6 +131,9 @@ fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Ar
     valid.then(|| text.to_ascii_lowercase().into())
 }
 
+/// A process with its number.
+type Numbered = (u32, Process);
+
 /// Finds out which processes have a file mapped: those with a sample in it.
 struct Walk<'a> {
     profiles: &'a Profiles,
@@ -138,7 +141,7 @@ struct Walk<'a> {
     wanted: HashMap<MappingId, u32>,
     processes: HashMap<Process, u32>,
     /// The process of a resource's samples with these attributes.
-    by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<(u32, Process)>>,
+    by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<Numbered>>,
     /// Files that still want a process.
     open: usize,
 }
@@ -185,7 +188,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The process of a sample: its own attributes before its resource's.
-    fn process(&mut self, resource: usize, set: Option<AttributeSetId>) -> Option<(u32, Process)> {
+    fn process(&mut self, resource: usize, set: Option<AttributeSetId>) -> Option<Numbered> {
         let Self { profiles, processes, by_attributes, .. } = self;
         let found = by_attributes.entry((resource, set)).or_insert_with(|| {
             let dictionary = &**profiles.dictionary();
