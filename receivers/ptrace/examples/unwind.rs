@@ -44,7 +44,12 @@ mod linux {
         let mut cache = ObjectCache::default();
         let loading = Instant::now();
         let mut process = Process::open(pid, &mut cache);
-        println!("loaded {} modules in {:?}, {} KiB of tables", process.space.modules().len(), loading.elapsed(), cache.memory() >> 10);
+        println!(
+            "loaded {} modules in {:?}, {} KiB of tables",
+            process.space.modules().len(),
+            loading.elapsed(),
+            cache.memory() >> 10
+        );
         for fault in process.space.faults() {
             println!("fault: {}: {}", fault.path, fault.reason);
         }

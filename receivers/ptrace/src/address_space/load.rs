@@ -1,12 +1,13 @@
 //! From the text of the maps to modules.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::image::Image;
-use super::maps::{MAX_ENTRIES, Line, lines};
+use super::maps::{Line, MAX_ENTRIES, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
@@ -279,16 +280,26 @@ fn mark_builtins(modules: &mut [Module]) {
         }
     }
     for places in by_object.into_values().filter(|places| places.len() > 1) {
-        let addresses = |module: &Module| module.start.wrapping_sub(module.bias)..module.end.wrapping_sub(module.bias);
-        let first = &modules[places[0]];
-        let Some(other) = places.iter().map(|place| &modules[*place]).find(|module| module.bias != first.bias) else {
-            continue;
-        };
-        // The smaller of the two is the second mapping.
-        let smaller = if other.end - other.start < first.end - first.start { other } else { first };
-        let twice = addresses(smaller);
-        for place in places {
-            modules[place].builtins = twice.clone();
+        if let Some(twice) = mapped_twice(modules, &places) {
+            for place in places {
+                modules[place].builtins = twice.clone();
+            }
         }
     }
+}
+
+/// Addresses of the file that two mappings at different biases share.
+fn mapped_twice(modules: &[Module], places: &[usize]) -> Option<Range<u64>> {
+    // A program that maps a file by the thousand is not V8.
+    const MAX_PLACES: usize = 32;
+    let addresses = |module: &Module| module.start.wrapping_sub(module.bias)..module.end.wrapping_sub(module.bias);
+    let places = || places.iter().take(MAX_PLACES).map(|place| &modules[*place]);
+    places()
+        .flat_map(|one| places().map(move |other| (one, other)))
+        .filter(|(one, other)| one.bias < other.bias)
+        .find_map(|(one, other)| {
+            let (one, other) = (addresses(one), addresses(other));
+            let both = one.start.max(other.start)..one.end.min(other.end);
+            (!both.is_empty()).then_some(both)
+        })
 }

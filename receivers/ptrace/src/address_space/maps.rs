@@ -56,8 +56,7 @@ fn line(text: &[u8]) -> Option<Line> {
         _ => (path, false),
     };
     let device = device_number(major, minor);
-    let entry =
-        MapsEntry { start, end, offset, file: FileId { device, inode }, path: unescape(path), deleted };
+    let entry = MapsEntry { start, end, offset, file: FileId { device, inode }, path: unescape(path), deleted };
     Some(Line { entry, readable: permissions[0] == b'r', executable: permissions[2] == b'x' })
 }
 
@@ -151,7 +150,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     /// Guarantees: more mappings than are kept are announced, not kept.
     #[test]
     fn attack_count() {
-        let text: String = (1..=MAX_ENTRIES as u64 + 5).map(|page| format!("{page:x}000-{page:x}001 r-xp 0 0:0 0\n")).collect();
+        let text: String =
+            (1..=MAX_ENTRIES as u64 + 5).map(|page| format!("{page:x}000-{page:x}001 r-xp 0 0:0 0\n")).collect();
         let (entries, more) = executable(text.as_bytes());
         assert_eq!((entries.len(), more), (MAX_ENTRIES, true));
     }

@@ -22,12 +22,7 @@ struct FileKey {
 
 impl FileKey {
     fn new(data: &Metadata) -> Self {
-        Self {
-            device: data.dev(),
-            inode: data.ino(),
-            size: data.size(),
-            modified: (data.mtime(), data.mtime_nsec()),
-        }
+        Self { device: data.dev(), inode: data.ino(), size: data.size(), modified: (data.mtime(), data.mtime_nsec()) }
     }
 }
 

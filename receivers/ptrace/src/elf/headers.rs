@@ -2,8 +2,8 @@
 //!
 //! Source of the layouts: the System V ABI's generic part (ELF header, program header, section header), 64-bit little-endian.
 
-use super::source::{Source, read_range};
 use super::Malformed;
+use super::source::{Source, read_range};
 
 /// Program headers of a file, at most; the linkers write about a dozen.
 const MAX_SEGMENTS: u64 = 512;
@@ -119,7 +119,9 @@ fn check_identity(header: &[u8]) -> Result<(), Malformed> {
         (2, 1, 183) => return Err(Malformed::Architecture("64-bit ARM".into())),
         (2, 1, 243) => return Err(Malformed::Architecture("RISC-V".into())),
         (_, 2, _) => return Err(Malformed::Architecture("big-endian".into())),
-        _ => return Err(Malformed::Architecture(format!("for another machine (ELF class {class}, machine {machine})"))),
+        _ => {
+            return Err(Malformed::Architecture(format!("for another machine (ELF class {class}, machine {machine})")));
+        }
     }
     match kind {
         // ET_EXEC, ET_DYN

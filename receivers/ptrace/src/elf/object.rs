@@ -21,7 +21,7 @@ pub struct Object {
     segments: Vec<Segment>,
     entry: u64,
     go: bool,
-    tables: Option<UnwindTables>,
+    pub(super) tables: Option<UnwindTables>,
     fault: Option<Malformed>,
     build_id: Option<Vec<u8>>,
     htlhash: Option<[u8; 16]>,

@@ -83,21 +83,20 @@ impl UnwindTables {
     ) -> Result<Option<Self>, Malformed> {
         let bytes = read_range(source, ".eh_frame_hdr", segment.offset, segment.file_size, MAX_INDEX)?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(segment.address);
-        let header = EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|error| nonsense(".eh_frame_hdr", error))?;
+        let header =
+            EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|error| nonsense(".eh_frame_hdr", error))?;
         let Pointer::Direct(start) = header.eh_frame_ptr() else { return Ok(None) };
         let Some(table) = header.table() else { return Ok(None) };
-        let (file_offset, reach) = headers.offset_of(start).ok_or(Malformed::OutOfFile {
-            what: ".eh_frame",
-            offset: start,
-            length: 0,
-        })?;
+        let (file_offset, reach) =
+            headers.offset_of(start).ok_or(Malformed::OutOfFile { what: ".eh_frame", offset: start, length: 0 })?;
         let reach = reach.min(MAX_TABLE);
         let mut index = Vec::new();
         let mut iter = table.iter(&bases);
         // A count that is too large ends at the end of the bytes, so the index is never longer than the file.
         while let Ok(Some((function, entry))) = iter.next() {
             let (Pointer::Direct(function), Pointer::Direct(entry)) = (function, entry) else { continue };
-            let offset = entry.checked_sub(start).filter(|offset| *offset < reach).and_then(|offset| u32::try_from(offset).ok());
+            let offset =
+                entry.checked_sub(start).filter(|offset| *offset < reach).and_then(|offset| u32::try_from(offset).ok());
             let function = function.checked_sub(base).and_then(|start| u32::try_from(start).ok());
             if let (Some(function), Some(offset)) = (function, offset) {
                 if index.len() == MAX_FUNCTIONS {

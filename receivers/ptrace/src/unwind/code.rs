@@ -77,6 +77,11 @@ pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     let code = skip_stores(code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code));
     match code {
         [0xc3, ..] | [0xc2, ..] => Progress::Bare,
+        // Go compares the stack pointer with the goroutine's limit first, and grows the stack where it must.
+        [0x49, 0x3b, 0x66, 0x10, ..] | [0x4c, 0x8d, 0x64, 0x24, _, 0x4d, 0x3b, 0x66, 0x10, ..] => Progress::Bare,
+        [0x76, _, rest @ ..] | [0x0f, 0x86, _, _, _, _, rest @ ..] if rest.starts_with(b"\x55\x48\x89\xe5") => {
+            Progress::Bare
+        }
         [0x55, rest @ ..] if MOVES.iter().any(|moves| rest.starts_with(moves)) => Progress::Bare,
         // `pop %rbp; ret`
         [0x5d, 0xc3, ..] | [0x5d, 0xc2, ..] => Progress::Pushed,
@@ -158,6 +163,8 @@ mod tests {
         assert_eq!(progress(b"\x55", b"\x48\x89\xe5\x90"), Progress::Pushed);
         assert_eq!(progress(b"\xe5", b"\x5d\xc3"), Progress::Pushed);
         assert_eq!(progress(b"\x5d", b"\xc3"), Progress::Bare);
+        assert_eq!(progress(b"\x90", b"\x49\x3b\x66\x10\x76\x2b"), Progress::Bare);
+        assert_eq!(progress(b"\x10", b"\x76\x2b\x55\x48\x89\xe5"), Progress::Bare);
         assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\xc3"), Progress::Bare);
         assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\x90"), Progress::Framed);
         assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);

@@ -53,7 +53,9 @@ pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Mac
     }
     match evaluation.as_result() {
         [Piece { location: gimli::Location::Address { address }, size_in_bits: None, .. }] => Ok(*address),
-        [Piece { location: gimli::Location::Value { value: Value::Generic(value) }, size_in_bits: None, .. }] => Ok(*value),
+        [Piece { location: gimli::Location::Value { value: Value::Generic(value) }, size_in_bits: None, .. }] => {
+            Ok(*value)
+        }
         _ => Err(Stop::Malformed),
     }
 }

@@ -84,11 +84,25 @@ fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> 
             offsets[usize::from(count)] = small_offset(rule)?;
             count += 1;
         }
+        sort_by_offset(&mut registers[..usize::from(count)], &mut offsets[..usize::from(count)]);
         Rules::Saved { count, registers, offsets }
     } else {
         Rules::Any(rules().map(|(register, rule)| Some((register, convert(rule)?))).collect::<Option<_>>()?)
     };
     Some(Row { cfa, rules, signal })
+}
+
+/// The lowest address first: where memory is missing, the copy must start there.
+fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
+    for end in 1..offsets.len() {
+        for place in (0..end).rev() {
+            if offsets[place] <= offsets[place + 1] {
+                break;
+            }
+            offsets.swap(place, place + 1);
+            registers.swap(place, place + 1);
+        }
+    }
 }
 
 /// The number of a general register or the return address; others (vector registers) play no role.
@@ -146,8 +160,8 @@ impl Row {
 
     fn save_frame_pointer(mut self) -> Self {
         if let Rules::Saved { count, registers, offsets } = &mut self.rules {
-            registers[1] = super::FRAME_POINTER;
-            offsets[1] = -16;
+            (registers[1], offsets[1]) = (registers[0], offsets[0]);
+            (registers[0], offsets[0]) = (super::FRAME_POINTER, -16);
             *count = 2;
         }
         self

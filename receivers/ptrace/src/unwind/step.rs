@@ -101,14 +101,20 @@ impl Caller {
                 self.lost.registers &= !(1 << register);
                 self.returns |= register == INSTRUCTION_POINTER;
             }
+            Err(Stop::Memory(address)) if register == INSTRUCTION_POINTER => {
+                // Rules are in the order of addresses: what was missed below is needed as well.
+                let lower = self.lost.registers != 0 && address.wrapping_sub(self.lost.address) < 256;
+                return Err(Stop::Memory(if lower { self.lost.address } else { address }));
+            }
             Err(stop) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(stop),
             // Another register is missed only if somebody asks for it.
             Err(stop) => {
                 self.registers.forget(register);
-                self.lost.registers &= !(1 << register);
                 if let Stop::Memory(address) = stop {
+                    if self.lost.registers == 0 {
+                        self.lost.address = address;
+                    }
                     self.lost.registers |= 1 << register;
-                    self.lost.address = address;
                 }
             }
         }
@@ -116,13 +122,7 @@ impl Caller {
     }
 }
 
-fn apply(
-    rule: Rule,
-    register: u8,
-    cfa: u64,
-    object: Option<&Object>,
-    machine: &mut Machine<'_>,
-) -> Result<u64, Stop> {
+fn apply(rule: Rule, register: u8, cfa: u64, object: Option<&Object>, machine: &mut Machine<'_>) -> Result<u64, Stop> {
     match rule {
         // A return address that is undefined marks the first function (DWARF 5 section 6.4.4).
         Rule::Undefined => Err(Stop::Root),

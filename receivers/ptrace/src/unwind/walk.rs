@@ -14,6 +14,8 @@ use crate::message::{Location, Trust};
 /// How often the stack pointer may go down or stay on the way up: it does where a signal handler runs on an alternate stack, and where
 /// Go or a coroutine changes stacks. More often means that the rules lead in a circle.
 const MAX_SWITCHES: u32 = 16;
+/// A frame that is larger than this is taken to be on another stack than the stack pointer.
+const MAX_LOCALS: u64 = 64 << 10;
 /// Reads of code for one stack.
 const MAX_CODE_READS: u32 = 96;
 
@@ -76,7 +78,7 @@ impl<'a> Walk<'a> {
         match self.walk(frames, &mut outcome) {
             Stop::Root => outcome.trust = Trust::Complete,
             Stop::Register(register) => outcome.needs_register = Some(register),
-            Stop::Memory(address) => outcome.needs_memory = Some(address),
+            Stop::Memory(address) => outcome.needs_memory = Some(self.needed_from(address)),
             Stop::Malformed => {}
         }
         if self.guessed {
@@ -137,6 +139,13 @@ impl<'a> Walk<'a> {
         let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
         let (registers, lost) = step(row, Some(object), &mut machine)?;
         Ok(Caller { registers, lost, interrupted: row.signal })
+    }
+
+    /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack pointer, unless that
+    /// is on another stack.
+    fn needed_from(&self, address: u64) -> u64 {
+        let stack = self.registers.stack_pointer();
+        if address.wrapping_sub(stack) < MAX_LOCALS { stack } else { address }
     }
 
     /// One step by given rules.

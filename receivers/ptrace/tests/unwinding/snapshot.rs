@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use profbridge_ptrace::address_space::AddressSpace;
 use profbridge_ptrace::elf::ObjectCache;
 use profbridge_ptrace::process_files::ProcessFiles;
-use profbridge_ptrace::unwind::{Frame, Outcome, Registers, StackCopy, StackMemory, Unwinder};
+use profbridge_ptrace::unwind::{Frame, Outcome, Registers, StackCopy, Unwinder};
 
 /// A thread at one moment.
 pub(crate) struct Snapshot {
@@ -102,15 +102,5 @@ impl Process {
         let mut snapshot = Snapshot::take(&self.files, thread, 256 << 10).expect("the thread can be stopped");
         let (frames, outcome) = snapshot.unwind(&self.files, &self.space, &mut self.unwinder);
         (snapshot, frames, outcome)
-    }
-}
-
-/// Counts what is read of a memory.
-pub(crate) struct Counting<'a>(pub(crate) &'a mut dyn StackMemory, pub(crate) u64);
-
-impl StackMemory for Counting<'_> {
-    fn read_u64(&mut self, address: u64) -> Option<u64> {
-        self.1 += 1;
-        self.0.read_u64(address)
     }
 }
