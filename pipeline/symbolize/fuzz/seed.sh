@@ -1,0 +1,25 @@
+#!/bin/sh
+# Makes seeds for the fuzz targets in `corpus/` out of the tests' programs. Needs gcc, objcopy and python3.
+set -eu
+cd "$(dirname "$0")"
+mkdir -p corpus/elf corpus/dwarf corpus/perf_map
+work=$(mktemp -d)
+trap 'rm -r "$work"' EXIT
+for version in 4 5; do
+    gcc -O2 "-gdwarf-$version" ../tests/programs/inlined.c -o "$work/program$version"
+    cp "$work/program$version" "corpus/elf/program$version"
+    python3 - "$work" "$version" <<'PYTHON'
+import subprocess, sys
+work, version = sys.argv[1:]
+program = f"{work}/program{version}"
+out = b""
+for name in ("info", "abbrev", "line", "line_str", "str", "str_offsets", "addr", "ranges", "rnglists"):
+    path = f"{work}/section"
+    open(path, "wb").close()
+    subprocess.run(["objcopy", "--dump-section", f".debug_{name}={path}", program, "/dev/null"], stderr=subprocess.DEVNULL)
+    data = open(path, "rb").read()[:65535]
+    out += len(data).to_bytes(2, "little") + data
+open(f"corpus/dwarf/program{version}", "wb").write(out)
+PYTHON
+done
+printf '10 8 first\n14 2 second function\n0x20 10 third\n18 40 over all\n' > corpus/perf_map/lines
