@@ -111,6 +111,12 @@ impl Profbridge {
         this
     }
 
+    /// Its process id.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The address that a part of it listens on: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
     pub(crate) fn address(&self, name: &str) -> SocketAddr {
         *self.addresses.get(name).unwrap_or_else(|| panic!("no {name} among {:?}:\n{}", self.addresses, self.log()))

@@ -88,6 +88,41 @@ fn a_process() {
     assert!(time / all > 0.8, "{leaves:?}");
 }
 
+/// Whether each thread of a process may trace processes of others (capabilities(7)).
+fn may_trace(pid: &str) -> Vec<bool> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |thread: std::path::PathBuf| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0").trim().to_owned();
+        u64::from_str_radix(&mask, 16).unwrap() & 1 << 19 != 0
+    };
+    threads.map(|thread| of(thread.unwrap().path())).collect()
+}
+
+/// Guarantees: the process with the pipeline does not keep the right to trace, in any of its threads; its sampler has it.
+#[test]
+fn only_the_sampler_may_trace() {
+    let own = std::process::id().to_string();
+    if !may_trace(&own).iter().all(|may| *may) {
+        return println!("skipped: the tests themselves may not trace");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("120"));
+    program.line();
+    let sentry = Sentry::start();
+    let target = format!("pid: {}", program.pid());
+    let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
+    sentry.wait_for_chunks(1);
+    let pid = profbridge.pid().to_string();
+    assert!(may_trace(&pid).iter().all(|may| !may), "{:?}", may_trace(&pid));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+    let sampler: String = threads.map(|thread| children(thread.unwrap().path())).collect();
+    assert!(may_trace(sampler.trim()).iter().all(|may| *may), "the sampler {sampler} has it");
+    assert!(profbridge.stop().0.success());
+    program.end();
+}
+
 /// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why, and
 /// the status follows.
 #[test]

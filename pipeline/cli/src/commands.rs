@@ -25,6 +25,10 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     for warning in plan.warnings() {
         terminal::say(warning);
     }
+    #[cfg(target_os = "linux")]
+    if let Ok(config) = configuration::load(arguments) {
+        crate::rights::leave_tracing_to_the_sampler(&config);
+    }
     let report = runtime()?.block_on(async {
         let (trigger, mut shutdown) = Shutdown::pair();
         let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);

@@ -12,6 +12,8 @@ mod logging;
 #[cfg(target_os = "linux")]
 mod profiler;
 #[cfg(target_os = "linux")]
+mod rights;
+#[cfg(target_os = "linux")]
 mod sample;
 mod terminal;
 

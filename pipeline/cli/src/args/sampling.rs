@@ -17,7 +17,7 @@ Names come from symbol tables and debug information, and for code that is compil
 `node --perf-basic-prof`, `python3.12 -X perf`, Java with perf-map-agent. Interpreted code without one shows as the \
 interpreter's functions.
 
-With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 where it could not be \
+With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
 started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
 is 0, or 1 where nothing could be sampled or written.
 

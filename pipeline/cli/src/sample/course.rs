@@ -49,11 +49,6 @@ impl Course {
         !self.attached.is_empty()
     }
 
-    /// The processes that are being sampled.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.attached.iter().copied()
-    }
-
     /// Whether any process was ever sampled.
     pub(crate) fn ever_attached(&self) -> bool {
         self.ever

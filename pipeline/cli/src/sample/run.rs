@@ -26,6 +26,9 @@ use crate::terminal::{self, Progress};
 /// How often a run looks at the clock while nothing happens.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long a process may take to be found.
+const FINDING: Duration = Duration::from_secs(10);
+
 /// How long a process may take to be found again after it executed another program.
 const EXECUTING: Duration = Duration::from_secs(2);
 
@@ -34,9 +37,6 @@ const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
 /// How long reading symbols may take at the end.
 const NAMES: Duration = Duration::from_secs(120);
-
-/// The exit code where a command cannot be started, as shells have it.
-const NOT_STARTED: u8 = 127;
 
 /// What a run stands on.
 pub(super) struct Sampling {
@@ -58,6 +58,8 @@ pub(super) struct Run<'a> {
     output: Output,
     progress: Option<Progress>,
     title: String,
+    /// When the sampler was told of the target.
+    told: Instant,
     /// When the first process was attached.
     begun: Option<Instant>,
     /// Since when the process executes another program.
@@ -107,6 +109,7 @@ impl<'a> Run<'a> {
             output: Output { destination: arguments.output.clone(), ..Output::default() },
             progress: None,
             title: String::new(),
+            told: Instant::now(),
             begun: None,
             executing: None,
             ended: None,
@@ -126,12 +129,12 @@ impl<'a> Run<'a> {
         if let Err(Failure(why)) = &shown {
             self.say(why);
         }
-        let code = self.command_code()?;
+        let code = self.command_code()?.map(|code| ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
         self.end_sampler();
         Ok(match (shown, code) {
-            (Ok(()), Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+            (Ok(()), Some(code)) => code,
             (Ok(()), None) => ExitCode::SUCCESS,
-            (Err(_), _) if self.course.never_started() => ExitCode::from(NOT_STARTED),
+            (Err(_), Some(code)) if self.course.never_started() => code,
             (Err(_), _) => ExitCode::FAILURE,
         })
     }
@@ -139,7 +142,7 @@ impl<'a> Run<'a> {
     /// Samples until there is a reason to end.
     fn sample(&mut self) -> Result<Finish, Failure> {
         loop {
-            if self.course.is_over() || self.executing.is_some_and(|since| since.elapsed() >= EXECUTING) {
+            if self.course.is_over() || self.is_lost() {
                 return Ok(Finish::Over);
             }
             if self.sampling.interrupt.is_wanted() {
@@ -158,6 +161,13 @@ impl<'a> Run<'a> {
             self.take_parts(false)?;
             self.show_progress();
         }
+    }
+
+    /// Whether a process ended without being seen to.
+    fn is_lost(&self) -> bool {
+        let executing = self.executing.is_some_and(|since| since.elapsed() >= EXECUTING);
+        let never_found = self.begun.is_none() && self.arguments.pid.is_some() && self.told.elapsed() >= FINDING;
+        executing || never_found
     }
 
     /// Hears what the sampler says next, for some time; returns whether it is still there.
@@ -260,14 +270,8 @@ impl<'a> Run<'a> {
         if finish == Finish::Sampler {
             return Ok(());
         }
-        if self.arguments.pid.is_some() {
-            self.tell(Command::Unwatch(TARGET))?;
-        } else {
-            // A target that is forgotten has no end that is told.
-            for process in self.course.attached().collect::<Vec<_>>() {
-                self.tell(Command::Sample { process, on: false })?;
-            }
-        }
+        // A command that was started for the target runs on, and its end is told all the same.
+        self.sampling.sampler.send(Command::Unwatch(TARGET)).map_err(|error| Failure::new("the sampler", &error))?;
         let deadline = Instant::now() + LAST_SAMPLES;
         while self.course.is_attached() && Instant::now() < deadline {
             if !self.hear(TICK)? {
@@ -275,10 +279,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
-    }
-
-    fn tell(&mut self, command: Command) -> Result<(), Failure> {
-        self.sampling.sampler.send(command).map_err(|error| Failure::new("the sampler process", &error))
     }
 
     /// Adds up and writes the parts that have their names; all of them where `give_up`.
@@ -387,10 +387,10 @@ impl<'a> Run<'a> {
 
     /// The exit code of the command, after waiting for its end. `None` without a command.
     fn command_code(&mut self) -> Result<Option<i32>, Failure> {
-        if self.arguments.pid.is_some() || self.course.never_started() {
+        if self.arguments.pid.is_some() {
             return Ok(None);
         }
-        if self.course.exit_code().is_none() && self.ended.is_none() {
+        if self.course.exit_code().is_none() && !self.course.never_started() && self.ended.is_none() {
             self.say("waiting for the command to end; Ctrl-C twice leaves it alone");
         }
         while self.course.exit_code().is_none() {
