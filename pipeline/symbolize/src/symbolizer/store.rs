@@ -174,7 +174,7 @@ impl<'a> Store<'a> {
             // Without a symbol table there may still be DWARF.
             if let Err(why) = builder.add_elf(file) {
                 self.count(why);
-                tracing::warn!(file = %origin.path, object = object.0, reason = ?why, "symbol table skipped");
+                tracing::warn!(file = ?origin.path, object = object.0, reason = ?why, "symbol table skipped");
             }
         }
         Counting::add(&self.counting.symbol_tables, 1);
@@ -223,7 +223,7 @@ impl<'a> Store<'a> {
                 elf.dwarf = DwarfState::None;
                 let path = origin.map_or("", |origin| &origin.path);
                 let reason = self.count_failure(&failure);
-                tracing::warn!(file = %path, object = object.0, reason, "debug information skipped");
+                tracing::warn!(file = ?path, object = object.0, reason, "debug information skipped");
                 None
             }
         }
@@ -297,7 +297,7 @@ impl<'a> Store<'a> {
             Some(Content::Vdso) => "[vdso]",
             None => "closed",
         };
-        tracing::debug!(file = %file, object = object.0, reason, "no symbols");
+        tracing::debug!(file = ?file, object = object.0, reason, "no symbols");
     }
 }
 
