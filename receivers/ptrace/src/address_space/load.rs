@@ -40,8 +40,10 @@ pub(super) struct KnownImage {
 enum Found {
     File(CachedFile),
     Image(Arc<Object>),
-    /// Nothing that can be unwound with tables: code is taken as if it were compiled at run time.
-    Nothing,
+    /// No file, or no ELF file: code that was compiled at run time.
+    Generated,
+    /// A file that cannot be used.
+    Unusable,
 }
 
 pub(super) struct Loader<'a, V: ?Sized> {
@@ -118,16 +120,21 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 return Ok(module);
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
-            _ if entry.file.inode == 0 => Found::Nothing,
+            _ if entry.file.inode == 0 => Found::Generated,
             _ => self.file(entry, lines)?,
         };
         let (object, file) = match found {
             Found::File(CachedFile { object, file }) => (object, Some(file)),
             Found::Image(object) => (object, None),
-            Found::Nothing => return Ok(module),
+            Found::Generated => return Ok(module),
+            Found::Unusable => {
+                module.kind = Kind::Unusable;
+                return Ok(module);
+            }
         };
         let Some(bias) = object.bias(entry.start, entry.offset) else {
             self.fault(&entry.path, "mapped at a place that its program headers do not know".into());
+            module.kind = Kind::Unusable;
             return Ok(module);
         };
         module.kind = Kind::File;
@@ -187,17 +194,17 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             }
             Ok(None) => {
                 self.fault(&entry.path, "the memory for unwind tables is used up".into());
-                Found::Nothing
+                Found::Unusable
             }
             Err(Malformed::Architecture(architecture)) if self.executable == Some(entry.file) => {
                 let path = String::from_utf8_lossy(&entry.path).into_owned();
                 return Err(LoadError::Architecture { path, architecture });
             }
             // Programs that compile at run time keep their code in files of memory.
-            Err(Malformed::NotElf) => Found::Nothing,
+            Err(Malformed::NotElf) => Found::Generated,
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
-                Found::Nothing
+                Found::Unusable
             }
         };
         self.found.insert(entry.file, found.clone());
@@ -226,12 +233,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             }
             Ok(_) => {
                 self.fault(&entry.path, "too large to be read from memory".into());
-                Found::Nothing
+                Found::Unusable
             }
-            Err(Malformed::NotElf) => Found::Nothing,
+            Err(Malformed::NotElf) => Found::Generated,
             Err(fault) => {
                 self.fault(&entry.path, format!("cannot open it ({error}), and as it is in memory: {fault}"));
-                Found::Nothing
+                Found::Unusable
             }
         }
     }
@@ -244,7 +251,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             Ok(object) => Found::Image(object),
             Err(fault) => {
                 self.fault(&entry.path, fault.to_string());
-                Found::Nothing
+                Found::Unusable
             }
         }
     }

@@ -57,6 +57,8 @@ pub enum Kind {
     File,
     /// Compiled at run time: memory without a file, or with one that is no ELF file.
     Generated,
+    /// From a file that cannot be used, see [`AddressSpace::faults`]. Callers of such code are guessed.
+    Unusable,
     /// The kernel's page of old system calls, which cannot be read.
     Vsyscall,
 }

@@ -1,1 +1,252 @@
+//! Address spaces of made-up processes, and of this one.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use super::load::MAX_MAPPINGS;
+use super::*;
+use crate::elf::ObjectCache;
+
+/// A process that says what the test wants.
+#[derive(Debug, Default)]
+struct Fake {
+    maps: String,
+    executable: Option<FileId>,
+    /// What opening gives, by path.
+    files: Vec<(&'static str, File)>,
+    memory: Vec<(u64, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct FakeMemory(Vec<(u64, Vec<u8>)>);
+
+impl CodeMemory for FakeMemory {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
+        let found =
+            self.0.iter().find_map(|(start, part)| part.get(usize::try_from(address.checked_sub(*start)?).ok()?..));
+        let count = found.map_or(0, |part| part.len().min(bytes.len()));
+        bytes[..count].copy_from_slice(&found.unwrap_or_default()[..count]);
+        count
+    }
+}
+
+impl ProcessView for Fake {
+    fn maps(&self) -> io::Result<Vec<u8>> {
+        Ok(self.maps.clone().into_bytes())
+    }
+
+    fn executable(&self) -> Option<FileId> {
+        self.executable
+    }
+
+    fn open(&self, entry: &MapsEntry) -> io::Result<File> {
+        let found = self.files.iter().find(|(path, _)| path.as_bytes() == entry.path);
+        found.ok_or(io::ErrorKind::PermissionDenied.into()).and_then(|(_, file)| file.try_clone())
+    }
+
+    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
+        Ok(Arc::new(FakeMemory(self.memory.clone())))
+    }
+}
+
+/// The bytes of an ELF file with text at 0x1000 and nothing else.
+fn elf(machine: u8) -> Vec<u8> {
+    let mut bytes = vec![0u8; 0x3000];
+    bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    bytes[16..20].copy_from_slice(&[3, 0, machine, 0]);
+    bytes[32] = 64;
+    bytes[54..58].copy_from_slice(&[56, 0, 1, 0]);
+    let segment: Vec<u8> = [0x5_0000_0001u64, 0x1000, 0x1000, 0x1000, 0x2000, 0x2000, 0x1000]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    bytes[64..64 + 56].copy_from_slice(&segment);
+    bytes
+}
+
+fn file(bytes: &[u8]) -> File {
+    let file = tempfile::tempfile().expect("a file");
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).expect("it is written");
+    file
+}
+
+fn load(fake: &Fake, before: Option<&AddressSpace>) -> AddressSpace {
+    AddressSpace::load(fake, before, &mut ObjectCache::default()).expect("it loads")
+}
+
+/// Guarantees: addresses are found in their modules and nowhere else, and told as addresses of their files.
+#[test]
+fn finds_modules() {
+    let fake = Fake {
+        maps: "\
+10000-11000 r--p 00000000 fe:01 7 /lib/a
+11000-13000 r-xp 00001000 fe:01 7 /lib/a
+20000-21000 rwxp 00000000 00:00 0
+21000-22000 rwxp 00000000 00:00 0
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
+"
+        .into(),
+        files: vec![("/lib/a", file(&elf(62)))],
+        ..Fake::default()
+    };
+    let space = load(&fake, None);
+    assert_eq!(space.faults(), []);
+    assert_eq!(space.locate(0x11234), Location { mapping: Some(0), address: 0x1234 });
+    assert_eq!(space.locate(0x21234), Location { mapping: None, address: 0x21234 });
+    assert!(space.find(0x10fff).is_none() && space.find(0x13000).is_none() && space.find(u64::MAX).is_none());
+    let kinds: Vec<_> = space.modules().iter().map(|module| module.kind).collect();
+    assert_eq!(kinds, [Kind::File, Kind::Generated, Kind::Vsyscall]);
+    assert_eq!(space.modules()[1].end, 0x22000, "memory without a file is one piece");
+    let mapping = &space.mappings()[0];
+    assert_eq!((mapping.start, mapping.end, mapping.file_offset), (0x1000, 0x3000, 0x1000));
+    assert!(mapping.htlhash.is_some() && mapping.file.is_some() && !mapping.main);
+}
+
+/// Guarantees: a file that is mapped at two biases has two indices, and what is mapped twice of it is marked as V8's built-in functions, at both
+/// places; a file that is mapped in two pieces at one bias has one index and nothing marked.
+#[test]
+fn mapped_twice() {
+    let fake = Fake {
+        maps: "\
+11000-12000 r-xp 00001000 fe:01 7 /bin/node
+12000-13000 r-xp 00002000 fe:01 7 /bin/node
+52000-53000 r-xp 00002000 fe:01 7 /bin/node
+61000-62000 r-xp 00001000 fe:01 8 /lib/b
+62000-63000 r-xp 00002000 fe:01 8 /lib/b
+"
+        .into(),
+        files: vec![("/bin/node", file(&elf(62))), ("/lib/b", file(&elf(62)))],
+        executable: Some(FileId { device: 0xfe01, inode: 7 }),
+        ..Fake::default()
+    };
+    let space = load(&fake, None);
+    let indices: Vec<_> = space.modules().iter().map(|module| module.mapping).collect();
+    assert_eq!(indices, [Some(0), Some(0), Some(1), Some(2), Some(2)]);
+    let marked: Vec<_> = space.modules().iter().map(|module| module.builtins.clone()).collect();
+    assert_eq!(marked, [0x2000..0x3000, 0x2000..0x3000, 0x2000..0x3000, 0..0, 0..0]);
+    assert_eq!(space.mappings().iter().map(|mapping| mapping.main).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(space.locate(0x52010).address, space.locate(0x12010).address);
+}
+
+/// Guarantees: indices stay as they are when files are unmapped, mapped again at the same and at other places, and replaced under their path.
+#[test]
+fn indices_are_kept() {
+    let mut cache = ObjectCache::default();
+    let line = |start: u64, inode: u64| format!("{start:x}-{:x} r-xp 00001000 fe:01 {inode} /lib/a\n", start + 0x2000);
+    let mut fake = Fake { maps: line(0x11000, 7), files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
+    let mut load =
+        |fake: &Fake, before: Option<&AddressSpace>| AddressSpace::load(fake, before, &mut cache).expect("it loads");
+    let index = |space: &AddressSpace, address| space.find(address).and_then(|module| module.mapping);
+    let first = load(&fake, None);
+    fake.maps = line(0x21000, 7);
+    let moved = load(&fake, Some(&first));
+    assert_eq!((index(&moved, 0x11000), index(&moved, 0x21000)), (None, Some(1)));
+    fake.maps = line(0x11000, 7);
+    let back = load(&fake, Some(&moved));
+    assert_eq!(index(&back, 0x11000), Some(0));
+    fake.files = vec![("/lib/a", file(&elf(62)))];
+    let replaced = load(&fake, Some(&back));
+    assert_eq!(index(&replaced, 0x11000), Some(2));
+    assert_eq!(replaced.mappings().len(), 3);
+    assert_eq!(replaced.mappings()[0].start, first.mappings()[0].start);
+}
+
+/// Guarantees: a file that cannot be opened is read as it is mapped, once, and keeps its index.
+#[test]
+fn from_memory() {
+    let maps = "10000-11000 r--p 00000000 fe:01 7 /gone (deleted)\n11000-13000 r-xp 00001000 fe:01 7 /gone (deleted)\n";
+    let fake = Fake { maps: maps.into(), memory: vec![(0x10000, elf(62))], ..Fake::default() };
+    let space = load(&fake, None);
+    assert_eq!(space.faults(), []);
+    assert_eq!(space.locate(0x11010), Location { mapping: Some(0), address: 0x1010 });
+    let mapping = &space.mappings()[0];
+    assert_eq!((mapping.path.as_str(), mapping.file.is_none(), mapping.htlhash), ("/gone", true, None));
+    let again = load(&fake, Some(&space));
+    assert_eq!(again.mappings().len(), 1);
+    assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
+}
+
+/// Guarantees: an executable for another machine refuses the process, a library for another machine is a fault, and files that are no ELF
+/// files are code without a file.
+#[test]
+fn other_files() {
+    let maps = "11000-12000 r-xp 00001000 fe:01 7 /bin/arm\n21000-22000 r-xp 00001000 fe:01 8 /memfd:code\n";
+    let files = || vec![("/bin/arm", file(&elf(183))), ("/memfd:code", file(b"\x55\x48\x89\xe5"))];
+    let fake = Fake { maps: maps.into(), files: files(), ..Fake::default() };
+    let space = load(&fake, None);
+    assert_eq!(space.faults().len(), 1);
+    assert_eq!(space.locate(0x21010), Location { mapping: None, address: 0x21010 });
+    let fake = Fake { executable: Some(FileId { device: 0xfe01, inode: 7 }), ..fake };
+    let refused = AddressSpace::load(&fake, None, &mut ObjectCache::default()).expect_err("it is refused");
+    assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
+}
+
+/// Guarantees: nothing in the maps means that the process is gone.
+#[test]
+fn gone() {
+    assert!(matches!(AddressSpace::load(&Fake::default(), None, &mut ObjectCache::default()), Err(LoadError::Gone)));
+}
+
+/// Guarantees: when the memory for tables is in use, files are left out and said so, and the others stay.
+#[test]
+fn attack_memory() {
+    let fake = Fake {
+        maps: "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n21000-22000 r-xp 00001000 fe:01 8 /lib/b\n".into(),
+        files: vec![("/lib/a", file(&elf(62))), ("/lib/b", file(&elf(62)))],
+        ..Fake::default()
+    };
+    let each = crate::elf::Object::read(elf(62).as_slice()).expect("it is right").memory();
+    let space = AddressSpace::load(&fake, None, &mut ObjectCache::new(2 * each - 1)).expect("it loads");
+    assert_eq!(space.mappings().len(), 1);
+    assert_eq!(space.modules()[1].kind, Kind::Unusable);
+    assert_eq!(
+        space.faults(),
+        [Fault { path: "/lib/b".into(), reason: "the memory for unwind tables is used up".into() }]
+    );
+}
+
+/// Guarantees: a process that moves its mappings for ever gets no more than [`MAX_MAPPINGS`] indices, and its code stays known.
+#[test]
+fn attack_indices() {
+    let mut cache = ObjectCache::default();
+    let mut fake = Fake { files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
+    let mut space = None;
+    for round in 0..3u64 {
+        fake.maps = (0..30_000u64)
+            .map(|at| (1 + round * 30_000 + at) << 16)
+            .map(|start| format!("{start:x}-{:x} r-xp 00001000 fe:01 7 /lib/a\n", start + 0x1000))
+            .collect();
+        space = Some(AddressSpace::load(&fake, space.as_ref(), &mut cache).expect("it loads"));
+    }
+    let space = space.expect("it was loaded");
+    assert_eq!((space.mappings().len(), space.modules().len(), space.faults().len()), (MAX_MAPPINGS, 30_000, 1));
+    assert_eq!(space.modules().last().and_then(|module| module.mapping), None);
+}
+
+/// Guarantees: this process, read through the kernel's files, has its executable as the main one, its C library and the vDSO, with the very
+/// files behind them.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn this_process() {
+    let files = crate::process_files::ProcessFiles::open(std::process::id()).expect("this process can be opened");
+    let space = load_process(&files);
+    let here = this_process as *const () as u64;
+    let mapping = space.locate(here).mapping.expect("this code is in a file");
+    let main = &space.mappings()[mapping as usize];
+    assert!(main.main);
+    let found = main.file.as_ref().expect("it is open").metadata().expect("it is there");
+    let known = std::env::current_exe().and_then(std::fs::metadata).expect("it is there");
+    assert_eq!((found.dev(), found.ino()), (known.dev(), known.ino()));
+    assert!(space.mappings().iter().any(|mapping| mapping.path.contains("libc.so") && mapping.build_id.is_some()));
+    let vdso = space.mappings().iter().find(|mapping| mapping.path == "[vdso]").expect("there is a vDSO");
+    assert!(vdso.build_id.is_some() && vdso.file.is_none());
+    assert!(space.modules().iter().filter(|module| module.kind == Kind::File).all(|module| module.object.is_some()));
+    assert_eq!(space.faults(), []);
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn load_process(files: &crate::process_files::ProcessFiles) -> AddressSpace {
+    AddressSpace::load(files, None, &mut ObjectCache::default()).expect("it loads")
+}

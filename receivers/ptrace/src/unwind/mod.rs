@@ -14,7 +14,7 @@ mod memory;
 mod registers;
 mod row;
 mod step;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;
 mod walk;
 

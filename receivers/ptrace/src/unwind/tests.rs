@@ -1,1 +1,156 @@
+//! Stacks that were made up to lead the unwinder astray, and memory that ends where it should not.
 
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::elf::ObjectCache;
+use crate::process_files::ProcessFiles;
+
+fn this_process() -> &'static AddressSpace {
+    static SPACE: OnceLock<AddressSpace> = OnceLock::new();
+    SPACE.get_or_init(|| {
+        let files = ProcessFiles::open(std::process::id()).expect("this process can be opened");
+        AddressSpace::load(&files, None, &mut ObjectCache::default()).expect("it loads")
+    })
+}
+
+/// Every word of memory is this one.
+struct Everywhere(u64);
+
+impl StackMemory for Everywhere {
+    fn read_u64(&mut self, _: u64) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+fn some_code() -> u64 {
+    some_code as *const () as u64
+}
+
+/// Guarantees: words are read where they are copied, in either stack, at any alignment, and not across an end.
+#[test]
+fn copies() {
+    let mut copy =
+        StackCopy { start: 100, bytes: (0..16).collect(), second_start: u64::MAX - 7, second_bytes: vec![9; 8] };
+    assert_eq!(copy.read_u64(101), Some(0x0807_0605_0403_0201));
+    assert_eq!(copy.read_u64(108), Some(0x0f0e_0d0c_0b0a_0908));
+    assert_eq!((copy.read_u64(109), copy.read_u64(99), copy.read_u64(u64::MAX)), (None, None, None));
+    assert_eq!(copy.read_u64(u64::MAX - 7), Some(0x0909_0909_0909_0909));
+}
+
+/// Guarantees: a stack that is full of the same return address ends at the limit of frames and is not complete, in little time.
+#[test]
+fn attack_endless_stack() {
+    let space = this_process();
+    let mut unwinder = Unwinder::new();
+    let mut frames = Vec::new();
+    for code in [some_code(), some_code() + 1, space.modules()[0].start] {
+        let started = Instant::now();
+        let registers = Registers::full([0x7000_0000; COUNT].map(|value| value & !7));
+        let registers = Registers {
+            values: {
+                let mut values = registers.values;
+                values[16] = code;
+                values
+            },
+            ..registers
+        };
+        let outcome = unwinder.unwind(space, &registers, &mut Everywhere(code), &mut frames);
+        assert!(frames.len() <= MAX_FRAMES);
+        assert_ne!(outcome.trust, Trust::Complete, "{frames:x?}");
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+}
+
+/// Guarantees: a stack pointer that leads back to itself, through made-up signal frames, is left after a few rounds.
+#[test]
+fn attack_circle() {
+    let space = this_process();
+    let restore = space.modules().iter().find_map(signal_return).expect("the C library has one");
+    // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from signals.
+    struct Circle(u64);
+    impl StackMemory for Circle {
+        fn read_u64(&mut self, address: u64) -> Option<u64> {
+            Some(if address == 0x7000_0000 + 40 + 8 * 16 { self.0 } else { 0x7000_0000 })
+        }
+    }
+    let mut registers = Registers::passive(0x7000_0000, restore);
+    registers.set(FRAME_POINTER, 0x7000_0000);
+    let mut frames = Vec::new();
+    let outcome = Unwinder::new().unwind(space, &registers, &mut Circle(restore), &mut frames);
+    assert!((2..64).contains(&frames.len()), "{}", frames.len());
+    assert_eq!(outcome.trust, Trust::Truncated);
+}
+
+/// The code that returns from signals: the first function of a module whose row says so.
+fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
+    let tables = module.object.as_ref()?.tables()?;
+    let mut context = crate::elf::Context::new_in();
+    let address = tables
+        .starts()
+        .find(|start| tables.row(*start + 1, &mut context).ok().flatten().is_some_and(|found| found.signal))?;
+    Some(address.wrapping_add(1).wrapping_add(module.bias))
+}
+
+/// Guarantees: code that is unknown is named, in the leaf and in a caller, and nothing is made up behind it.
+#[test]
+fn unknown_code() {
+    let space = this_process();
+    let mut frames = Vec::new();
+    let mut unwinder = Unwinder::new();
+    let outcome = unwinder.unwind(space, &Registers::passive(0x7000_0000, 0x10), &mut Everywhere(0x20), &mut frames);
+    assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x10), ..Outcome::default() });
+    assert_eq!(frames, [Frame { pc: 0x10, location: Location { mapping: None, address: 0x10 } }]);
+    let outcome =
+        unwinder.unwind(space, &Registers::passive(0x7000_0000, some_code()), &mut Everywhere(0x20), &mut frames);
+    assert_eq!(outcome, Outcome { trust: Trust::Truncated, unknown_code: Some(0x20), ..Outcome::default() });
+    assert_eq!(frames.len(), 1);
+}
+
+/// Guarantees: a return address of 0 ends a stack as complete.
+#[test]
+fn return_address_zero() {
+    let mut frames = Vec::new();
+    let registers = Registers::passive(0x7000_0000, some_code());
+    let outcome = Unwinder::new().unwind(this_process(), &registers, &mut Everywhere(0), &mut frames);
+    assert_eq!((outcome, frames.len()), (Outcome::default(), 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Guarantees: whatever registers and stack are, in whatever order stacks come, unwinding ends within its limits, and what was
+    /// remembered of one stack changes nothing in another.
+    #[test]
+    fn any_stack(
+        pcs in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0u8..4), 1..80),
+        known in any::<u32>(),
+    ) {
+        let space = this_process();
+        let code = |index: &prop::sample::Index| {
+            let module = &space.modules()[index.index(space.modules().len())];
+            module.start + index.index((module.end - module.start) as usize) as u64
+        };
+        let bytes = words.iter().flat_map(|(index, word, kind)| match kind {
+            0 => *word,
+            1 => 0x1000 + (word % 640),
+            _ => code(index),
+        }.to_le_bytes()).collect();
+        let mut copy = StackCopy { start: 0x1000, bytes, ..StackCopy::default() };
+        let mut unwinder = Unwinder::new();
+        for pc in &pcs {
+            let mut registers = Registers::full([0x1000; COUNT]);
+            registers.set(INSTRUCTION_POINTER, code(pc));
+            registers.known &= known | 1 << STACK_POINTER | 1 << INSTRUCTION_POINTER;
+            let (mut warm, mut fresh) = (Vec::new(), Vec::new());
+            let outcome = unwinder.unwind(space, &registers, &mut copy, &mut warm);
+            prop_assert!((1..=MAX_FRAMES).contains(&warm.len()));
+            prop_assert_eq!(outcome, Unwinder::new().unwind(space, &registers, &mut copy, &mut fresh));
+            prop_assert_eq!(warm, fresh);
+        }
+    }
+}

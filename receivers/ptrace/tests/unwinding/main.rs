@@ -1,6 +1,6 @@
 //! Unwinding of real programs: compiled here, stopped, and held against what is known of them and against a second, plain unwinder.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#![allow(missing_docs, reason = "tests say what they guarantee in their own comments")]
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "these are tests")]
 
 mod known;
 mod oracle;

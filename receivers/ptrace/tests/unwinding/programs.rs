@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use profbridge_ptrace::address_space::AddressSpace;
 use profbridge_ptrace::elf::ObjectCache;
@@ -153,6 +154,17 @@ fn places(space: &AddressSpace) -> Vec<u64> {
     places.filter(|place| space.find(*place).is_some()).collect()
 }
 
+/// This process, and places in it.
+fn this_process() -> &'static (AddressSpace, Vec<u64>) {
+    static SPACE: OnceLock<(AddressSpace, Vec<u64>)> = OnceLock::new();
+    SPACE.get_or_init(|| {
+        let files = ProcessFiles::open(std::process::id()).expect("this process can be opened");
+        let space = AddressSpace::load(&files, None, &mut ObjectCache::default()).expect("its maps can be read");
+        let places = places(&space);
+        (space, places)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -165,19 +177,17 @@ proptest! {
         known in any::<u32>(),
         seed in any::<u64>(),
     ) {
-        let files = ProcessFiles::open(std::process::id()).expect("this process can be opened");
-        let space = AddressSpace::load(&files, None, &mut ObjectCache::default()).expect("its maps can be read");
-        let code = places(&space);
+        let (space, code) = this_process();
         let mut registers = Registers::full([0; 17]);
         for (register, value) in (0..16).zip(values) {
             registers.set(register, 0x7f00_0000_0000 + u64::from(value & !7));
         }
         registers.set(16, code[start.index(code.len())]);
         registers.known &= known | 1 << 7 | 1 << 16;
-        let mut memory = MadeUp { seed, code };
-        let (pcs, end) = oracle::unwind(&space, &registers, &mut memory, 12);
+        let mut memory = MadeUp { seed, code: code.clone() };
+        let (pcs, end) = oracle::unwind(space, &registers, &mut memory, 12);
         let mut frames = Vec::new();
-        let outcome = Unwinder::new().unwind(&space, &registers, &mut memory, &mut frames);
+        let outcome = Unwinder::new().unwind(space, &registers, &mut memory, &mut frames);
         let ours: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
         prop_assert!(ours.starts_with(&pcs), "{:x?} should start with {:x?}", ours, pcs);
         match end {
