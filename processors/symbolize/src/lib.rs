@@ -4,8 +4,8 @@
 //! of them. The names are in the files: in their ELF symbol tables and their DWARF. See `README.md` for the options and
 //! guarantees.
 //!
-//! The processor itself is pure. It picks the addresses out of a batch ([`queries`]), holds the batch for a moment
-//! ([`hold`]) and writes into it what became known ([`answers`]). Who knows is behind the trait [`Names`]: in
+//! The processor itself is pure. It picks the addresses out of a batch (`queries`), holds the batch for a moment
+//! (`hold`) and writes into it what became known (`answers`). Who knows is behind the trait [`Names`]: in
 //! production [`Background`], whose threads find, check and read files, so that nothing here waits for a disk.
 //!
 //! It stands behind `dedup`, since the same profile may be named better when it is sent again, and would then not look
