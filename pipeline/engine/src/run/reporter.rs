@@ -99,7 +99,8 @@ impl Reporter {
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();
-            if silence.is_worth_a_line(now, self.requests()) {
+            // A receiver that listens nowhere fetches what it hands on, and says itself when there is nothing.
+            if silence.is_worth_a_line(now, self.requests()) && !self.listening.is_empty() {
                 let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
                 tracing::info!(
                     "nothing arrives; waiting for profiles at {}; to see something, run `profbridge demo`",
