@@ -148,13 +148,12 @@ pub(super) fn text<'a>(
     let Some(value) = value else { return Ok(None) };
     match dwarf.attr_string(unit, value) {
         Ok(text) => {
-            // The search for the end goes through many bytes at once.
-            budget.spend(text.len() / 16)?;
+            budget.spend(text.len())?;
             Ok(Some(text))
         }
         Err(_) => {
             let longest = dwarf.debug_str.reader().len().max(dwarf.debug_line_str.reader().len());
-            budget.spend(longest / 16)?;
+            budget.spend(longest)?;
             Ok(None)
         }
     }
