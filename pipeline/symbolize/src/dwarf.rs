@@ -190,6 +190,3 @@ pub(crate) enum Failure {
     Unreadable(Unknown),
     Broken(Error),
 }
-
-#[cfg(test)]
-mod tests;
