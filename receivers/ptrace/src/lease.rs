@@ -4,7 +4,7 @@
 //! which can take long on a busy machine; it is not held back for that time. Staying attached instead would turn every
 //! signal of the target into a stop.
 //!
-//! A held thread is let go when its [`Held`] is dropped, so it cannot be forgotten. Should the sampler end, the kernel lets all go.
+//! A held thread is let go when its [`Held`] is released or dropped, so it cannot be forgotten. Should the sampler end, the kernel lets all go.
 
 use nix::errno::Errno;
 
@@ -75,11 +75,16 @@ impl Held {
         }
         Ok(Some(registers))
     }
+
+    /// Lets the thread go: whether it lives. One that was killed while it was held stays leased, until it ends and is reaped.
+    pub(crate) fn release(self) -> bool {
+        let held = std::mem::ManuallyDrop::new(self);
+        ptrace::detach(held.thread, held.signal).is_ok()
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Fails only where the thread was killed while it was held.
         ptrace::detach(self.thread, self.signal).ok();
     }
 }

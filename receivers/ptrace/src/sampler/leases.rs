@@ -18,7 +18,7 @@ use crate::unwind::{Outcome, Registers, StackMemory};
 pub(super) const MOST_CAPTURED: usize = 64;
 
 /// A thread that was asked to stop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lease {
     pub(super) process: ProcessId,
 }
@@ -60,8 +60,8 @@ pub(super) enum Taken {
     Stack,
     /// It is a 32-bit thread.
     Architecture,
-    /// It was killed meanwhile, or has no memory any more.
-    Nothing,
+    /// It was killed while it was held, and is still to be reaped.
+    Killed,
 }
 
 impl Captures {
@@ -73,16 +73,14 @@ impl Captures {
             Ok(Some(raw)) => self.capture(process, thread, raw, workshop),
             _ => None,
         };
-        drop(held);
+        let lives = held.release();
         let end = Instant::now();
         process.count_stop(thread, end.saturating_duration_since(since));
-        match (raw, captured) {
-            (Ok(None), _) => Taken::Architecture,
-            (_, Some(captured)) => {
-                self.waiting.push_back(captured);
-                Taken::Stack
-            }
-            _ => Taken::Nothing,
+        self.waiting.extend(captured);
+        match raw {
+            _ if !lives => Taken::Killed,
+            Ok(None) => Taken::Architecture,
+            _ => Taken::Stack,
         }
     }
 

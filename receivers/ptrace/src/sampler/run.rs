@@ -35,6 +35,9 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Stops that are refused before that is called a problem: a thread that is about to end refuses them, too.
 const REFUSALS: u64 = 5;
 
+/// How often leased threads are looked for that ended, where nothing announced it.
+const REAP: Duration = Duration::from_millis(10);
+
 /// What the thread says about itself.
 #[derive(Debug)]
 pub(super) struct Started {
@@ -158,7 +161,7 @@ impl<'a> Engine<'a> {
             earlier(deadline);
         }
         if !self.leases.is_empty() {
-            earlier(self.ends_due.max(now));
+            earlier(self.ends_due.max(now + REAP));
         }
         if !self.unsaid.is_empty() {
             earlier(now + RETRY);
@@ -250,18 +253,26 @@ impl<'a> Engine<'a> {
             let Some(index) = index else {
                 // Nobody wants its stack, but a system call that the stop interrupted still has to be mended.
                 held.registers().ok();
+                let thread = held.thread();
+                if !held.release() {
+                    self.leases.insert(thread, lease.unwrap_or_default());
+                }
                 continue;
             };
             let process = &mut self.processes[index];
             self.current = Some(process.id);
-            if let Some(thread) = process.find(held.thread()) {
+            let thread = held.thread();
+            if let Some(thread) = process.find(thread) {
                 process.threads[thread].leased = false;
             }
             let taken = self.captures.take(process, held, self.noticed, &mut self.workshop);
             self.noticed = Instant::now();
             match taken {
                 Taken::Stack => {}
-                Taken::Nothing => process.doubt = true,
+                Taken::Killed => {
+                    process.doubt = true;
+                    self.leases.insert(thread, lease.unwrap_or_default());
+                }
                 Taken::Architecture => process.foreign = true,
             }
             if self.captures.waiting.len() >= MOST_CAPTURED
@@ -277,7 +288,7 @@ impl<'a> Engine<'a> {
         if self.leases.is_empty() || now < self.ends_due {
             return;
         }
-        self.ends_due = now + Duration::from_millis(5);
+        self.ends_due = now + REAP;
         let own = std::process::id();
         let (leases, processes) = (&mut self.leases, &mut self.processes);
         lease::reap_ended(|thread| {
