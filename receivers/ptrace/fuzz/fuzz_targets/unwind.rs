@@ -39,7 +39,8 @@ impl ProcessView for Process {
     fn maps(&self) -> io::Result<Vec<u8>> {
         let length = (self.0.0.len() as u64).next_multiple_of(4096).max(4096);
         let (end, other) = (FILE + length, GENERATED + length);
-        Ok(format!("{FILE:x}-{end:x} r-xp 00000000 fe:01 7 /file\n{GENERATED:x}-{other:x} rwxp 00000000 00:00 0\n").into())
+        Ok(format!("{FILE:x}-{end:x} r-xp 00000000 fe:01 7 /file\n{GENERATED:x}-{other:x} rwxp 00000000 00:00 0\n")
+            .into())
     }
 
     fn executable(&self) -> Option<FileId> {
