@@ -1,5 +1,6 @@
 //! The sampling thread on real processes, without the sampler process around it.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod sampling {
     pub(crate) mod session;
