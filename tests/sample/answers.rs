@@ -9,7 +9,7 @@ use crate::targets::{Running, hot};
 #[test]
 fn shares() {
     let folder = tempfile::tempdir().unwrap();
-    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", "6");
+    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", "8");
     let truth: Vec<(&str, u64)> = finished
         .stdout
         .lines()
@@ -50,7 +50,8 @@ fn inlined() {
     let wanted = ["main", "outermost", "middle", "innermost"];
     let in_order = |stack: &[String]| stack.windows(4).any(|window| window == wanted);
     let found: u64 = stacks.0.iter().filter(|(stack, _)| in_order(stack)).map(|(_, nano)| nano).sum();
-    assert!(stacks.percent(found) > 90.0, "{:.1} %: {:?}", stacks.percent(found), stacks.0);
+    let share = found as f64 / stacks.total("outermost") as f64;
+    assert!(share > 0.95 && found > 500_000_000, "{share:.3}: {:?}", stacks.0);
 }
 
 /// Guarantees: each thread's time is under its own name and in its own function.
@@ -62,7 +63,7 @@ fn threads() {
         let own = stacks.under(thread);
         assert!(own.percent(own.total(function)) > 90.0, "{thread}: {:?}", own.0);
         let seconds = own.nano() as f64 / 1e9;
-        assert!((0.7..1.3).contains(&seconds), "{thread} ran for a second, measured {seconds:.2} s");
+        assert!((0.8..1.3).contains(&seconds), "{thread} ran for a second, measured {seconds:.2} s");
     }
 }
 
@@ -127,7 +128,8 @@ fn rust_by_pid() {
     program.end();
     let list: Vec<&str> = finished.stdout.lines().collect();
     assert!(list[0].starts_with("running: ") && list[2].contains("hot::crunch::hot_function"), "{list:?}");
-    assert!(list.iter().any(|line| line.contains("std::thread") && line.contains("hot::main")), "{list:?}");
+    // A thread that is parked waits in the kernel; where the program parked it is what a person can do something about.
+    assert!(list.iter().any(|line| line.contains("called by hot::main")), "{list:?}");
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
     assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");

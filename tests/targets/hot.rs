@@ -1,30 +1,30 @@
 //! A program with one hot function: `hot SECONDS` ends after so many seconds, at the latest. One more thread waits.
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
+
+/// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
+macro_rules! burn {
+    ($steps:expr) => {{
+        let mut x = std::hint::black_box(1u64);
+        for _ in 0..$steps {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        }
+        std::hint::black_box(x)
+    }};
+}
 
 mod crunch {
     /// Nine tenths of the time.
     #[inline(never)]
     pub fn hot_function(steps: u64) -> u64 {
-        super::burn(9 * steps)
+        burn!(9 * steps)
     }
 
     /// One tenth.
     #[inline(never)]
     pub fn cold_function(steps: u64) -> u64 {
-        super::burn(steps)
+        burn!(steps)
     }
-}
-
-/// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
-#[inline(always)]
-fn burn(steps: u64) -> u64 {
-    let mut x = black_box(1u64);
-    for _ in 0..steps {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    }
-    black_box(x)
 }
 
 fn main() {

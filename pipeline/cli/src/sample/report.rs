@@ -135,14 +135,23 @@ impl Report<'_> {
             let refused = status.refused_stops;
             line(out, format_args!("refused: {refused} stops, so running threads are missing (another tracer?)"));
         }
-        let of_ticks = |count: u64| count as f64 * 100.0 / status.ticks.max(1) as f64;
+        let slots = status.ticks + status.missed_ticks + status.lowered_ticks;
+        let of_ticks = |count: u64| count as f64 * 100.0 / slots.max(1) as f64;
         if status.lowered_ticks > 0 {
             let lowered = of_ticks(status.lowered_ticks);
-            line(out, format_args!("rate: lowered for {lowered:.1} % of the time, so that sampling costs no more"));
+            line(
+                out,
+                format_args!(
+                    "rate: lowered, {lowered:.1} % of the samples were left out so that sampling costs no more"
+                ),
+            );
         }
         if of_ticks(status.missed_ticks) > MISSED_PERCENT {
             let missed = of_ticks(status.missed_ticks);
-            line(out, format_args!("late: {missed:.1} % of the samples, since the sampler had no processor"));
+            line(
+                out,
+                format_args!("late: {missed:.1} % of the samples were missed, since the sampler had no processor"),
+            );
         }
     }
 }

@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         }
         if self.output.sink.is_none() {
             let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
-            self.output.sink = Some(Sink::open(destination, &self.title)?);
+            self.output.sink = Some(Sink::open(destination, &self.title, self.settings.mode)?);
         }
         Ok(())
     }

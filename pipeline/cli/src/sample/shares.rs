@@ -42,8 +42,10 @@ impl Shares {
                 entry.1 += sample.observations();
             }
             for (stack, (nanoseconds, observations)) in stacks {
-                let leaf_first = batch.dictionary().stack(stack).flatten().flat_map(|location| lines.of(location));
-                side.add(&self.functions, leaf_first, nanoseconds, observations);
+                let mut locations = batch.dictionary().stack(stack).flatten().map(|location| lines.of(location));
+                let leaf = locations.next().unwrap_or_default();
+                let callers = locations.flatten().copied();
+                side.add(&self.functions, leaf, callers, nanoseconds, observations);
             }
         }
     }

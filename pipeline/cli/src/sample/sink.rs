@@ -8,6 +8,7 @@ mod tests;
 use std::path::PathBuf;
 
 use profbridge_model::Losses;
+use profbridge_ptrace::message::Mode;
 
 use super::collect::Halves;
 use super::destination::{Destination, Format};
@@ -37,11 +38,13 @@ pub(crate) struct Written {
 
 impl Sink {
     /// A sink for a destination. Nothing is written before its end, but for envelopes.
-    pub(crate) fn open(destination: &Destination, title: &str) -> Result<Self, Failure> {
+    pub(crate) fn open(destination: &Destination, title: &str, mode: Mode) -> Result<Self, Failure> {
+        // In wall mode threads are sampled whether they run or wait, and the one must not be taken for the other.
+        let apart = mode == Mode::Wall;
         let path = destination.path.clone();
         Ok(match destination.format {
-            Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, title))),
-            Format::Folded => Self::Stacks(Box::new(Stacks::text(path))),
+            Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, title, apart))),
+            Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
             Format::Otlp => Self::Otlp(Box::new(Otlp::new(path)?)),
             Format::Envelope => Self::Envelopes(Box::new(Envelopes::open(destination.clone())?)),
         })

@@ -2,7 +2,7 @@
 
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
-use profbridge_ptrace::message::Batch;
+use profbridge_ptrace::message::{Batch, Mode, Sample};
 use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
 
 use super::Tracked;
@@ -53,9 +53,11 @@ fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64),
     Ok((assembled.profiles, assembled.malformed))
 }
 
-/// A batch with the samples of either blocked or running threads.
+/// A batch with the samples of either blocked or running threads. In cpu mode a sample says for how long its thread ran, even
+/// if it is found blocked by then.
 fn some(batch: &Batch, blocked: bool) -> Batch {
-    let samples = batch.samples.iter().filter(|sample| sample.blocked == blocked).copied().collect();
+    let is_blocked = |sample: &Sample| sample.blocked && batch.mode == Mode::Wall;
+    let samples = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();
     Batch {
         process: batch.process,
         period_nano: batch.period_nano,

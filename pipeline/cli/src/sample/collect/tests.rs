@@ -94,6 +94,17 @@ fn running_and_waiting() {
     assert_eq!(executables, ["app1", "app2"]);
 }
 
+/// Guarantees: time on the processor is running time, whatever its thread does by then.
+#[test]
+fn on_the_processor() {
+    let mut collector = collector();
+    collector.attached(process(1));
+    collector.batch(Batch { mode: Mode::Cpu, ..batch(1, 0) });
+    collector.cut();
+    let parts = halves(&mut collector);
+    assert!(parts[0].running.as_ref().is_some_and(|running| seconds(running) == 3) && parts[0].waiting.is_none());
+}
+
 /// Guarantees: a half without samples is none.
 #[test]
 fn only_running() {

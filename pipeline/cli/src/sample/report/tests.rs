@@ -111,8 +111,8 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         "90.0 % complete, 70 truncated (callers are missing), 30 guessed (callers may be wrong)\n",
         "lost: 5 samples",
         "refused: 6 stops",
-        "rate: lowered for 50.0 %",
-        "late: 4.0 %",
+        "rate: lowered, 32.5 %",
+        "late: 2.6 %",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

@@ -39,9 +39,9 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// The functions at a location: more than one where functions were inlined.
-    pub(crate) fn of(&self, location: LocationId) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn of(&self, location: LocationId) -> &[u32] {
         let at = location.index();
-        self.numbers[self.starts[at] as usize..self.starts[at + 1] as usize].iter().copied()
+        &self.numbers[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 }
 
@@ -98,7 +98,9 @@ impl Functions {
 fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -> Function {
     let file = location.mapping.map(|mapping| dictionary.string(dictionary.mapping(mapping).filename));
     let module = file.unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    let name = line.and_then(|line| line.function).map(|id| dictionary.function(id)).map(|function| {
+    let function = line.and_then(|line| line.function).map(|id| dictionary.function(id));
+    let source = function.map(|function| dictionary.string(function.filename)).unwrap_or_default();
+    let name = function.map(|function| {
         let name = dictionary.string(function.name);
         if name.is_empty() { dictionary.string(function.system_name) } else { name }
     });
@@ -109,7 +111,7 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         None if module.is_empty() => "[unknown]".into(),
         None => printable(&format!("[{module}]")),
     };
-    let own = !is_system_library(module) && !is_standard_library(&name);
+    let own = !is_system_library(module) && !is_standard_library(&name) && !is_library_source(source);
     Function { name, module: printable(module), own }
 }
 
@@ -123,6 +125,14 @@ pub(crate) fn printable(text: &str) -> Box<str> {
 fn is_system_library(module: &str) -> bool {
     let shared = module.starts_with("lib") && (module.ends_with(".so") || module.contains(".so."));
     shared || module.starts_with("ld-") || module.contains("vdso")
+}
+
+/// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their functions
+/// are in the program's own file where they were inlined or linked statically.
+fn is_library_source(path: &str) -> bool {
+    const FOLDERS: [&str; 7] =
+        ["/rustc/", "/.rustup/", "/.cargo/", "/usr/include/", "/go/src/", "/go/pkg/mod/", "/usr/lib/"];
+    FOLDERS.iter().any(|folder| path.contains(folder))
 }
 
 fn is_standard_library(name: &str) -> bool {

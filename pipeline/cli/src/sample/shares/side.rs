@@ -42,20 +42,27 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Adds a stack, the leaf first, and the time for which it stood.
+    /// Adds a stack and the time for which it stood: the functions at its leaf and those that called them, innermost first.
+    ///
+    /// Of several functions at the leaf all but the last were inlined. Those of libraries are no place where a person would
+    /// look for time (`u64::wrapping_add`), so it is the innermost of the program's that has it, where there is one.
     pub(super) fn add(
         &mut self,
         functions: &Functions,
-        leaf_first: impl Iterator<Item = u32>,
+        leaf: &[u32],
+        callers: impl Iterator<Item = u32>,
         nano: u64,
         observations: u64,
     ) {
         self.nano = self.nano.saturating_add(nano);
         self.observations += observations;
         self.stacks += 1;
-        let mut leaf = None;
+        let inlined_into = leaf.iter().position(|&number| functions.get(number).own).unwrap_or(0);
+        let inlined = &leaf[..inlined_into];
+        let mut leaf_first = leaf[inlined_into..].iter().copied().chain(callers).peekable();
+        let leaf = leaf_first.peek().copied();
         let mut within = None;
-        for number in leaf_first {
+        for number in inlined.iter().copied().chain(leaf_first) {
             let at = number as usize;
             if self.costs.len() <= at {
                 let from = self.costs.len() as u32;
@@ -63,10 +70,6 @@ impl Side {
                 self.last.resize(at + 1, 0);
             }
             let cost = &mut self.costs[at];
-            if leaf.is_none() {
-                leaf = Some(number);
-                cost.own_nano = cost.own_nano.saturating_add(nano);
-            }
             if self.last[at] != self.stacks {
                 self.last[at] = self.stacks;
                 cost.total_nano = cost.total_nano.saturating_add(nano);
@@ -76,6 +79,8 @@ impl Side {
             }
         }
         let Some(leaf) = leaf else { return };
+        let own = &mut self.costs[leaf as usize].own_nano;
+        *own = own.saturating_add(nano);
         let place = (leaf, within.filter(|&within| within != leaf));
         if let Some(known) = self.places.get_mut(&place) {
             *known = known.saturating_add(nano);

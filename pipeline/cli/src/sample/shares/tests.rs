@@ -87,6 +87,26 @@ fn inlined() {
     assert_eq!(running(&shares), [("inner", 30, 30), ("main", 0, 30), ("middle", 0, 30), ("outer", 0, 30)]);
 }
 
+/// Guarantees: what a library's inlined functions take is the time of the program's function that uses them; a library's
+/// function that was called keeps its own.
+#[test]
+fn inlined_from_a_library() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let main = frame(builder, "/srv/app", &["main"]);
+            let hot = frame(builder, "/srv/app", &["core::ops::add", "std::fold", "app::sum", "app::run"]);
+            let called = frame(builder, "/srv/app", &["std::sort"]);
+            sample(builder, &[hot, main], 30);
+            sample(builder, &[called, main], 10);
+        }),
+        false,
+    );
+    let leaders: Vec<_> = running(&shares).into_iter().filter(|&(_, own, _)| own > 0).collect();
+    assert_eq!(leaders, [("app::sum", 30, 30), ("std::sort", 10, 10)]);
+    assert!(running(&shares).contains(&("core::ops::add", 0, 30)));
+}
+
 /// Guarantees: a function without a name is called by its file, and the same name in two files is two functions.
 #[test]
 fn names() {

@@ -9,7 +9,7 @@ use super::{Halves, Written};
 use crate::files::write_file;
 use crate::{Failure, flamegraph};
 
-/// The first frame of the stacks of threads that ran, where there are others.
+/// The first frame of the stacks of threads that ran, where there may be others.
 const RUNNING: &str = "[running]";
 
 /// The first frame of the stacks of threads that were blocked.
@@ -19,21 +19,23 @@ const WAITING: &str = "[waiting]";
 pub(crate) struct Stacks {
     path: PathBuf,
     title: Option<String>,
+    /// Whether what threads did stands in front of their stacks.
+    apart: bool,
     running: Folded,
     waiting: Folded,
 }
 
 impl Stacks {
     /// A flame graph. Threads are not told apart in it: what they have in common is what a graph is for.
-    pub(super) fn graph(path: PathBuf, title: &str) -> Self {
+    pub(super) fn graph(path: PathBuf, title: &str, apart: bool) -> Self {
         let folded = Folded::new(Threads::Merged);
-        Self { path, title: Some(title.to_owned()), running: folded.clone(), waiting: folded }
+        Self { path, title: Some(title.to_owned()), apart, running: folded.clone(), waiting: folded }
     }
 
     /// Lines of text, with the thread as the root of its stacks.
-    pub(super) fn text(path: PathBuf) -> Self {
+    pub(super) fn text(path: PathBuf, apart: bool) -> Self {
         let folded = Folded::new(Threads::Apart);
-        Self { path, title: None, running: folded.clone(), waiting: folded }
+        Self { path, title: None, apart, running: folded.clone(), waiting: folded }
     }
 
     pub(super) fn take(&mut self, halves: &Halves) {
@@ -45,10 +47,10 @@ impl Stacks {
         }
     }
 
-    /// All lines, sorted. Where threads were only ever seen running, nothing is put in front of their stacks.
+    /// All lines, sorted.
     fn lines(&self) -> std::io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        if self.waiting.is_empty() {
+        if !self.apart {
             self.running.write(&mut text)?;
             return Ok(text);
         }

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use profbridge_model::{Builder, Profile, Profiles};
+use profbridge_ptrace::message::Mode;
 use profbridge_wire::sentry::relay_rules;
 
 use super::{Sink, Written};
@@ -36,11 +37,11 @@ fn part(start: u64) -> Halves {
     Halves { whole: profiles(start, true, true), running, waiting, malformed: 0 }
 }
 
-fn write(folder: &Path, name: &str, parts: &[Halves]) -> Written {
+fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     let path = folder.join(name);
     let destination: Destination = destination::parse(path.to_str().unwrap()).unwrap();
     let mut written = Written::default();
-    let mut sink = Sink::open(&destination, "app").unwrap();
+    let mut sink = Sink::open(&destination, "app", mode).unwrap();
     for part in parts {
         sink.take(part, &mut written).unwrap();
     }
@@ -52,15 +53,16 @@ fn write(folder: &Path, name: &str, parts: &[Halves]) -> Written {
     written
 }
 
-/// Guarantees: running and waiting stacks have roots of their own, then the thread; without waiting ones there is none.
+/// Guarantees: on the wall clock running and waiting stacks have roots of their own, then the thread; on the processor there
+/// is nothing to tell apart.
 #[test]
 fn folded() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.folded", &[part(T0), part(T0 + 2_000_000_000)]);
+    let written = write(folder.path(), "a.folded", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
     let text = fs::read_to_string(&written.files[0].0).unwrap();
     assert_eq!(text, "[running];runner;hot 4000000000\n[waiting];thread 8;park 3980000000\n");
     let running = Halves { waiting: None, ..part(T0) };
-    let written = write(folder.path(), "b.folded", &[running]);
+    let written = write(folder.path(), "b.folded", Mode::Cpu, &[running]);
     assert_eq!(fs::read_to_string(&written.files[0].0).unwrap(), "runner;hot 2000000000\n");
 }
 
@@ -68,7 +70,7 @@ fn folded() {
 #[test]
 fn svg() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.svg", &[part(T0)]);
+    let written = write(folder.path(), "a.svg", Mode::Wall, &[part(T0)]);
     let svg = fs::read_to_string(&written.files[0].0).unwrap();
     assert!(["hot", "park", "[running]", "[waiting]", "app"].iter().all(|name| svg.contains(name)), "{svg}");
 }
@@ -77,7 +79,7 @@ fn svg() {
 #[test]
 fn otlp() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.otlp", &[part(T0), part(T0 + 2_000_000_000)]);
+    let written = write(folder.path(), "a.otlp", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
     let bytes = fs::read(&written.files[0].0).unwrap();
     let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
     assert_eq!(decoded.profiles.observations(), 2 * 202);
@@ -87,7 +89,7 @@ fn otlp() {
 #[test]
 fn envelopes() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(folder.path(), "a.envelope", &[part(T0), part(T0 + 2_000_000_000)]);
+    let written = write(folder.path(), "a.envelope", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
     let names: Vec<_> = written.files.iter().map(|(path, _)| path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.envelope", "a-2.envelope"]);
     for (path, _) in &written.files {
@@ -103,7 +105,8 @@ fn nothing() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.svg", "a.envelope"] {
         let destination = destination::parse(folder.path().join(name).to_str().unwrap()).unwrap();
-        let crate::Failure(why) = Sink::open(&destination, "app").unwrap().close(&mut Written::default()).unwrap_err();
+        let crate::Failure(why) =
+            Sink::open(&destination, "app", Mode::Wall).unwrap().close(&mut Written::default()).unwrap_err();
         assert!(why.contains(name) && why.contains("not a single"), "{why}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
