@@ -50,7 +50,8 @@ impl Report<'_> {
         self.list_functions(&mut out, running);
         if self.mode == Mode::Wall {
             let waiting = &self.shares.waiting;
-            line(&mut out, format_args!("waiting: {} ({} threads)", seconds(waiting.nano()), self.most_threads));
+            let threads = if self.most_threads == 1 { "thread" } else { "threads" };
+            line(&mut out, format_args!("waiting: {} ({} {threads})", seconds(waiting.nano()), self.most_threads));
             self.list_waits(&mut out, waiting);
         }
         out
