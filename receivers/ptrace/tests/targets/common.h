@@ -16,8 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A function that stays a frame of its own: neither merged into its caller nor left by a tail call, where `KEEP_FRAME` ends it. */
-#define NOINLINE __attribute__((noinline, noclone))
+/* A function that stays a frame of its own: neither merged into its caller or with a twin, nor left by a tail call, where `KEEP_FRAME` ends it. */
+#if defined(__clang__)
+#define NOINLINE __attribute__((noinline))
+#else
+#define NOINLINE __attribute__((noinline, noclone, no_icf))
+#endif
 #define KEEP_FRAME() __asm__ volatile("" ::: "memory")
 
 static inline void say(const char *line) {

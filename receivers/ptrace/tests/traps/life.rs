@@ -143,7 +143,17 @@ fn same_id_again() -> Outcome {
     let mut session = Session::of(pid);
     session.observe("leaf", 20);
     let sampler = session.sampler();
-    kill(sampler, Signal::SIGSTOP).unwrap();
+    // Not while it holds a thread: the end of a traced thread waits for its tracer.
+    loop {
+        kill(sampler, Signal::SIGSTOP).unwrap();
+        while !process::states(session.sampler().as_raw().unsigned_abs()).chars().all(|state| state == 'T') {
+            std::thread::yield_now();
+        }
+        if process::tracers(pid).is_empty() {
+            break;
+        }
+        kill(sampler, Signal::SIGCONT).unwrap();
+    }
     first.end();
     let mut command = std::process::Command::new(&clone_at);
     command.arg(pid.to_string()).arg(&other).arg("all");

@@ -148,7 +148,8 @@ fn other_namespaces_and_a_deleted_program() -> Outcome {
     for observed in &life.samples {
         let main = observed.thread.id == pid;
         assert_eq!(observed.thread.namespace_id == 1, main, "{:?}", observed.thread);
-        assert!(observed.thread.namespace_id <= 3, "{:?}", observed.thread);
+        // The shell and its tools had the ids before.
+        assert!(observed.thread.namespace_id < 20, "{:?}", observed.thread);
         assert_eq!(observed.trust, Trust::Complete);
     }
     let main = life.mappings.iter().map(|(mapping, _)| mapping).find(|mapping| mapping.main).unwrap();

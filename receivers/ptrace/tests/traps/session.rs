@@ -68,6 +68,13 @@ impl Life {
         self.with(function).map(|observed| observed.sample.observations).sum()
     }
 
+    /// For how much of the time a function was on one thread's stack, by the weights. A thread that could not be looked at for some ticks counts
+    /// with its next sample for all of them.
+    pub(crate) fn presence(&self, function: &str) -> f64 {
+        let weight: u64 = self.with(function).map(|observed| observed.sample.weight_nano).sum();
+        weight as f64 / (self.status.ticks * self.period_nano) as f64
+    }
+
     /// The path of the file of a stack's last frame.
     pub(crate) fn root_file(&self, observed: &Observed) -> &str {
         let root = observed.locations.last().and_then(|location| location.mapping);

@@ -1,0 +1,170 @@
+//! Which processes are found, and what is told about them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command as Program;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, TargetId};
+
+use crate::Test;
+use crate::session::{Running, Session};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("finds_by_executable_and_again_after_a_restart", finds_by_executable_and_again_after_a_restart),
+    ("finds_by_command_line", finds_by_command_line),
+    ("no_more_than_asked_for", no_more_than_asked_for),
+    ("secrets_of_the_environment_stay", secrets_of_the_environment_stay),
+    ("what_cannot_be_sampled_says_why", what_cannot_be_sampled_says_why),
+    ("a_stopped_target_stays_stopped", a_stopped_target_stays_stopped),
+    ("perf_maps_that_are_traps", perf_maps_that_are_traps),
+    ("ends_are_noticed_without_sampling", ends_are_noticed_without_sampling),
+];
+
+/// A copy of the shell under another name.
+fn shell_called(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
+    let path = folder.join(name);
+    std::fs::copy("/bin/sh", &path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+const IDLE: &str = "echo ready; read line";
+
+/// Guarantees: every process of an executable is found, one that is started later too, and its successor after a restart under another number.
+fn finds_by_executable_and_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = shell_called(folder.path(), "pb-found-by-name");
+    let start = || Running::start(Program::new(&shell).args(["-c", IDLE]));
+    let first = start();
+    let mut session = Session::start();
+    session.watch(1, Select::Executable("pb-found-by-n*".to_owned()));
+    session.wait("the first", |session| session.processes.len() == 1);
+    let second = start();
+    session.wait("the second", |session| session.processes.len() == 2);
+    assert_eq!(session.processes[1].pid, second.pid());
+    drop(first);
+    session.wait("the first one's end", |session| session.detached.len() == 1);
+    assert_eq!(session.detached, [(session.processes[0].id, Detached::Exited)]);
+    let _third = start();
+    session.wait("the third", |session| session.processes.len() == 3);
+    assert!(session.processes.windows(2).all(|pair| pair[0].id < pair[1].id));
+    session.stop();
+}
+
+/// Guarantees: a part of the arguments is enough, and the sampler, whose owner's arguments contain it as well, is not taken for it.
+fn finds_by_command_line() {
+    let target = Running::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4711"]));
+    let mut session = Session::start();
+    session.watch(1, Select::CommandLine("marked-by-??11".to_owned()));
+    session.wait("it", |session| session.processes.len() == 1);
+    assert_eq!(session.processes[0].pid, target.pid());
+    assert_eq!(session.processes[0].arguments.last().map(String::as_str), Some("marked-by-4711"));
+    session.watch(2, Select::CommandLine("profbridge-sampler".to_owned()));
+    session.watch(3, Select::Pid(session.sampler.pid()));
+    let message = session.problem(ProblemKind::Permission);
+    assert!(message.contains("profbridge itself"), "{message}");
+    let session = session.stop();
+    assert_eq!(session.processes.len(), 1);
+}
+
+/// Guarantees: no more processes are attached than a target allows, and the owner is told.
+fn no_more_than_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = shell_called(folder.path(), "pb-too-many");
+    let running: Vec<Running> = (0..3).map(|_| Running::start(Program::new(&shell).args(["-c", IDLE]))).collect();
+    let mut session = Session::start();
+    let settings = Settings { max_processes: 2, ..Settings::default() };
+    session.watch_with(1, Select::Executable("pb-too-many".to_owned()), &[], settings);
+    session.problem(ProblemKind::TooMany);
+    assert_eq!(session.processes.len(), 2);
+    drop(running);
+    session.stop();
+}
+
+/// Guarantees: of the environment only what was asked for arrives.
+fn secrets_of_the_environment_stay() {
+    let mut program = Program::new("/bin/sh");
+    program.args(["-c", IDLE]).env("OTEL_SERVICE_NAME", "shop").env("PASSWORD", "hunter2");
+    let target = Running::start(&mut program);
+    let mut session = Session::start();
+    session.watch_with(1, Select::Pid(target.pid()), &["OTEL_SERVICE_NAME", "SENTRY_RELEASE"], Settings::default());
+    session.wait("it", |session| !session.processes.is_empty());
+    assert_eq!(session.processes[0].environment, [("OTEL_SERVICE_NAME".to_owned(), "shop".to_owned())]);
+    assert!(!format!("{:?}", session.processes).contains("hunter2"));
+    session.stop();
+}
+
+/// Guarantees: a process that does not exist, and one that is dead, are told apart, each once.
+fn what_cannot_be_sampled_says_why() {
+    let mut session = Session::start();
+    session.watch(1, Select::Pid(0x7fff_fff0));
+    let message = session.problem(ProblemKind::Missing);
+    assert!(message.contains("2147483632"), "{message}");
+    // Nobody waits for the inner process, so it stays a zombie as long as the outer one is there: `exec` keeps the child and forgets it.
+    let parent = Running::shell("sh -c 'exit 0' & child=$!; exec sh -c \"while ! grep -q '^State:.Z' /proc/$child/status; do :; done; echo ready; read line\"");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.pid())).unwrap();
+    let zombie: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    session.watch(2, Select::Pid(zombie));
+    let message = session.problem(ProblemKind::Zombie);
+    assert!(message.contains("zombie") && message.contains(&parent.pid().to_string()), "{message}");
+    session.watch(3, Select::Pid(2));
+    session.wait("the thread of the kernel", |session| {
+        session.problems.iter().any(|problem| problem.target == TargetId(3) || problem.pid == Some(2))
+    });
+    session.watch(4, Select::Container("short".to_owned()));
+    session.wait("the container", |session| session.problems.iter().any(|problem| problem.target == TargetId(4)));
+    session.stop();
+}
+
+/// Guarantees: a target that a signal stopped is attached, said to be stopped, and stays so until somebody else continues it.
+fn a_stopped_target_stays_stopped() {
+    let target = Running::busy();
+    let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WUNTRACED)).unwrap();
+    let mut session = Session::start();
+    session.watch(1, Select::Pid(target.pid()));
+    let message = session.problem(ProblemKind::Stopped);
+    assert!(message.contains("kill -CONT"), "{message}");
+    session.wait("a status", |session| !session.statuses.is_empty());
+    assert_eq!(target.state(), ('T', 0));
+    kill(pid, Signal::SIGCONT).unwrap();
+    session.wait("stops of a running thread", |session| session.statuses.iter().any(|status| status.stops > 5));
+    session.stop();
+    assert_eq!(target.state(), ('R', 0));
+}
+
+/// Guarantees: a pipe in the place of the perf map keeps nobody waiting and is told; a proper one arrives, and again when it is replaced.
+fn perf_maps_that_are_traps() {
+    let target = Running::shell(IDLE);
+    let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut session = Session::start();
+    session.watch(1, Select::Pid(target.pid()));
+    let message = session.problem(ProblemKind::Malformed);
+    std::fs::remove_file(&path).unwrap();
+    assert!(message.contains("no regular file"), "{message}");
+    std::fs::write(&path, "1000 10 first\n").unwrap();
+    session.wait("the map", |session| session.perf_maps == 1);
+    let next = path.with_extension("next");
+    std::fs::write(&next, "1000 10 second\n").unwrap();
+    std::fs::rename(&next, &path).unwrap();
+    session.wait("its successor", |session| session.perf_maps == 2);
+    std::fs::remove_file(&path).unwrap();
+    session.stop();
+}
+
+/// Guarantees: an attached process that is not being sampled is missed when it ends.
+fn ends_are_noticed_without_sampling() {
+    let target = Running::shell(IDLE);
+    let mut session = Session::start();
+    session.watch(1, Select::Pid(target.pid()));
+    session.wait("it", |session| !session.processes.is_empty());
+    let process = session.processes[0].id;
+    session.sampler.send(Command::Sample { process, on: false }).unwrap();
+    drop(target);
+    session.wait("its end", |session| !session.detached.is_empty());
+    assert_eq!(session.detached, [(process, Detached::Exited)]);
+    session.stop();
+}
