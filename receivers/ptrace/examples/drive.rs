@@ -17,6 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.thread_block()?;
+    // Alone in its session, its priority counts against all others.
+    nix::unistd::setsid().ok();
 
     let mut arguments = std::env::args().skip(1);
     let pid = arguments.next().ok_or("which process?")?.parse()?;

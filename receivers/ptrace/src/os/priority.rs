@@ -2,6 +2,7 @@
 //! saturated machine takes more than 100 ms.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{getpid, getsid};
 
 /// For how long a thread of the real-time scheduler may run without sleeping, in microseconds: a tick takes less than a hundredth of it. The
 /// kernel sends SIGXCPU beyond the first, and SIGKILL beyond the second.
@@ -20,8 +21,20 @@ pub(crate) fn raise(realtime: bool) -> bool {
         return true;
     }
     let raised = be_nice();
+    if raised {
+        raise_session();
+    }
     take_short_slices(if raised { NICE } else { 0 });
     raised
+}
+
+/// Where the kernel groups sessions for scheduling, a nice value only counts within one (sched(7), "The autogroup feature"): the
+/// session's own is raised, too, if this process leads one.
+fn raise_session() {
+    if getsid(None) == Ok(getpid()) {
+        // There is no such file where sessions are not grouped.
+        std::fs::write("/proc/self/autogroup", NICE.to_string()).ok();
+    }
 }
 
 #[allow(unsafe_code, reason = "nix has no sched_setattr")]

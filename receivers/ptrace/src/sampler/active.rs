@@ -42,6 +42,8 @@ pub(super) struct Active {
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
+    /// Many threads came in this tick.
+    pub(super) many_came: bool,
     /// A thread of it executes code of another architecture.
     pub(super) foreign: bool,
     batch: Builder,
@@ -85,6 +87,7 @@ impl Active {
             budget: Budget::new(&settings, now),
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
+            many_came: false,
             foreign: false,
             batch: Builder::new(id, grid.period_nano(), settings.mode),
             grid,

@@ -23,6 +23,8 @@ mod leases;
 mod look;
 mod run;
 mod thread_state;
+mod tick;
+mod voice;
 
 /// What the sampling thread says.
 #[derive(Debug)]

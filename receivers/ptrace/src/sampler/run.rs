@@ -2,38 +2,22 @@
 //!
 //! What stopped comes first, always: between any two steps that take longer than a moment, threads that stopped are looked at and let go.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use super::active::Active;
-use super::leases::{Captures, CpuMark, Lease, Leases, MOST_CAPTURED, Taken};
-use super::look::{Look, Passive, Seen, Workshop};
+use super::leases::{Captures, CpuMark, Leases, MOST_CAPTURED, Taken};
+use super::look::{Seen, Workshop};
+use super::voice::{RETRY, Voice};
 use super::{Command, Options, Output, Shared};
-use crate::lease::{self, Held, Refused};
-use crate::message::{Batch, Detached, Location, Mode, ProblemKind, ProcessId};
+use crate::lease::{self, Held};
+use crate::message::{Detached, Location, ProblemKind, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
-use crate::process_files::Life;
 
 /// How long threads that were asked to stop are waited for at the end. The kernel lets go of the others when the thread ends.
 const DRAIN: Duration = Duration::from_millis(500);
-
-/// How long the last words may take to find room at the end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// A living process is asked for its state in every so many ticks even if nothing seems wrong.
-const LIFE_STRIDE: u64 = 16;
-
-/// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
-const LOOKS: usize = 32;
-
-/// How often another attempt is made to say what found no room.
-const RETRY: Duration = Duration::from_millis(20);
-
-/// Stops that are refused before that is called a problem: a thread that is about to end refuses them, too.
-const REFUSALS: u64 = 5;
 
 /// How often leased threads are looked for that ended, where nothing announced it.
 const REAP: Duration = Duration::from_millis(10);
@@ -77,7 +61,7 @@ pub(super) fn run(
             Err(_) => engine.give_up(),
         }
     }
-    engine.last_words();
+    engine.voice.last_words();
 }
 
 enum Next {
@@ -87,26 +71,23 @@ enum Next {
 }
 
 /// Everything that the loop works on.
-struct Engine<'a> {
-    processes: Vec<Active>,
-    leases: Leases,
-    captures: Captures,
-    workshop: Workshop,
-    locations: Vec<Location>,
-    ids: Vec<u32>,
-    running: Vec<u32>,
-    blocked: Vec<(u32, Seen)>,
-    cpu: CpuMark,
+pub(super) struct Engine<'a> {
+    pub(super) processes: Vec<Active>,
+    pub(super) leases: Leases,
+    pub(super) captures: Captures,
+    pub(super) workshop: Workshop,
+    pub(super) locations: Vec<Location>,
+    pub(super) ids: Vec<u32>,
+    pub(super) running: Vec<u32>,
+    pub(super) blocked: Vec<(u32, Seen)>,
+    pub(super) cpu: CpuMark,
     /// The process that is worked on: given up where that fails.
-    current: Option<ProcessId>,
+    pub(super) current: Option<ProcessId>,
     /// A moment before which the next stopped thread had not been noticed.
-    noticed: Instant,
-    ends_due: Instant,
-    stopping: Option<Instant>,
-    out: SyncSender<Output>,
-    wake: &'a dyn Fn(),
-    unsaid: VecDeque<Output>,
-    deaf: bool,
+    pub(super) noticed: Instant,
+    pub(super) ends_due: Instant,
+    pub(super) stopping: Option<Instant>,
+    pub(super) voice: Voice<'a>,
 }
 
 impl<'a> Engine<'a> {
@@ -126,10 +107,7 @@ impl<'a> Engine<'a> {
             noticed: now,
             ends_due: now,
             stopping: None,
-            out,
-            wake,
-            unsaid: VecDeque::new(),
-            deaf: false,
+            voice: Voice::new(out, wake),
         }
     }
 
@@ -147,7 +125,7 @@ impl<'a> Engine<'a> {
             self.tick(index);
             self.serve();
         }
-        self.say_unsaid();
+        self.voice.say_unsaid();
         let now = Instant::now();
         if let Some(deadline) = self.stopping
             && (self.leases.is_empty() || now >= deadline)
@@ -163,7 +141,7 @@ impl<'a> Engine<'a> {
         if !self.leases.is_empty() {
             earlier(self.ends_due.max(now + REAP));
         }
-        if !self.unsaid.is_empty() {
+        if self.voice.has_unsaid() {
             earlier(now + RETRY);
         }
         Next::Sleep(until.map(|until| until.saturating_duration_since(now)))
@@ -218,7 +196,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Lets go of all threads that stopped, then unwinds what was taken from them.
-    fn serve(&mut self) {
+    pub(super) fn serve(&mut self) {
         loop {
             self.harvest();
             let Some(captured) = self.captures.waiting.pop_front() else {
@@ -239,7 +217,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Lets go of all threads that stopped. Removes no process.
-    fn harvest(&mut self) {
+    pub(super) fn harvest(&mut self) {
         if self.leases.is_empty() {
             return;
         }
@@ -305,205 +283,6 @@ impl<'a> Engine<'a> {
         });
     }
 
-    fn tick(&mut self, index: usize) {
-        let now = Instant::now();
-        let process = &mut self.processes[index];
-        let id = process.id;
-        self.current = Some(id);
-        let tick = process.grid.begin(now);
-        process.status.ticks += 1;
-        process.status.missed_ticks += tick.missed;
-        process.status.lowered_ticks += process.grid.stride() - 1;
-        process.slot = tick.slot;
-        if process.foreign {
-            let message = "a thread executes 32-bit code, which cannot be unwound".to_owned();
-            return self.fail(index, ProblemKind::Architecture, message);
-        }
-        if process.doubt || process.status.ticks.is_multiple_of(LIFE_STRIDE) {
-            process.doubt = false;
-            match process.files.alive() {
-                Life::Same => {}
-                Life::Executed => return self.let_go(index, Detached::Executed),
-                Life::Exited => return self.let_go(index, Detached::Exited),
-            }
-        }
-        self.count_threads(index, now);
-        let process = &mut self.processes[index];
-        let idle_stride = process.idle_stride();
-        let number = process.threads.len();
-        for thread in 0..number {
-            self.look(index, thread, idle_stride, false);
-            if thread % LOOKS == LOOKS - 1 {
-                self.harvest();
-            }
-        }
-        self.ask_to_stop(index);
-        self.sample_blocked(index, now);
-        self.serve();
-        let now = Instant::now();
-        self.account(index, now);
-        self.say_regular(index, now);
-    }
-
-    fn count_threads(&mut self, index: usize, now: Instant) {
-        let process = &mut self.processes[index];
-        let files = std::sync::Arc::clone(&process.files);
-        match process.census.threads(files.task(), now, &mut self.ids) {
-            Ok(None) => {}
-            Ok(Some(ids)) => {
-                if ids.is_empty() {
-                    process.doubt = true;
-                }
-                if process.set_threads(ids) > 32 {
-                    // What it takes to open so many is no measure of what sampling them takes.
-                    self.cpu.take();
-                    process.budget.restart(now);
-                }
-                for state in &mut process.threads {
-                    state.leased = self.leases.contains_key(&state.files.id);
-                }
-            }
-            Err(_) => process.doubt = true,
-        }
-    }
-
-    /// Looks at one thread, and notes what is to be done.
-    fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
-        let process = &mut self.processes[index];
-        match process.look(thread, idle_stride, all) {
-            Look::Nothing => {}
-            Look::Unchanged => {
-                if process.wants_blocked(thread) {
-                    process.account_blocked(thread, Instant::now());
-                }
-            }
-            Look::Running => {
-                let state = &process.threads[thread];
-                if process.settings.mode == Mode::Wall || state.run_unsampled > 0 {
-                    self.running.push(state.files.id);
-                }
-            }
-            Look::Blocked(seen) => {
-                if process.wants_blocked(thread) {
-                    self.blocked.push((process.threads[thread].files.id, seen));
-                }
-            }
-            Look::Ended => {
-                process.census.invalidate();
-                process.doubt |= process.threads.len() == 1;
-            }
-        }
-    }
-
-    /// Asks all running threads to stop.
-    fn ask_to_stop(&mut self, index: usize) {
-        let mut running = std::mem::take(&mut self.running);
-        for thread in running.drain(..) {
-            self.request(index, thread);
-            self.harvest();
-        }
-        self.running = running;
-    }
-
-    fn request(&mut self, index: usize, thread: u32) {
-        if self.stopping.is_some() {
-            return;
-        }
-        let process = &mut self.processes[index];
-        let Some(state) = process.find(thread) else {
-            return;
-        };
-        match lease::request(thread) {
-            Ok(()) => {
-                process.threads[state].leased = true;
-                let process = process.id;
-                self.leases.insert(thread, Lease { process });
-            }
-            Err(Refused::Ended) => process.census.invalidate(),
-            Err(Refused::Denied) => {
-                // The time is lost: no later sample is to stand for it.
-                let slot = process.slot;
-                process.threads[state].credited = slot;
-                process.status.refused_stops += 1;
-                if process.status.refused_stops >= REFUSALS {
-                    self.explain_refusal(index, state);
-                }
-            }
-        }
-    }
-
-    fn explain_refusal(&mut self, index: usize, thread: usize) {
-        let process = &mut self.processes[index];
-        let Some((tracer, _)) = process.threads[thread].files.status(process.files.task()) else {
-            return;
-        };
-        let (kind, message) = if tracer != 0 {
-            (
-                ProblemKind::Traced,
-                format!("process {tracer} traces it: only blocked threads are sampled until it lets go"),
-            )
-        } else {
-            (
-                ProblemKind::Permission,
-                "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp profile or a security module?)".to_owned(),
-            )
-        };
-        self.problem(index, kind, message);
-    }
-
-    /// Samples the blocked threads that were noted.
-    fn sample_blocked(&mut self, index: usize, now: Instant) {
-        let mut blocked = std::mem::take(&mut self.blocked);
-        for (thread, seen) in blocked.drain(..) {
-            let process = &mut self.processes[index];
-            let Some(state) = process.find(thread) else {
-                continue;
-            };
-            match process.passive(state, seen, &mut self.workshop, now) {
-                Passive::Known => process.account_blocked(state, Instant::now()),
-                Passive::Ran => {}
-                Passive::Stop => self.request(index, thread),
-            }
-            self.harvest();
-        }
-        self.blocked = blocked;
-    }
-
-    /// Settles what the tick cost.
-    fn account(&mut self, index: usize, now: Instant) {
-        let cpu = self.cpu.take();
-        let process = &mut self.processes[index];
-        process.budget.spend(cpu);
-        if process.budget.is_due(now) {
-            let longest = |longest: Duration, thread: &mut super::thread_state::ThreadState| {
-                longest.max(std::mem::take(&mut thread.stopped))
-            };
-            let stopped = process.threads.iter_mut().fold(Duration::ZERO, longest);
-            let stride = process.budget.review(now, stopped);
-            process.grid.set_stride(stride);
-            #[allow(clippy::cast_precision_loss, reason = "at most 64")]
-            let stride = stride as f64;
-            process.status.rate_hertz = process.settings.rate_hertz / stride;
-        }
-    }
-
-    fn say_regular(&mut self, index: usize, now: Instant) {
-        let process = &mut self.processes[index];
-        let id = process.id;
-        if process.flush_is_due(now)
-            && let Some(batch) = process.flush(now)
-        {
-            self.say_batch(index, batch);
-        }
-        let process = &mut self.processes[index];
-        if let Some(status) = process.take_status(now) {
-            self.say(Output::Status(status));
-        }
-        if self.processes[index].take_reload(now) {
-            self.say(Output::Reload(id));
-        }
-    }
-
     /// Stops sampling a process, and says what there is.
     fn switch_off(&mut self, index: usize) {
         let now = Instant::now();
@@ -522,29 +301,29 @@ impl<'a> Engine<'a> {
         let batch = process.flush(now);
         let status = process.status();
         if let Some(batch) = batch {
-            self.say_batch(index, batch);
+            self.processes[index].status.lost_observations += self.voice.say_batch(batch);
         }
-        self.say(Output::Status(status));
+        self.voice.say(Output::Status(status));
     }
 
     /// Says what there is of a process, and forgets it. Threads that were asked to stop are let go when they do.
-    fn let_go(&mut self, index: usize, why: Detached) {
+    pub(super) fn let_go(&mut self, index: usize, why: Detached) {
         if self.processes[index].on {
             self.switch_off(index);
         }
         let process = self.processes.swap_remove(index).id;
-        self.say(Output::Gone { process, why });
+        self.voice.say(Output::Gone { process, why });
     }
 
-    fn fail(&mut self, index: usize, kind: ProblemKind, message: String) {
+    pub(super) fn fail(&mut self, index: usize, kind: ProblemKind, message: String) {
         self.problem(index, kind, message);
         self.let_go(index, Detached::Failed);
     }
 
-    fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
+    pub(super) fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
         let process = self.processes[index].id;
         if self.processes[index].is_new(kind) {
-            self.say(Output::Problem { process, kind, message });
+            self.voice.say(Output::Problem { process, kind, message });
         }
     }
 
@@ -560,80 +339,12 @@ impl<'a> Engine<'a> {
         // Whatever state it is in: nothing of it is used any more.
         if let Some(index) = self.find(process) {
             self.processes.swap_remove(index);
-            self.unsaid.push_back(Output::Problem {
+            self.voice.say(Output::Problem {
                 process,
                 kind: ProblemKind::Internal,
                 message: "sampling it failed; please report this as a defect".to_owned(),
             });
-            self.unsaid.push_back(Output::Gone { process, why: Detached::Failed });
-        }
-    }
-
-    fn say_batch(&mut self, index: usize, batch: Batch) {
-        let observations = |batch: &Batch| {
-            let counts = batch.samples.iter();
-            counts.map(|sample| u64::from(sample.observations)).sum::<u64>()
-        };
-        if self.deaf {
-            return;
-        }
-        // A batch must not overtake what was said before it.
-        let refused = if self.unsaid.is_empty() {
-            match self.out.try_send(Output::Batch(batch)) {
-                Ok(()) => {
-                    (self.wake)();
-                    None
-                }
-                Err(TrySendError::Full(Output::Batch(batch))) => Some(batch),
-                Err(TrySendError::Full(_)) => None,
-                Err(TrySendError::Disconnected(_)) => {
-                    self.deaf = true;
-                    None
-                }
-            }
-        } else {
-            Some(batch)
-        };
-        if let Some(batch) = refused {
-            self.processes[index].status.lost_observations += observations(&batch);
-        }
-    }
-
-    fn say(&mut self, output: Output) {
-        self.unsaid.push_back(output);
-        self.say_unsaid();
-    }
-
-    /// Says what found no room before. Of the counters of a process only the last are kept.
-    fn say_unsaid(&mut self) {
-        while let Some(output) = self.unsaid.pop_front() {
-            match self.out.try_send(output) {
-                Ok(()) => (self.wake)(),
-                Err(TrySendError::Full(output)) => {
-                    let superseded = matches!(&output, Output::Status(status) if self.unsaid.iter().any(|later| {
-                        matches!(later, Output::Status(later) if later.process == status.process)
-                    }));
-                    if !superseded {
-                        self.unsaid.push_front(output);
-                    }
-                    return;
-                }
-                Err(TrySendError::Disconnected(_)) => {
-                    self.deaf = true;
-                    self.unsaid.clear();
-                }
-            }
-        }
-    }
-
-    fn last_words(&mut self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        loop {
-            self.say_unsaid();
-            if self.unsaid.is_empty() || Instant::now() >= deadline {
-                return;
-            }
-            std::thread::park_timeout(RETRY);
+            self.voice.say(Output::Gone { process, why: Detached::Failed });
         }
     }
 }

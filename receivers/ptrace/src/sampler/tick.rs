@@ -1,0 +1,225 @@
+//! One tick of one process: look at all threads, ask those that run to stop, sample those that are blocked.
+
+use std::time::{Duration, Instant};
+
+use super::Output;
+use super::leases::Lease;
+use super::look::{Look, Passive};
+use super::run::Engine;
+use super::thread_state::ThreadState;
+use crate::lease::{self, Refused};
+use crate::message::{Detached, Mode, ProblemKind};
+use crate::process_files::Life;
+
+/// A living process is asked for its state in every so many ticks even if nothing seems wrong.
+const LIFE_STRIDE: u64 = 16;
+
+/// Stops that are refused before that is called a problem: a thread that is about to end refuses them, too.
+const REFUSALS: u64 = 5;
+
+/// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
+const LOOKS: usize = 32;
+
+/// More threads than this that come at once are not charged to the budget.
+const MANY: usize = 32;
+
+impl Engine<'_> {
+    /// One tick of one process.
+    pub(super) fn tick(&mut self, index: usize) {
+        let now = Instant::now();
+        let process = &mut self.processes[index];
+        let id = process.id;
+        self.current = Some(id);
+        let tick = process.grid.begin(now);
+        process.status.ticks += 1;
+        process.status.missed_ticks += tick.missed;
+        process.status.lowered_ticks += process.grid.stride() - 1;
+        process.slot = tick.slot;
+        if process.foreign {
+            let message = "a thread executes 32-bit code, which cannot be unwound".to_owned();
+            return self.fail(index, ProblemKind::Architecture, message);
+        }
+        if process.doubt || process.status.ticks.is_multiple_of(LIFE_STRIDE) {
+            process.doubt = false;
+            match process.files.alive() {
+                Life::Same => {}
+                Life::Executed => return self.let_go(index, Detached::Executed),
+                Life::Exited => return self.let_go(index, Detached::Exited),
+            }
+        }
+        self.count_threads(index, now);
+        let process = &mut self.processes[index];
+        let idle_stride = process.idle_stride();
+        let number = process.threads.len();
+        for thread in 0..number {
+            self.look(index, thread, idle_stride, false);
+            if thread % LOOKS == LOOKS - 1 {
+                self.harvest();
+            }
+        }
+        self.ask_to_stop(index);
+        self.sample_blocked(index, now);
+        self.serve();
+        let now = Instant::now();
+        self.account(index, now);
+        self.say_regular(index, now);
+    }
+
+    fn count_threads(&mut self, index: usize, now: Instant) {
+        let process = &mut self.processes[index];
+        let files = std::sync::Arc::clone(&process.files);
+        match process.census.threads(files.task(), now, &mut self.ids) {
+            Ok(None) => {}
+            Ok(Some(ids)) => {
+                if ids.is_empty() {
+                    process.doubt = true;
+                }
+                process.many_came = process.set_threads(ids) > MANY;
+                for state in &mut process.threads {
+                    state.leased = self.leases.contains_key(&state.files.id);
+                }
+            }
+            Err(_) => process.doubt = true,
+        }
+    }
+
+    /// Looks at one thread, and notes what is to be done.
+    pub(super) fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
+        let process = &mut self.processes[index];
+        match process.look(thread, idle_stride, all) {
+            Look::Nothing => {}
+            Look::Unchanged => {
+                if process.wants_blocked(thread) {
+                    process.account_blocked(thread, Instant::now());
+                }
+            }
+            Look::Running => {
+                let state = &process.threads[thread];
+                if process.settings.mode == Mode::Wall || state.run_unsampled > 0 {
+                    self.running.push(state.files.id);
+                }
+            }
+            Look::Blocked(seen) => {
+                if process.wants_blocked(thread) {
+                    self.blocked.push((process.threads[thread].files.id, seen));
+                }
+            }
+            Look::Ended => {
+                process.census.invalidate();
+                process.doubt |= process.threads.len() == 1;
+            }
+        }
+    }
+
+    /// Asks all running threads to stop.
+    fn ask_to_stop(&mut self, index: usize) {
+        let mut running = std::mem::take(&mut self.running);
+        for thread in running.drain(..) {
+            self.request(index, thread);
+            self.harvest();
+        }
+        self.running = running;
+    }
+
+    fn request(&mut self, index: usize, thread: u32) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let process = &mut self.processes[index];
+        let Some(state) = process.find(thread) else {
+            return;
+        };
+        match lease::request(thread) {
+            Ok(()) => {
+                process.threads[state].leased = true;
+                let process = process.id;
+                self.leases.insert(thread, Lease { process });
+            }
+            Err(Refused::Ended) => process.census.invalidate(),
+            Err(Refused::Denied) => {
+                // The time is lost: no later sample is to stand for it.
+                let slot = process.slot;
+                process.threads[state].credited = slot;
+                process.status.refused_stops += 1;
+                if process.status.refused_stops >= REFUSALS {
+                    self.explain_refusal(index, state);
+                }
+            }
+        }
+    }
+
+    fn explain_refusal(&mut self, index: usize, thread: usize) {
+        let process = &mut self.processes[index];
+        let Some((tracer, _)) = process.threads[thread].files.status(process.files.task()) else {
+            return;
+        };
+        let (kind, message) = if tracer != 0 {
+            (
+                ProblemKind::Traced,
+                format!("process {tracer} traces it: only blocked threads are sampled until it lets go"),
+            )
+        } else {
+            (
+                ProblemKind::Permission,
+                "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp profile or a security module?)".to_owned(),
+            )
+        };
+        self.problem(index, kind, message);
+    }
+
+    /// Samples the blocked threads that were noted.
+    fn sample_blocked(&mut self, index: usize, now: Instant) {
+        let mut blocked = std::mem::take(&mut self.blocked);
+        for (thread, seen) in blocked.drain(..) {
+            let process = &mut self.processes[index];
+            let Some(state) = process.find(thread) else {
+                continue;
+            };
+            match process.passive(state, seen, &mut self.workshop, now) {
+                Passive::Known => process.account_blocked(state, Instant::now()),
+                Passive::Ran => {}
+                Passive::Stop => self.request(index, thread),
+            }
+            self.harvest();
+        }
+        self.blocked = blocked;
+    }
+
+    /// Settles what the tick cost.
+    fn account(&mut self, index: usize, now: Instant) {
+        let cpu = self.cpu.take();
+        let process = &mut self.processes[index];
+        process.budget.spend(cpu);
+        if std::mem::take(&mut process.many_came) {
+            // What it takes to take in so many is no measure of what sampling them takes.
+            process.budget.restart(now);
+        }
+        if process.budget.is_due(now) {
+            let longest =
+                |longest: Duration, thread: &mut ThreadState| longest.max(std::mem::take(&mut thread.stopped));
+            let stopped = process.threads.iter_mut().fold(Duration::ZERO, longest);
+            let stride = process.budget.review(now, stopped);
+            process.grid.set_stride(stride);
+            #[allow(clippy::cast_precision_loss, reason = "at most 64")]
+            let stride = stride as f64;
+            process.status.rate_hertz = process.settings.rate_hertz / stride;
+        }
+    }
+
+    fn say_regular(&mut self, index: usize, now: Instant) {
+        let process = &mut self.processes[index];
+        let id = process.id;
+        if process.flush_is_due(now)
+            && let Some(batch) = process.flush(now)
+        {
+            self.processes[index].status.lost_observations += self.voice.say_batch(batch);
+        }
+        let process = &mut self.processes[index];
+        if let Some(status) = process.take_status(now) {
+            self.voice.say(Output::Status(status));
+        }
+        if self.processes[index].take_reload(now) {
+            self.voice.say(Output::Reload(id));
+        }
+    }
+}
