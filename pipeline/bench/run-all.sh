@@ -27,5 +27,6 @@ measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json
 measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"
 measure memory $bench memory --windows --json "$out/memory.json"
 measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
+measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"
 measure gateway cargo run --profile dist -p profbridge-processor-chunk --example gateway
 measure merge cargo bench --profile dist -p profbridge-processor-dedup --bench merge -- only-the-table

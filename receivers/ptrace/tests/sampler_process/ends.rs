@@ -121,8 +121,15 @@ fn signals_for_the_owner_leave_the_sampler_alone() {
     let mut session = Session::start();
     session.watch(1, Select::Pid(target.pid()));
     session.wait("samples", |session| session.observations() > 5);
-    let signals =
-        [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGHUP, Signal::SIGTERM];
+    let signals = [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTSTP,
+        Signal::SIGTTIN,
+        Signal::SIGTTOU,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+    ];
     for signal in signals {
         kill(process(session.sampler.pid()), signal).unwrap();
     }

@@ -5,8 +5,8 @@ use std::process::{Child, Command as Program, Stdio};
 use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::{
-    Batch, Command, Detached, Event, Mapping, Problem, ProblemKind, Process, ProcessId, Select, Settings, Status, Target,
-    TargetId,
+    Batch, Command, Detached, Event, Mapping, Problem, ProblemKind, Process, ProcessId, Select, Settings, Status,
+    Target, TargetId,
 };
 use profbridge_ptrace::{Ending, Events, Notice, SamplerProcess, StartOptions};
 

@@ -11,7 +11,7 @@ static int64_t thread_nano(void) {
 
 #define SPENDER(name)                                                                                                                 \
     NOINLINE static uint64_t name(int64_t until) {                                                                                    \
-        volatile uint64_t x = 1;                                                                                                      \
+        volatile uint64_t x = __COUNTER__ + 1; /* No two are the same code. */                                                         \
         do {                                                                                                                          \
             for (int i = 0; i < 2000; i++)                                                                                            \
                 x = x * 6364136223846793005ull + 1442695040888963407ull;                                                              \

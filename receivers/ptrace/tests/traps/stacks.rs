@@ -260,7 +260,12 @@ fn without_unwind_tables() -> Outcome {
     let seen = sample(&target, "leaf", 200, Settings::default());
     let life = seen.last();
     for observed in &life.samples {
-        assert!(observed.trust != Trust::Complete || life.rooted(observed), "{:?}\n{}", life.names(observed), life.top());
+        assert!(
+            observed.trust != Trust::Complete || life.rooted(observed),
+            "{:?}\n{}",
+            life.names(observed),
+            life.top()
+        );
     }
     let callers = ["leaf", "middle", "outer", "busy"];
     let (mut all, mut good) = (0, 0);
