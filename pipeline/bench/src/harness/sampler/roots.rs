@@ -3,7 +3,7 @@
 use std::{collections::HashMap, os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
 
 use profbridge_ptrace::message::{Location, Mapping, Settings, Trust};
-use profbridge_symbolize::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer};
+use profbridge_symbolize::{FileIdentity, Key, Object, ObjectId, Source, Symbolizer};
 
 use super::{
     super::{
@@ -138,7 +138,7 @@ fn names(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Erro
     let (mut all, mut found) = (0, 0);
     for (object, address, count) in frames() {
         all += count;
-        if let Answer::Symbols(_) = symbolizer.answer(object, address) {
+        if symbolizer.answer(object, address).symbols().is_some() {
             found += count;
         }
     }
