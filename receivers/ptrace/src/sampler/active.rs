@@ -19,6 +19,9 @@ const FLUSH: Duration = Duration::from_millis(500);
 /// Counters are said about this often.
 const STATUS: Duration = Duration::from_secs(1);
 
+/// How many names of threads are read again for a batch, at most: a tenth of a millisecond.
+const NAMES: usize = 16;
+
 /// The maps are asked to be read again at most this often; twice as long after each time, up to 16 times.
 const RELOAD: Duration = Duration::from_millis(250);
 
@@ -297,6 +300,7 @@ impl Active {
             return None;
         }
         let number = self.batch.number();
+        let mut names = NAMES;
         for thread in &mut self.threads {
             let Some((batch, place)) = thread.place else {
                 continue;
@@ -304,10 +308,12 @@ impl Active {
             if batch != number {
                 continue;
             }
-            if std::mem::take(&mut thread.ran)
+            if names > 0
+                && std::mem::take(&mut thread.ran)
                 && let Some(name) = thread.files.name(self.files.task())
             {
                 thread.name = name;
+                names -= 1;
             }
             if let Some(said) = self.batch.thread(place) {
                 said.pointer = thread.pointer;

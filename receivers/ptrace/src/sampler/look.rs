@@ -14,7 +14,7 @@ use crate::unwind::{FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwin
 const IDLE_STRIDE: u64 = 8;
 
 /// More idle threads than this share the looks of as many.
-const IDLE_THREADS: u64 = 2048;
+const IDLE_THREADS: u64 = 1024;
 
 /// Where there are more threads than this, they are taken to be idle sooner.
 const MANY_THREADS: u64 = 256;

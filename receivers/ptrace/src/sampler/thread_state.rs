@@ -113,7 +113,7 @@ impl ThreadState {
             unsampled_since: slot,
             place: None,
             run: None,
-            ran: true,
+            ran: false,
             stopped: Duration::ZERO,
         }
     }

@@ -129,6 +129,10 @@ impl Engine<'_> {
         let Some(state) = process.find(thread) else {
             return;
         };
+        if self.leases.is_empty() {
+            // Nothing can have stopped before it was asked to.
+            self.noticed = Instant::now();
+        }
         match lease::request(thread) {
             Ok(()) => {
                 process.threads[state].leased = true;
