@@ -55,7 +55,7 @@ fn parse_status(text: &str) -> StatusFile {
             // Real, effective, saved, file system.
             "Uid" => status.user = values.nth(1).unwrap_or(0),
             // From the outermost namespace that can be seen to the innermost.
-            "NSpid" => status.namespace_pid = values.last().unwrap_or(0),
+            "NSpid" => status.namespace_pid = values.next_back().unwrap_or(0),
             _ => {}
         }
     }
@@ -118,8 +118,8 @@ pub(crate) fn describe(
     let status = status(directory)?;
     let (arguments, _) = read_at_most(directory, "cmdline", MAX_ARGUMENTS).unwrap_or_default();
     let groups = read_text(directory, "cgroup");
-    let container = container::from_control_groups(&groups)
-        .or_else(|| container::from_mounts(&read_text(directory, "mountinfo")));
+    let container =
+        container::from_control_groups(&groups).or_else(|| container::from_mounts(&read_text(directory, "mountinfo")));
     let executable = readlinkat(directory, "exe").map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let environment = if asked.is_empty() { Vec::new() } else { environment(directory, asked, &mut faults) };
     let root = openat(directory, "root", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());

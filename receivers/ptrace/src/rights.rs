@@ -124,7 +124,8 @@ impl Powers {
     }
 }
 
-const NO_TRACING: &str = "this system allows no tracing at all (kernel.yama.ptrace_scope is 3, which lasts until the next boot)";
+const NO_TRACING: &str =
+    "this system allows no tracing at all (kernel.yama.ptrace_scope is 3, which lasts until the next boot)";
 const ADMIN_ONLY: &str = "this system allows tracing with CAP_SYS_PTRACE only (kernel.yama.ptrace_scope is 2)";
 const DESCENDANTS_ONLY: &str = "this system allows tracing of own descendants only (kernel.yama.ptrace_scope is 1): start the program as a \
                                 command of profbridge, or set kernel.yama.ptrace_scope to 0";

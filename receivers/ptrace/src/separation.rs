@@ -97,7 +97,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
     // is never written to a core file.
     prctl::set_dumpable(false)?;
     prctl::set_name(THREAD_NAME)?;
-    let inherited = Inherited { signal_mask: block_signals()?, files: raise_file_limit()?, realtime: realtime_limit()? };
+    let inherited =
+        Inherited { signal_mask: block_signals()?, files: raise_file_limit()?, realtime: realtime_limit()? };
     control::run(socket, arguments.owner, arguments.realtime, inherited)
 }
 

@@ -130,7 +130,12 @@ impl Control {
             Ok(space) => Arc::new(space),
             Err(LoadError::Gone) => return Attempt::Changing,
             Err(error @ LoadError::Architecture { .. }) => {
-                self.say(target, Some(pid), ProblemKind::Architecture, format!("process {pid} cannot be sampled: {error}"));
+                self.say(
+                    target,
+                    Some(pid),
+                    ProblemKind::Architecture,
+                    format!("process {pid} cannot be sampled: {error}"),
+                );
                 return Attempt::Refused;
             }
             Err(LoadError::Maps(error) | LoadError::Memory(error)) => return self.explain(target, pid, &error),
@@ -224,7 +229,8 @@ impl Control {
             return Attempt::Refused;
         }
         // A thread of the kernel has no memory; neither has a process for a moment while it executes another program.
-        let memoryless = matches!(error.raw_os_error(), Some(libc::ESRCH)) || error.kind() == std::io::ErrorKind::InvalidInput;
+        let memoryless =
+            matches!(error.raw_os_error(), Some(libc::ESRCH)) || error.kind() == std::io::ErrorKind::InvalidInput;
         if memoryless {
             return Attempt::Changing;
         }

@@ -65,7 +65,9 @@ impl Control {
             let (id, prefix) = (*id, prefix.clone());
             let first = self.containers.entry(id).or_insert_with(|| container.to_owned());
             if first != container {
-                let message = format!("{prefix} is the beginning of several containers' ids: {first} is sampled, {container} is not");
+                let message = format!(
+                    "{prefix} is the beginning of several containers' ids: {first} is sampled, {container} is not"
+                );
                 self.say(id, None, ProblemKind::Missing, message);
                 return None;
             }

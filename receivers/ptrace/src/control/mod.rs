@@ -183,10 +183,8 @@ impl Control {
         } else if !self.outbox.is_empty() {
             interest |= PollFlags::POLLOUT;
         }
-        let mut descriptors = vec![
-            PollFd::new(self.socket.as_fd(), interest),
-            PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut descriptors =
+            vec![PollFd::new(self.socket.as_fd(), interest), PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
         let running = self.commands.iter().filter(|command| command.code.is_none());
         descriptors.extend(running.map(|command| PollFd::new(command.process.as_fd(), PollFlags::POLLIN)));
         let commands = descriptors.len();

@@ -34,7 +34,7 @@ enum Waiting {
         packet: Outgoing,
     },
     /// Encoded when it is sent, with what was lost by then.
-    Status(Status),
+    Status(Box<Status>),
     Other(Outgoing),
 }
 
@@ -45,13 +45,15 @@ impl Outbox {
             Event::Batch(batch) => self.push_batch(&batch),
             Event::Status(status) => {
                 // All counters are totals, so the next one says what an unsent one would have said.
-                self.waiting.retain(|waiting| !matches!(waiting, Waiting::Status(old) if old.process == status.process));
-                self.waiting.push_back(Waiting::Status(status));
+                self.waiting
+                    .retain(|waiting| !matches!(waiting, Waiting::Status(old) if old.process == status.process));
+                self.waiting.push_back(Waiting::Status(Box::new(status)));
             }
             Event::Detached { process, .. } => {
                 self.waiting.push_back(Waiting::Other(encode_event(event)));
                 // What is lost of it from now on shows in no status any more.
-                if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process)) {
+                if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process))
+                {
                     self.lost.remove(&process);
                 }
             }
@@ -101,7 +103,7 @@ impl Outbox {
                     socket::try_send(owner, &packet.bytes, packet.descriptor())
                 }
                 Waiting::Status(status) => {
-                    let mut status = *status;
+                    let mut status = **status;
                     status.lost_observations += self.lost.get(&status.process).copied().unwrap_or(0);
                     socket::try_send(owner, &encode_event(Event::Status(status)).bytes, None)
                 }
@@ -161,7 +163,7 @@ mod tests {
         let (mut arrived, mut lost, mut detached) = (0, 0, false);
         while !outbox.is_empty() || !detached {
             outbox.flush(sampler.as_fd()).unwrap();
-            while let Ok(Received::Packet { bytes, file }) = receive(owner.as_fd()) {
+            while let Ok(Received::Packet { bytes, file, .. }) = receive(owner.as_fd()) {
                 match decode_event(&bytes, file).unwrap() {
                     Event::Batch(batch) => {
                         arrived += batch.samples.iter().map(|sample| u64::from(sample.observations)).sum::<u64>();

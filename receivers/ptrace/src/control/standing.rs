@@ -50,9 +50,9 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
 /// Whether a process with this `/proc/PID/cgroup` is frozen. The kernel shows in each group whether a group above is.
 fn is_frozen(groups: &str) -> bool {
     let unified = control_group::paths(groups).first().copied().unwrap_or("/");
-    let events = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|mount| {
-        read_group_file(&format!("{mount}{unified}/cgroup.events"))
-    });
+    let events = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+        .into_iter()
+        .find_map(|mount| read_group_file(&format!("{mount}{unified}/cgroup.events")));
     if events.is_some_and(|events| events.lines().any(|line| line == "frozen 1")) {
         return true;
     }
@@ -80,6 +80,9 @@ pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
     Some(if threads > 1 {
         format!("the main thread of process {pid} ended while others go on, which cannot be sampled from here on")
     } else {
-        format!("process {pid} is a zombie: it ended, and its parent (process {}) did not take notice so far", stat.parent)
+        format!(
+            "process {pid} is a zombie: it ended, and its parent (process {}) did not take notice so far",
+            stat.parent
+        )
     })
 }

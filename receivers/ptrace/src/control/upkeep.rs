@@ -72,9 +72,8 @@ impl Control {
         }
         // Problems that are kept for processes that are gone would pile up.
         if self.said.len() > 1024 {
-            self.said.retain(|(_, pid, _)| {
-                pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true))
-            });
+            self.said
+                .retain(|(_, pid, _)| pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)));
         }
         if self.given_up.len() > 1024 {
             self.given_up.retain(|(pid, _)| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true));
@@ -123,7 +122,8 @@ impl Control {
                 Attempt::Changing => match again.next() {
                     Some(next) => self.again.push(next),
                     None => {
-                        let message = format!("process {} has no memory: it ends, or is a thread of the kernel", again.pid);
+                        let message =
+                            format!("process {} has no memory: it ends, or is a thread of the kernel", again.pid);
                         self.say(again.target, Some(again.pid), ProblemKind::Missing, message);
                     }
                 },

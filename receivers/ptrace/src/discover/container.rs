@@ -118,8 +118,10 @@ mod tests {
             "/containers/storage/overlay-containers/{}/userdata/hostname",
             "/home/user/.local/share/containers/storage/vfs-containers/{}/userdata/hostname",
         ] {
-            let line =
-                format!("1 0 8:1 / / rw\n727 717 254:1 {} /etc/hostname rw - ext4 /dev/vda1 rw\n", root.replace("{}", ID));
+            let line = format!(
+                "1 0 8:1 / / rw\n727 717 254:1 {} /etc/hostname rw - ext4 /dev/vda1 rw\n",
+                root.replace("{}", ID)
+            );
             assert_eq!(from_mounts(&line).as_deref(), Some(ID), "{line}");
         }
         let pod = "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/{}/hostname".replace("{}", ID);

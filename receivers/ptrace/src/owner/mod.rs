@@ -68,6 +68,7 @@ pub enum SendError {
 
 /// What the owner hears.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are events, which are moved and not kept")]
 pub enum Notice {
     /// The sampler process said something, and it is consistent with all that it said before.
     Event(Event),

@@ -40,10 +40,7 @@ impl SamplerProcess {
     /// # Errors
     ///
     /// When nothing can be sampled on this machine, or no process can be started.
-    pub fn start_with(
-        options: StartOptions,
-        hear: impl FnMut(Notice) + Send + 'static,
-    ) -> Result<Self, StartError> {
+    pub fn start_with(options: StartOptions, hear: impl FnMut(Notice) + Send + 'static) -> Result<Self, StartError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(StartError::Architecture(std::env::consts::ARCH));
         }

@@ -21,7 +21,7 @@ use crate::message;
 use crate::owner::{Ending, Notice, StartOptions};
 use crate::pidfd::{ChildStatus, PidFd};
 use crate::protocol::socket::{self, Received};
-use crate::protocol::{Checker, decode_event};
+use crate::protocol::{Checker, Violation, decode_event};
 use crate::separation::{self, Arguments};
 
 /// How long the sampler may take to accept a command before the owner gives up on it.
@@ -66,8 +66,7 @@ pub(super) struct Started {
 /// Starts the thread and, on it, the process.
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let shared =
-        Arc::new(Shared { checker: Mutex::new(Checker::default()), deadline: Mutex::new(None), wake });
+    let shared = Arc::new(Shared { checker: Mutex::new(Checker::default()), deadline: Mutex::new(None), wake });
     let realtime = options.realtime;
     let (sender, receiver) = sync_channel(1);
     std::thread::Builder::new().name("sampler-events".to_owned()).spawn({
@@ -171,7 +170,11 @@ impl Receiving {
                 Wait::TooLong => return Heard::TooLong,
             }
             let event = match socket::receive(self.socket.as_fd()) {
-                Ok(Received::Packet { bytes, file }) => decode_event(&bytes, file),
+                Ok(Received::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
+                    // Not the sampler's fault; it tells of the file again when that is replaced.
+                    Err(Violation::File { .. }) if lost_file => continue,
+                    event => event,
+                },
                 Ok(Received::End) => return Heard::Everything,
                 Ok(Received::Again) => continue,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -236,3 +239,6 @@ pub(crate) fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,320 @@
-//! a
+//! What a sampler that was taken over might send: each is refused, and costs no more than the packet.
+
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use prost::Message;
+
+use super::socket::{Received, pair, receive, send};
+use super::wire::{self, Told};
+use super::*;
+use crate::message::{
+    Batch, Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
+    Select, Settings, Stack, Status, Target, TargetId, Thread,
+};
+
+fn decode(told: Told, file: Option<File>) -> Result<Event, Violation> {
+    decode_event(&wire::EventPacket { told: Some(told) }.encode_to_vec(), file)
+}
+
+fn refused(told: Told) -> String {
+    decode(told, None).unwrap_err().to_string()
+}
+
+fn batch() -> wire::Batch {
+    wire::Batch {
+        period_nano: 1,
+        thread_ids: vec![1],
+        thread_namespace_ids: vec![1],
+        thread_names: vec!["a".into()],
+        thread_pointers: vec![0],
+        location_mappings: vec![0],
+        location_addresses: vec![1],
+        stack_trusts: vec![0],
+        stack_lengths: vec![1],
+        stack_locations: vec![0],
+        sample_threads: vec![0],
+        sample_stacks: vec![0],
+        sample_times: vec![5],
+        sample_weights: vec![1],
+        sample_observations: vec![1],
+        sample_blocked: vec![false],
+        ..wire::Batch::default()
+    }
+}
+
+/// Breaks a batch.
+type Attack = fn(&mut wire::Batch);
+
+/// Guarantees: no batch passes that refers to something that it has not, whose columns do not belong together, or whose numbers make no sense.
+#[test]
+fn batches() {
+    assert!(decode(Told::Batch(batch()), None).is_ok());
+    let attacks: [(&str, Attack); 25] = [
+        ("threads whose columns", |batch| batch.thread_ids.push(1)),
+        ("threads whose columns", |batch| batch.thread_names.clear()),
+        ("threads whose columns", |batch| batch.thread_pointers.clear()),
+        ("threads whose columns", |batch| batch.thread_namespace_ids.push(1)),
+        ("locations whose columns", |batch| batch.location_mappings.clear()),
+        ("locations whose columns", |batch| batch.location_addresses.push(1)),
+        ("stacks whose columns", |batch| batch.stack_trusts.push(1)),
+        ("stacks whose columns", |batch| batch.stack_lengths.clear()),
+        ("samples whose columns", |batch| batch.sample_threads.push(0)),
+        ("samples whose columns", |batch| batch.sample_stacks.clear()),
+        ("samples whose columns", |batch| batch.sample_times.clear()),
+        ("samples whose columns", |batch| batch.sample_weights.push(0)),
+        ("samples whose columns", |batch| batch.sample_observations.push(0)),
+        ("samples whose columns", |batch| batch.sample_blocked.clear()),
+        ("a sample's thread refers to 1", |batch| batch.sample_threads[0] = 1),
+        ("a sample's stack refers to 4294967295", |batch| batch.sample_stacks[0] = u32::MAX),
+        ("a stack's location refers to 1", |batch| batch.stack_locations[0] = 1),
+        ("stacks that are longer", |batch| batch.stack_lengths[0] = 2),
+        ("the length of a stack is 4294967295", |batch| batch.stack_lengths[0] = u32::MAX),
+        ("locations that belong to no stack", |batch| batch.stack_lengths[0] = 0),
+        ("an unknown trust", |batch| batch.stack_trusts[0] = 3),
+        ("a period", |batch| batch.period_nano = 0),
+        ("a period", |batch| batch.period_nano = u64::MAX),
+        ("more than a day", |batch| batch.sample_weights[0] = u64::MAX),
+        ("the length of a thread's name", |batch| batch.thread_names[0] = "x".repeat(MAX_THREAD_NAME + 1)),
+    ];
+    for (message, attack) in attacks {
+        let mut batch = batch();
+        attack(&mut batch);
+        let refusal = refused(Told::Batch(batch));
+        assert!(refusal.contains(message), "{message}: {refusal}");
+    }
+}
+
+/// Guarantees: times that no clock shows, or that run backwards within a thread, do not pass.
+#[test]
+fn times() {
+    for first in [-1, i64::MIN] {
+        assert!(refused(Told::Batch(wire::Batch { sample_times: vec![first], ..batch() })).contains("2262"));
+    }
+    let two = |times: Vec<i64>| wire::Batch {
+        sample_threads: vec![0, 0],
+        sample_stacks: vec![0, 0],
+        sample_times: times,
+        sample_weights: vec![1, 1],
+        sample_observations: vec![1, 1],
+        sample_blocked: vec![false, true],
+        ..batch()
+    };
+    assert!(decode(Told::Batch(two(vec![5, 0])), None).is_ok());
+    assert!(refused(Told::Batch(two(vec![5, -1]))).contains("not in order"));
+    assert!(refused(Told::Batch(two(vec![i64::MAX, 1]))).contains("2262"));
+}
+
+/// Guarantees: a packet of empty entries decodes into memory in proportion to the packet.
+#[test]
+fn amplification() {
+    let names = vec![String::new(); 30_000];
+    let packet =
+        wire::EventPacket { told: Some(Told::Batch(wire::Batch { thread_names: names, ..batch() })) }.encode_to_vec();
+    assert!(packet.len() <= MAX_PACKET);
+    assert!(decode_event(&packet, None).is_err());
+    let long = vec![0; MAX_PACKET + 1];
+    assert!(decode_event(&long, None).unwrap_err().to_string().contains("the length of a packet"));
+}
+
+/// Guarantees: bytes that are no event are refused, whatever they are.
+#[test]
+fn nonsense() {
+    for bytes in [&b""[..], b"\x00", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x0a\x05ab"] {
+        assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
+        assert!(decode_command(bytes).is_err(), "{bytes:?}");
+    }
+    assert!(refused(Told::Problem(wire::Problem { kind: 11, ..wire::Problem::default() })).contains("unknown kind"));
+    assert!(refused(Told::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
+    assert!(refused(Told::Status(wire::Status::default())).contains("14 counters"));
+    for rate in [f64::NAN, f64::INFINITY, -1.0] {
+        let status = wire::Status {
+            rate_hertz: rate,
+            counters: vec![0; 14],
+            stop_lengths: vec![0; 24],
+            ..wire::Status::default()
+        };
+        assert!(refused(Told::Status(status)).contains("a rate that is none"));
+    }
+    let process = wire::Process { pid: 1, ..wire::Process::default() };
+    assert!(refused(Told::Attached(process)).contains("process id of 0"));
+    let process = wire::Process { pid: 1, namespace_pid: 1, start_unix_nano: u64::MAX, ..wire::Process::default() };
+    assert!(refused(Told::Attached(process)).contains("2262"));
+    let mapping = wire::Mapping { start: 2, end: 1, ..wire::Mapping::default() };
+    assert!(refused(Told::Mapping(mapping)).contains("ends before it starts"));
+    let mapping = wire::Mapping { htlhash: Some(vec![0; 15]), ..wire::Mapping::default() };
+    assert!(refused(Told::Mapping(mapping)).contains("16 bytes"));
+    let mapping = wire::Mapping { index: MAX_MAPPINGS, ..wire::Mapping::default() };
+    assert!(refused(Told::Mapping(mapping)).contains("the index of a mapping"));
+}
+
+/// Guarantees: the owner takes no file that it could be made to wait for, write to, or mistake for another kind.
+#[test]
+fn files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    let mapping = || Told::Mapping(wire::Mapping::default());
+    let map = || Told::PerfMap(0);
+    let root = || Told::Attached(wire::Process { pid: 1, namespace_pid: 1, ..wire::Process::default() });
+    let open = |flags: nix::fcntl::OFlag, path: &std::path::Path| {
+        File::from(nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).unwrap())
+    };
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let pipe = || File::from(OwnedFd::from(reader.try_clone().unwrap()));
+    let writable = || File::options().read(true).write(true).open(&path).unwrap();
+    let path_only = || open(nix::fcntl::OFlag::O_PATH, &path);
+    for told in [mapping, map] {
+        assert!(decode(told(), Some(File::open(&path).unwrap())).is_ok());
+        for file in
+            [pipe(), writable(), path_only(), File::open(folder.path()).unwrap(), File::open("/dev/zero").unwrap()]
+        {
+            assert!(matches!(decode(told(), Some(file)), Err(Violation::File { .. })));
+        }
+    }
+    assert!(decode(mapping(), None).is_ok());
+    assert!(matches!(decode(map(), None), Err(Violation::File { .. })));
+    assert!(decode(root(), Some(open(nix::fcntl::OFlag::O_PATH, folder.path()))).is_ok());
+    for file in [pipe(), path_only(), File::open(folder.path()).unwrap()] {
+        assert!(matches!(decode(root(), Some(file)), Err(Violation::File { .. })));
+    }
+    let status = Told::Detached(wire::Detached::default());
+    assert!(matches!(decode(status, Some(File::open(&path).unwrap())), Err(Violation::File { .. })));
+}
+
+/// Guarantees: many files in one packet are refused and none of them stays open.
+#[test]
+fn many_files() {
+    let (owner, sampler) = pair().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    for count in [2, 3, 200] {
+        let numbers = vec![writer.as_raw_fd(); count];
+        let rights = [ControlMessage::ScmRights(&numbers)];
+        sendmsg::<UnixAddr>(sampler.as_raw_fd(), &[IoSlice::new(b"x")], &rights, MsgFlags::empty(), None).unwrap();
+        let error = receive(owner.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+    }
+    drop(writer);
+    // Ends only if nobody holds the other end any more.
+    assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+}
+
+/// Guarantees: a packet that is too long is refused, not cut.
+#[test]
+fn long_packets() {
+    let (owner, sampler) = pair().unwrap();
+    send(sampler.as_fd(), &vec![0; MAX_PACKET + 1], None).unwrap();
+    assert_eq!(receive(owner.as_fd()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    send(sampler.as_fd(), &vec![1; MAX_PACKET], None).unwrap();
+    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::Packet { bytes, .. } if bytes.len() == MAX_PACKET));
+}
+
+fn checker() -> Checker {
+    let mut checker = Checker::default();
+    let target = Target {
+        id: TargetId(1),
+        select: Select::Pid(1),
+        settings: Settings::default(),
+        environment: vec!["ASKED".to_owned()],
+        sample_at_once: true,
+    };
+    checker.note(&Command::Watch(target));
+    checker
+}
+
+fn attached(id: u64, target: u32, variable: Option<&str>) -> Event {
+    Event::Attached(Box::new(Process {
+        id: ProcessId(id),
+        target: TargetId(target),
+        pid: 1,
+        namespace_pid: 1,
+        start_unix_nano: 0,
+        executable: String::new(),
+        arguments: Vec::new(),
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: variable.map(|name| (name.to_owned(), String::new())).into_iter().collect(),
+        root: None,
+    }))
+}
+
+fn mapping(process: u64, index: u32) -> Event {
+    Event::Mapping(Mapping {
+        process: ProcessId(process),
+        index,
+        path: String::new(),
+        start: 0,
+        end: 0,
+        file_offset: 0,
+        build_id: None,
+        htlhash: None,
+        main: false,
+        file: None,
+    })
+}
+
+fn samples(process: u64, mapping: Option<u32>) -> Event {
+    Event::Batch(Batch {
+        process: ProcessId(process),
+        period_nano: 1,
+        threads: vec![Thread::default()],
+        locations: vec![Location { mapping, address: 1 }],
+        stacks: vec![Stack { locations: vec![0], ..Stack::default() }],
+        samples: vec![Sample::default()],
+        ..Batch::default()
+    })
+}
+
+/// Guarantees: nothing is said before the sampler is ready, about processes that are not attached or targets that were not
+/// named, with mappings that were not announced, or under a number that was used before.
+#[test]
+fn stories_that_do_not_fit() {
+    let mut checker = checker();
+    assert!(checker.check(&attached(0, 1, None)).is_err());
+    checker.check(&Event::Ready(Rights::default())).unwrap();
+    assert!(checker.check(&Event::Ready(Rights::default())).is_err());
+    for event in [
+        samples(0, None),
+        mapping(0, 0),
+        Event::Status(Status { process: ProcessId(0), ..Status::default() }),
+        Event::Detached { process: ProcessId(0), why: Detached::Exited },
+        Event::PerfMap { process: ProcessId(0), file: tempfile::tempfile().unwrap() },
+    ] {
+        assert_eq!(checker.check(&event), Err(Violation::UnknownProcess(0)));
+    }
+    let problem = Problem { target: TargetId(2), pid: None, kind: ProblemKind::Missing, message: String::new() };
+    assert_eq!(checker.check(&Event::Problem(problem)), Err(Violation::UnknownTarget(2)));
+    assert_eq!(checker.check(&Event::CommandEnded { target: TargetId(2), code: 0 }), Err(Violation::UnknownTarget(2)));
+    assert_eq!(checker.check(&attached(0, 2, None)), Err(Violation::UnknownTarget(2)));
+    assert!(checker.check(&attached(0, 1, Some("PASSWORD"))).is_err());
+    assert!(checker.check(&attached(u64::MAX, 1, None)).is_err());
+    checker.check(&attached(4, 1, Some("ASKED"))).unwrap();
+    assert!(checker.check(&attached(4, 1, None)).is_err());
+    assert!(checker.check(&attached(3, 1, None)).is_err());
+    assert!(checker.check(&samples(4, Some(0))).is_err());
+    checker.check(&samples(4, None)).unwrap();
+    assert!(checker.check(&mapping(4, 1)).is_err());
+    checker.check(&mapping(4, 0)).unwrap();
+    assert!(checker.check(&mapping(4, 0)).is_err());
+    checker.check(&samples(4, Some(0))).unwrap();
+    assert!(checker.check(&samples(4, Some(1))).is_err());
+    checker.check(&Event::Detached { process: ProcessId(4), why: Detached::Exited }).unwrap();
+    assert!(checker.check(&samples(4, None)).is_err());
+    checker.note(&Command::Unwatch(TargetId(1)));
+    // It was on its way when the target was forgotten.
+    checker.check(&attached(5, 1, None)).unwrap();
+}
+
+/// Guarantees: the owner's memory of processes is bounded.
+#[test]
+fn endless_processes() {
+    let mut checker = checker();
+    checker.check(&Event::Ready(Rights::default())).unwrap();
+    for id in 0..MAX_PROCESSES as u64 {
+        checker.check(&attached(id, 1, None)).unwrap();
+    }
+    assert!(matches!(checker.check(&attached(MAX_PROCESSES as u64, 1, None)), Err(Violation::TooMuch { .. })));
+}

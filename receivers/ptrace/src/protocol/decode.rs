@@ -36,9 +36,7 @@ pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
 fn decode_target(target: wire::Target) -> Result<Target, Violation> {
     let select = match target.select.ok_or(Violation::Nonsense("a target that selects nothing"))? {
         wire::Select::Pid(pid) => Select::Pid(pid),
-        wire::Select::Command(words) => {
-            Select::Command(words.words.into_iter().map(OsString::from_vec).collect())
-        }
+        wire::Select::Command(words) => Select::Command(words.words.into_iter().map(OsString::from_vec).collect()),
         wire::Select::Executable(pattern) => Select::Executable(pattern),
         wire::Select::CommandLine(pattern) => Select::CommandLine(pattern),
         wire::Select::ControlGroup(path) => Select::ControlGroup(path),
@@ -70,22 +68,20 @@ pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation
     let packet = wire::EventPacket::decode(bytes).map_err(undecodable)?;
     let told = packet.told.ok_or(Violation::Nonsense("an event without content"))?;
     match told {
-        wire::Told::Attached(process) => return decode_process(process, file),
-        wire::Told::Mapping(mapping) => return decode_mapping(mapping, file),
+        wire::Told::Attached(process) => decode_process(process, file),
+        wire::Told::Mapping(mapping) => decode_mapping(mapping, file),
         wire::Told::PerfMap(process) => {
-            let file = readable("a perf map", file)?
-                .ok_or(Violation::File { what: "a perf map", problem: "is missing" })?;
-            return Ok(Event::PerfMap { process: ProcessId(process), file });
+            let file =
+                readable("a perf map", file)?.ok_or(Violation::File { what: "a perf map", problem: "is missing" })?;
+            Ok(Event::PerfMap { process: ProcessId(process), file })
         }
-        _ if file.is_some() => return Err(Violation::File { what: "another event", problem: "is not expected" }),
+        _ if file.is_some() => Err(Violation::File { what: "another event", problem: "is not expected" }),
         wire::Told::Ready(rights) => decode_rights(rights),
         wire::Told::Batch(batch) => decode_batch(batch),
         wire::Told::Status(status) => decode_status(status),
         wire::Told::Problem(problem) => decode_problem(problem),
         wire::Told::Detached(detached) => decode_detached(detached),
-        wire::Told::CommandEnded(ended) => {
-            Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code })
-        }
+        wire::Told::CommandEnded(ended) => Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code }),
     }
 }
 
@@ -168,7 +164,11 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
 
 fn decode_batch(batch: wire::Batch) -> Result<Event, Violation> {
     let threads = batch.thread_ids.len();
-    same("threads", threads, [batch.thread_namespace_ids.len(), batch.thread_names.len(), batch.thread_pointers.len()])?;
+    same(
+        "threads",
+        threads,
+        [batch.thread_namespace_ids.len(), batch.thread_names.len(), batch.thread_pointers.len()],
+    )?;
     let locations = batch.location_addresses.len();
     same("locations", locations, [batch.location_mappings.len()])?;
     let stacks = batch.stack_trusts.len();
@@ -337,12 +337,7 @@ fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {
         10 => ProblemKind::Internal,
         _ => return Err(Violation::Nonsense("an unknown kind of problem")),
     };
-    Ok(Event::Problem(Problem {
-        target: TargetId(problem.target),
-        pid: problem.pid,
-        kind,
-        message: problem.message,
-    }))
+    Ok(Event::Problem(Problem { target: TargetId(problem.target), pid: problem.pid, kind, message: problem.message }))
 }
 
 fn decode_detached(detached: wire::Detached) -> Result<Event, Violation> {
@@ -367,7 +362,9 @@ fn readable(what: &'static str, file: Option<File>) -> Result<Option<File>, Viol
             return Err(Violation::File { what, problem: "is no regular file" });
         }
         let flags = fcntl(file.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
-        if flags.is_err() || flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE != OFlag::O_RDONLY || flags.contains(OFlag::O_PATH)) {
+        if flags.is_err()
+            || flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE != OFlag::O_RDONLY || flags.contains(OFlag::O_PATH))
+        {
             return Err(Violation::File { what, problem: "is not open for reading only" });
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::{
-    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH, MAX_THREAD_NAME,
-    wire,
+    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_MESSAGE, MAX_PATH,
+    MAX_THREAD_NAME, wire,
 };
 use crate::message::{
     Batch, Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, Select, Status, Target, Trust,

@@ -14,6 +14,9 @@ use nix::sys::time::TimeVal;
 
 use super::MAX_PACKET;
 
+/// `SCM_MAX_FD` of Linux: no packet has more files.
+const MOST_FILES: usize = 253;
+
 /// What was received.
 #[derive(Debug)]
 pub enum Received {
@@ -23,6 +26,8 @@ pub enum Received {
         bytes: Vec<u8>,
         /// The file that came with it.
         file: Option<File>,
+        /// A file came with it, and this process may not open any more.
+        lost_file: bool,
     },
     /// The other side is gone.
     End,
@@ -68,12 +73,7 @@ pub fn try_send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_
     send_with(socket, bytes, file, MsgFlags::MSG_DONTWAIT)
 }
 
-fn send_with(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    file: Option<BorrowedFd<'_>>,
-    flags: MsgFlags,
-) -> io::Result<()> {
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>, flags: MsgFlags) -> io::Result<()> {
     let files: Vec<RawFd> = file.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&files)];
     let control = if files.is_empty() { &rights[..0] } else { &rights[..] };
@@ -99,8 +99,8 @@ fn send_with(
 /// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and what the kernel says.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = vec![0; MAX_PACKET];
-    // Room for one descriptor is, aligned, room for two: more than that the kernel does not install, and says so.
-    let mut control = nix::cmsg_space!(RawFd);
+    // Room for as many descriptors as a packet can have: what is installed has to be seen, to be closed.
+    let mut control = nix::cmsg_space!([RawFd; MOST_FILES]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
     let message = match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
@@ -110,16 +110,20 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
         Err(error) => return Err(error.into()),
     };
     let mut files = Vec::new();
-    for part in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(numbers) = part {
-            files.extend(numbers.into_iter().map(adopt));
+    let (length, flags) = (message.bytes, message.flags);
+    let lost_file = flags.contains(MsgFlags::MSG_CTRUNC);
+    // With all that room, the only thing that cuts them off is this process's limit on open files.
+    if !lost_file {
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(numbers) = part {
+                files.extend(numbers.into_iter().map(adopt));
+            }
         }
     }
-    let (length, flags) = (message.bytes, message.flags);
     if flags.contains(MsgFlags::MSG_TRUNC) {
         return Err(invalid("a packet is longer than 64 KiB"));
     }
-    if flags.contains(MsgFlags::MSG_CTRUNC) || files.len() > 1 {
+    if files.len() > 1 {
         return Err(invalid("a packet comes with more than one file"));
     }
     if length == 0 {
@@ -127,7 +131,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     }
     bytes.truncate(length);
     bytes.shrink_to_fit();
-    Ok(Received::Packet { bytes, file: files.pop().map(File::from) })
+    Ok(Received::Packet { bytes, file: files.pop().map(File::from), lost_file })
 }
 
 fn adopt(number: RawFd) -> OwnedFd {

@@ -92,11 +92,7 @@ impl<'a> Part<'a> {
             self.stacks[stack] = count(self.part.stacks.len());
         }
         self.bytes += SAMPLE;
-        self.part.samples.push(Sample {
-            thread: self.threads[thread] - 1,
-            stack: self.stacks[stack] - 1,
-            ..*sample
-        });
+        self.part.samples.push(Sample { thread: self.threads[thread] - 1, stack: self.stacks[stack] - 1, ..*sample });
         true
     }
 

@@ -1,1 +1,348 @@
-//! a
+//! What is said is what is heard.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::socket::{Received, pair, receive, send};
+use super::*;
+use crate::message::{
+    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
+    Select, Settings, Stack, Status, Target, TargetId, Thread, Trust,
+};
+
+/// Sends an event through a real socket.
+fn travel(event: Event) -> Event {
+    let (owner, sampler) = pair().unwrap();
+    let packet = encode_event(event);
+    assert!(packet.bytes.len() <= MAX_PACKET);
+    send(sampler.as_fd(), &packet.bytes, packet.descriptor()).unwrap();
+    match receive(owner.as_fd()).unwrap() {
+        Received::Packet { bytes, file, .. } => decode_event(&bytes, file).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn same(event: Event) {
+    let expected = format!("{event:?}");
+    assert_eq!(format!("{:?}", travel(event)), expected);
+}
+
+/// Guarantees: every command arrives as it was said.
+#[test]
+fn commands() {
+    let settings =
+        Settings { rate_hertz: 99.5, mode: Mode::Cpu, max_cpu: 0.5, max_stopped: 0.25, max_stack: 7, max_processes: 3 };
+    let selections = [
+        Select::Pid(7),
+        Select::Command(vec!["a b".into(), "".into(), std::os::unix::ffi::OsStringExt::from_vec(vec![0xff, 0xfe])]),
+        Select::Executable("python*".into()),
+        Select::CommandLine("a\nb".into()),
+        Select::ControlGroup("/a".into()),
+        Select::Container("0123456789ab".into()),
+    ];
+    let mut commands = vec![
+        Command::Unwatch(TargetId(0)),
+        Command::Sample { process: ProcessId(u64::MAX), on: true },
+        Command::Sample { process: ProcessId(0), on: false },
+        Command::Stop,
+    ];
+    for select in selections {
+        let environment = vec!["A".to_owned(), "B".to_owned()];
+        commands.push(Command::Watch(Target { id: TargetId(9), select, settings, environment, sample_at_once: true }));
+    }
+    for command in commands {
+        let decoded = decode_command(&encode_command(&command)).unwrap();
+        assert_eq!(format!("{decoded:?}"), format!("{command:?}"));
+    }
+}
+
+/// Guarantees: every event without a file arrives as it was said.
+#[test]
+fn events() {
+    same(Event::Ready(Rights { trace_others: true, raised_priority: false, hints: vec!["x".into()] }));
+    let mut status = Status {
+        process: ProcessId(1),
+        threads: 2,
+        rate_hertz: 50.5,
+        ticks: 3,
+        missed_ticks: 4,
+        lowered_ticks: 5,
+        ..Status::default()
+    };
+    (status.observations, status.complete, status.truncated, status.guessed) = (6, 7, 8, 9);
+    (status.stops, status.refused_stops, status.stopped_nano, status.longest_stop_nano) = (10, 11, 12, 13);
+    (status.sampler_cpu_nano, status.lost_observations) = (14, 15);
+    status.stop_lengths[0] = 16;
+    status.stop_lengths[23] = u64::MAX;
+    same(Event::Status(status));
+    for kind in [
+        ProblemKind::Missing,
+        ProblemKind::Permission,
+        ProblemKind::Traced,
+        ProblemKind::Architecture,
+        ProblemKind::Zombie,
+        ProblemKind::Stopped,
+        ProblemKind::Frozen,
+        ProblemKind::Malformed,
+        ProblemKind::Command,
+        ProblemKind::TooMany,
+        ProblemKind::Internal,
+    ] {
+        same(Event::Problem(Problem { target: TargetId(1), pid: None, kind, message: "m".into() }));
+        same(Event::Problem(Problem { target: TargetId(1), pid: Some(3), kind, message: String::new() }));
+    }
+    for why in [Detached::Exited, Detached::Executed, Detached::Asked, Detached::Failed] {
+        same(Event::Detached { process: ProcessId(5), why });
+    }
+    same(Event::CommandEnded { target: TargetId(5), code: -1 });
+}
+
+fn process() -> Process {
+    Process {
+        id: ProcessId(3),
+        target: TargetId(4),
+        pid: 5,
+        namespace_pid: 1,
+        start_unix_nano: 1_700_000_000_000_000_000,
+        executable: "/usr/bin/x".into(),
+        arguments: vec!["x".into(), String::new()],
+        user: 1000,
+        control_group: Some("/a".into()),
+        container: None,
+        environment: vec![("A".into(), "b".into())],
+        root: None,
+    }
+}
+
+fn mapping() -> Mapping {
+    Mapping {
+        process: ProcessId(3),
+        index: 0,
+        path: "/usr/bin/x".into(),
+        start: 0x1000,
+        end: 0x2000,
+        file_offset: 0x1000,
+        build_id: Some(vec![1; 20]),
+        htlhash: Some([7; 16]),
+        main: true,
+        file: None,
+    }
+}
+
+/// Guarantees: a process and its mappings arrive as they were said, and files arrive as the same files.
+#[test]
+fn files() {
+    same(Event::Attached(Box::new(process())));
+    same(Event::Mapping(mapping()));
+    let path = std::env::current_exe().unwrap();
+    let file = File::open(&path).unwrap();
+    let arrived = travel(Event::Mapping(Mapping { file: Some(file), ..mapping() }));
+    let Event::Mapping(Mapping { file: Some(arrived), .. }) = arrived else { panic!("{arrived:?}") };
+    let inode = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+    assert_eq!(inode(&arrived), inode(&File::open(&path).unwrap()));
+    let map = travel(Event::PerfMap { process: ProcessId(3), file: arrived });
+    assert!(matches!(map, Event::PerfMap { process: ProcessId(3), .. }));
+    let root = nix::fcntl::open(
+        "/",
+        nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_DIRECTORY,
+        nix::sys::stat::Mode::empty(),
+    )
+    .unwrap();
+    let arrived = travel(Event::Attached(Box::new(Process { root: Some(File::from(root)), ..process() })));
+    assert!(matches!(arrived, Event::Attached(process) if process.root.is_some()));
+}
+
+/// Guarantees: whatever a target is called, and however long its arguments are, the sampler that reports it breaks no rule.
+#[test]
+fn what_is_too_long_is_cut() {
+    let long = "\u{1F600}".repeat(3000);
+    let huge = Process {
+        executable: long.clone(),
+        arguments: vec![long.clone(); 100],
+        control_group: Some(long.clone()),
+        container: Some(long.clone()),
+        environment: vec![
+            ("A".into(), "x".repeat(40_000)),
+            ("B".into(), "y".repeat(30_000)),
+            ("C".into(), "z".repeat(30_000)),
+        ],
+        ..process()
+    };
+    let Event::Attached(arrived) = travel(Event::Attached(Box::new(huge))) else { panic!() };
+    assert_eq!(arrived.arguments, [long[..4096].to_owned()]);
+    assert_eq!(arrived.executable, long[..4096]);
+    let names: Vec<&str> = arrived.environment.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["B"]);
+    let many = Process { arguments: vec![String::new(); 10_000], ..process() };
+    let Event::Attached(arrived) = travel(Event::Attached(Box::new(many))) else { panic!() };
+    assert_eq!(arrived.arguments.len(), MAX_ARGUMENT_COUNT);
+    let Event::Mapping(arrived) =
+        travel(Event::Mapping(Mapping { path: long.clone(), build_id: Some(vec![1; 65]), end: 0, ..mapping() }))
+    else {
+        panic!()
+    };
+    assert_eq!((arrived.path.len(), arrived.build_id, arrived.end), (4096, None, 0x1000));
+    let Event::Problem(arrived) = travel(Event::Problem(Problem {
+        target: TargetId(0),
+        pid: None,
+        kind: ProblemKind::Missing,
+        message: long.clone(),
+    })) else {
+        panic!()
+    };
+    assert_eq!(arrived.message.len(), MAX_MESSAGE);
+    let hints = vec![long; 20];
+    let ready = encode_event(Event::Ready(Rights { hints, ..Rights::default() }));
+    assert!(ready.bytes.len() <= MAX_PACKET && decode_event(&ready.bytes, None).is_ok());
+}
+
+fn batches() -> impl Strategy<Value = Batch> {
+    let thread = (any::<u32>(), any::<u32>(), "\\PC{0,15}", any::<u64>());
+    let location = (any::<Option<u16>>(), any::<u64>());
+    let stack = (0..3u8, vec(any::<prop::sample::Index>(), 0..400));
+    let sample =
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..=MAX_WEIGHT, any::<u32>(), any::<bool>());
+    (vec(thread, 1..8), vec(location, 1..600), vec(stack, 1..200), vec(sample, 0..2000), any::<bool>()).prop_map(
+        |(threads, locations, stacks, samples, cpu)| {
+            Batch {
+                process: ProcessId(1),
+                period_nano: 10_000_000,
+                mode: if cpu { Mode::Cpu } else { Mode::Wall },
+                stacks: stacks
+                    .into_iter()
+                    .map(|(trust, places)| Stack {
+                        trust: [Trust::Complete, Trust::Truncated, Trust::Guessed][usize::from(trust)],
+                        locations: places.iter().map(|place| place.index(locations.len()) as u32).collect(),
+                    })
+                    .collect::<Vec<_>>(),
+                samples: Vec::new(),
+                threads: threads
+                    .into_iter()
+                    .map(|(id, namespace_id, name, pointer)| Thread { id, namespace_id, name, pointer })
+                    .collect(),
+                locations: locations
+                    .into_iter()
+                    .map(|(mapping, address)| Location { mapping: mapping.map(u32::from), address })
+                    .collect(),
+            }
+            .with_samples(samples)
+        },
+    )
+}
+
+trait WithSamples {
+    fn with_samples(self, samples: Vec<(prop::sample::Index, prop::sample::Index, u64, u32, bool)>) -> Self;
+}
+
+impl WithSamples for Batch {
+    fn with_samples(mut self, samples: Vec<(prop::sample::Index, prop::sample::Index, u64, u32, bool)>) -> Self {
+        let (threads, stacks) = (self.threads.len(), self.stacks.len());
+        self.samples = samples
+            .into_iter()
+            .enumerate()
+            .map(|(place, (thread, stack, weight_nano, observations, blocked))| Sample {
+                thread: thread.index(threads) as u32,
+                stack: stack.index(stacks) as u32,
+                time_unix_nano: 1_700_000_000_000_000_000 + place as u64 * 9_900_990,
+                weight_nano,
+                observations,
+                blocked,
+            })
+            .collect();
+        self
+    }
+}
+
+/// A sample's thread, trust, locations, time, weight, observations and whether it was blocked.
+type Meaning = (Thread, Trust, Vec<Location>, u64, u64, u32, bool);
+
+/// What samples mean, without the places of things.
+fn meanings(batches: &[Batch]) -> Vec<Meaning> {
+    let mut meanings = Vec::new();
+    for batch in batches {
+        for sample in &batch.samples {
+            let stack = &batch.stacks[sample.stack as usize];
+            meanings.push((
+                batch.threads[sample.thread as usize].clone(),
+                stack.trust,
+                stack.locations.iter().map(|place| batch.locations[*place as usize]).collect(),
+                sample.time_unix_nano,
+                sample.weight_nano,
+                sample.observations,
+                sample.blocked,
+            ));
+        }
+    }
+    meanings
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Guarantees: a batch that is split and sent means the same, in the same order, and each part fits into a packet.
+    #[test]
+    fn batches_keep_their_meaning(batch in batches()) {
+        let mut arrived = Vec::new();
+        for part in split(&batch) {
+            let packet = encode_event(Event::Batch(part));
+            prop_assert!(packet.bytes.len() <= MAX_PACKET);
+            match decode_event(&packet.bytes, None) {
+                Ok(Event::Batch(part)) => arrived.push(part),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+        prop_assert_eq!(meanings(&arrived), meanings(&[batch]));
+    }
+}
+
+/// Guarantees: stacks that are too deep for a packet lose what is farthest from the leaf, and say so.
+#[test]
+fn deep_stacks_are_cut() {
+    let locations =
+        (0..5000).map(|address| Location { mapping: Some(u32::MAX - 1), address: u64::MAX - address }).collect();
+    let stacks =
+        [Trust::Complete, Trust::Guessed].map(|trust| Stack { trust, locations: (0..5000).collect() }).to_vec();
+    let samples = (0..2).map(|stack| Sample { stack, ..Sample::default() }).collect();
+    let batch =
+        Batch { period_nano: 1, threads: vec![Thread::default()], locations, stacks, samples, ..Batch::default() };
+    let parts = split(&batch);
+    let trusts: Vec<Trust> = parts.iter().flat_map(|part| &part.stacks).map(|stack| stack.trust).collect();
+    assert_eq!(trusts, [Trust::Truncated, Trust::Guessed]);
+    for part in parts {
+        assert_eq!(part.stacks[0].locations.len(), MAX_STACK);
+        assert_eq!(part.locations[0].address, u64::MAX);
+        let packet = encode_event(Event::Batch(part));
+        assert!(packet.bytes.len() <= MAX_PACKET && decode_event(&packet.bytes, None).is_ok());
+    }
+}
+
+/// Guarantees: a batch that refers to nothing is left out, not sent and not a panic.
+#[test]
+fn dangling_batches_are_left_out() {
+    let samples = vec![Sample { thread: 1, stack: 9, ..Sample::default() }];
+    assert_eq!(split(&Batch { samples, ..Batch::default() }), []);
+}
+
+/// Guarantees: the other side's end is told, after everything that it said before.
+#[test]
+fn the_end_comes_last() {
+    let (owner, sampler) = pair().unwrap();
+    send(sampler.as_fd(), b"last", None).unwrap();
+    drop(sampler);
+    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::Packet { bytes, .. } if bytes == b"last"));
+    assert!(matches!(receive(owner.as_fd()).unwrap(), Received::End));
+    assert!(send(owner.as_fd(), b"x", None).is_err());
+}
+
+/// Guarantees: an outgoing packet holds its file open until it is sent.
+#[test]
+fn a_packet_holds_its_file() {
+    let file = Arc::new(tempfile::tempfile().unwrap());
+    let packet = Outgoing { bytes: vec![1], file: Some(Arc::clone(&file)) };
+    assert!(packet.descriptor().is_some());
+    assert_eq!(Arc::strong_count(&file), 2);
+}

@@ -81,6 +81,7 @@ pub(super) struct EventPacket {
 }
 
 #[derive(Clone, PartialEq, Oneof)]
+#[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub(super) enum Told {
     #[prost(message, tag = "1")]
     Ready(Rights),

@@ -1,0 +1,75 @@
+//! Samplers that are none: what the owner does with them.
+
+use std::process::{Child, Stdio};
+
+use super::*;
+use crate::message::{Event, Rights};
+use crate::protocol::encode_event;
+
+/// A process in the place of the sampler, which says what the test says.
+struct Fake {
+    child: Child,
+    socket: OwnedFd,
+    receiving: Receiving,
+}
+
+fn fake() -> Fake {
+    let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let (owner, socket) = socket::pair().unwrap();
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).unwrap();
+    let shared = Arc::new(Shared { checker: Mutex::default(), deadline: Mutex::default(), wake });
+    let process = PidFd::open(child.id()).unwrap();
+    Fake { child, socket, receiving: Receiving { socket: owner, process, shared } }
+}
+
+fn say(socket: &OwnedFd, bytes: &[u8]) {
+    socket::send(socket.as_fd(), bytes, None).unwrap();
+}
+
+fn ready() -> Vec<u8> {
+    encode_event(Event::Ready(Rights::default())).bytes
+}
+
+/// Guarantees: whatever breaks a rule ends the sampler, what was right before it is heard, and nothing behind it is.
+#[test]
+fn nonsense_ends_the_sampler() {
+    let lie = encode_event(Event::Detached { process: message::ProcessId(1), why: message::Detached::Exited }).bytes;
+    for (nonsense, reason) in
+        [(&b"\xff"[..], "decoded"), (&ready(), "second time"), (&lie, "not attached"), (&[0; 70_000], "64 KiB")]
+    {
+        let fake = fake();
+        say(&fake.socket, &ready());
+        say(&fake.socket, nonsense);
+        say(&fake.socket, &ready());
+        let mut heard = 0;
+        let ending = fake.receiving.run(&mut |_| heard += 1);
+        let Ending::Misbehaved(what) = &ending else { panic!("{ending:?}") };
+        assert!(what.contains(reason), "{what}");
+        assert_eq!(heard, 1);
+        // Its status was taken, so it ended.
+        assert!(fake.receiving.process.ended_within(Duration::ZERO));
+        drop(fake.child);
+    }
+}
+
+/// Guarantees: a sampler that does not stop when it is asked to is ended after the time it was given, without any speech.
+#[test]
+fn a_sampler_that_does_not_stop_is_ended() {
+    let fake = fake();
+    fake.receiving.shared.note(&message::Command::Stop);
+    assert_eq!(fake.receiving.run(&mut |_| ()), Ending::TimedOut);
+    assert!(fake.receiving.process.ended_within(Duration::ZERO));
+}
+
+/// Guarantees: the exit code, or the signal, of a sampler that ends by itself is told.
+#[test]
+fn how_it_ended() {
+    let mut fake = fake();
+    drop(fake.socket);
+    drop(fake.child.stdin.take());
+    assert_eq!(fake.receiving.run(&mut |_| ()), Ending::Exited(0));
+    let fake = self::fake();
+    drop(fake.socket);
+    fake.receiving.process.signal(Signal::SIGTERM).unwrap();
+    assert_eq!(fake.receiving.run(&mut |_| ()), Ending::Killed(15));
+}
