@@ -349,7 +349,11 @@ impl Control {
             match self.outputs.recv_timeout(left) {
                 Ok(Output::Batch(batch)) => rest.push(Event::Batch(batch)),
                 Ok(Output::Status(status)) => rest.push(Event::Status(status)),
-                Ok(Output::Gone { process, why }) => rest.push(Event::Detached { process, why }),
+                Ok(Output::Gone { process, why }) => {
+                    let known = self.attached.get(&process).and_then(|attached| attached.ending);
+                    let why = if why == Detached::Asked { known.unwrap_or(why) } else { why };
+                    rest.push(Event::Detached { process, why });
+                }
                 Ok(Output::Reload(_) | Output::Problem { .. }) => {}
                 Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
             }

@@ -35,7 +35,8 @@ impl SamplerProcess {
     }
 
     /// Starts the sampler process and calls `hear` with each notice, on a thread made for it. While `hear` waits, so does the
-    /// sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them.
+    /// sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them. That thread has not the right
+    /// to trace processes of others.
     ///
     /// # Errors
     ///

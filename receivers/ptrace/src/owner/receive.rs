@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 
+use crate::capability;
 use crate::message;
 use crate::owner::{Ending, Notice, StartOptions};
 use crate::pidfd::{ChildStatus, PidFd};
@@ -73,7 +74,11 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
         let shared = Arc::clone(&shared);
         move || {
             let mut hear = hear;
-            match spawn(realtime) {
+            let spawned = spawn(realtime);
+            // A host that gives up this right does so in its own thread, and this one does not need it any more. Where it cannot be given
+            // up, it was not there.
+            drop(capability::give_up(capability::SYS_PTRACE));
+            match spawned {
                 Ok((socket, own_socket, pid, process)) => {
                     drop(sender.send(Ok((own_socket, pid))));
                     let ending = Receiving { socket, process, shared }.run(&mut hear);
