@@ -2,6 +2,7 @@
 //!
 //! Blocked threads are never stopped; running threads are stopped for microseconds. No system call of the target fails that
 //! would not fail unprofiled. The library needs nothing of the pipeline.
+#![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;
 pub mod elf;
