@@ -1,7 +1,9 @@
 //! Stops the threads of a process again and again, and says how its stacks are unwound and how long that takes.
 //!
-//!     cargo run --release -p profbridge-ptrace --example unwind -- PID [STACKS] [--show]
+//!     cargo run --release -p profbridge-ptrace --example unwind -- PID [STACKS] [--show] [--passive]
 //!
+//! With `--passive`, threads that are blocked are unwound as if they had not been stopped, by the stack pointer and the program counter alone, and what
+//! is found is held against the stack with all registers.
 //! Times are for unwinding alone, with everything cached (each snapshot is unwound once before). With `--show`, a stack of
 //! each kind that is not complete is printed.
 
@@ -28,7 +30,7 @@ mod linux {
     use profbridge_ptrace::address_space::AddressSpace;
     use profbridge_ptrace::elf::ObjectCache;
     use profbridge_ptrace::message::Trust;
-    use profbridge_ptrace::unwind::{Frame, Outcome};
+    use profbridge_ptrace::unwind::{Frame, Outcome, Registers};
 
     use crate::snapshot::{Process, Snapshot};
 
@@ -37,6 +39,7 @@ mod linux {
     pub(crate) fn run() {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         let show = arguments.iter().any(|argument| argument == "--show");
+        let passive = arguments.iter().any(|argument| argument == "--passive");
         let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u32>().ok());
         let pid = numbers.next().expect("the id of a process");
         let count = numbers.next().unwrap_or(500);
@@ -53,6 +56,7 @@ mod linux {
         for fault in process.space.faults() {
             println!("fault: {}: {}", fault.path, fault.reason);
         }
+        let mut compared = BTreeMap::<(&str, &str), u32>::new();
         let mut trusts = BTreeMap::<&str, u32>::new();
         let mut kinds = BTreeMap::<String, (u32, String)>::new();
         let (mut time, mut frames_seen, mut stacks) = (Duration::ZERO, 0usize, 0u32);
@@ -64,6 +68,26 @@ mod linux {
                 if outcome.unknown_code.is_some() {
                     process.reload(&mut cache);
                     (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
+                }
+                if passive {
+                    // A stop does not take a thread out of its system call.
+                    if !is_blocked(pid, thread) {
+                        continue;
+                    }
+                    let all = std::mem::take(&mut frames);
+                    let registers = &mut snapshot.registers;
+                    *registers = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
+                    let registers = &snapshot.registers;
+                    outcome = process.unwinder.unwind(&process.space, registers, &mut snapshot.stack, &mut frames);
+                    let same = match (frames == all, all.starts_with(&frames)) {
+                        (true, _) => "same",
+                        (_, true) => "shorter",
+                        _ => "other",
+                    };
+                    *compared.entry((name(outcome.trust), same)).or_default() += 1;
+                    if show && same == "other" {
+                        println!("{}instead of\n{}", stack(&process.space, &frames), stack(&process.space, &all));
+                    }
                 }
                 let started = Instant::now();
                 for _ in 0..REPEATS {
@@ -82,13 +106,17 @@ mod linux {
                     break 'sampling;
                 }
             }
-            if before == stacks {
+            // Threads may run at the moment, or end.
+            if before == stacks && (!passive || loading.elapsed() > Duration::from_secs(20)) {
                 break;
             }
         }
         let each = time / REPEATS / stacks.max(1);
         println!("{stacks} stacks, {:.1} frames each, {each:?} each", frames_seen as f64 / f64::from(stacks.max(1)));
         println!("{trusts:?}");
+        if passive {
+            println!("against all registers: {compared:?}");
+        }
         for (kind, (count, stack)) in kinds {
             println!("{count} x {kind}");
             if show {
@@ -100,6 +128,11 @@ mod linux {
     fn threads(pid: u32) -> Vec<i32> {
         let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    fn is_blocked(pid: u32, thread: i32) -> bool {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
+        line.is_ok_and(|line| !line.starts_with("running"))
     }
 
     fn name(trust: Trust) -> &'static str {

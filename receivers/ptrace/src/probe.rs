@@ -47,6 +47,8 @@ pub enum Activity {
         sp: u64,
         /// The program counter.
         pc: u64,
+        /// What the system call was given; `None` outside of one.
+        arguments: Option<[u64; 6]>,
     },
 }
 
@@ -103,13 +105,19 @@ fn parse_syscall(line: &[u8]) -> Option<Activity> {
         Some(digits) => -i64::try_from(decimal(digits)?).ok()?,
         None => i64::try_from(decimal(first)?).ok()?,
     };
-    // The last two words, whether or not there are arguments.
-    let (mut sp, mut pc) = (None, words.next()?);
+    let mut numbers = [0; 8];
+    let mut count = 0;
     for word in words {
-        sp = Some(pc);
-        pc = word;
+        *numbers.get_mut(count)? = hexadecimal(word)?;
+        count += 1;
     }
-    Some(Activity::Blocked { call, sp: hexadecimal(sp?)?, pc: hexadecimal(pc)? })
+    match (count, numbers) {
+        (2, [sp, pc, ..]) => Some(Activity::Blocked { call, sp, pc, arguments: None }),
+        (8, [a, b, c, d, e, f, sp, pc]) => {
+            Some(Activity::Blocked { call, sp, pc, arguments: Some([a, b, c, d, e, f]) })
+        }
+        _ => None,
+    }
 }
 
 /// What of `/proc/PID/stat` is needed.

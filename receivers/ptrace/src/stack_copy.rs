@@ -103,20 +103,26 @@ pub(crate) struct StackReader<'a> {
 
 impl StackMemory for StackReader<'_> {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
-        let value = self.word(address)?;
+        let value = self.word(address, true)?;
         if let Some(log) = &mut self.log {
             log.push(Word { address, value });
         }
         Some(value)
     }
+
+    fn peek_u64(&mut self, address: u64) -> Option<u64> {
+        self.word(address, false)
+    }
 }
 
 impl StackReader<'_> {
-    fn word(&mut self, address: u64) -> Option<u64> {
+    fn word(&mut self, address: u64, needed: bool) -> Option<u64> {
         let pieces = &mut *self.pieces;
         if let Some(value) = pieces.first.word(address) {
-            let end = address - pieces.first.start + 8;
-            pieces.extent = pieces.extent.max(usize::try_from(end).unwrap_or(0));
+            if needed {
+                let end = address - pieces.first.start + 8;
+                pieces.extent = pieces.extent.max(usize::try_from(end).unwrap_or(0));
+            }
             return Some(value);
         }
         let others = &pieces.others[..pieces.used_others];

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::image::Image;
-use super::maps::{Line, MAX_ENTRIES, lines};
+use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
@@ -72,6 +72,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         let memory = process.memory().map_err(LoadError::Memory)?;
         let mut space = AddressSpace::with_code(Arc::clone(&memory));
+        space.fingerprint = fingerprint(lines.iter());
         if let Some(before) = before {
             space.mappings.clone_from(&before.mappings);
             space.identities.clone_from(&before.identities);

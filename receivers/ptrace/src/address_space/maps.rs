@@ -3,6 +3,8 @@
 //! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`). The kernel writes it, but paths
 //! in it are the target's, down to ones that end in ` (deleted)` or contain line feeds (written as `\012`).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::view::{FileId, MapsEntry};
 
 /// Executable mappings that are kept, at most. The kernel allows 65,530 mappings of all kinds (`vm.max_map_count`).
@@ -31,6 +33,18 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
         }
         follows
     })
+}
+
+/// Tells apart texts that map other files executable, or map them elsewhere. Memory without a file is not counted: programs that compile at run
+/// time have more of it every moment, and what is new there is noticed where it is executed. Nor is it whether a file was deleted.
+pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for MapsEntry { start, end, offset, file, path, .. } in
+        lines.filter(|line| line.executable && line.entry.file.inode != 0).map(|line| &line.entry)
+    {
+        (start, end, offset, file, path).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The executable mappings, at most [`MAX_ENTRIES`], and whether there are more.

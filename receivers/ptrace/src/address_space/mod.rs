@@ -127,6 +127,8 @@ pub struct AddressSpace {
     identities: Vec<load::Identity>,
     images: Vec<load::KnownImage>,
     faults: Vec<Fault>,
+    /// What files were mapped executable where.
+    fingerprint: u64,
     code: Arc<dyn CodeMemory>,
 }
 
@@ -139,6 +141,7 @@ impl AddressSpace {
             identities: Vec::new(),
             images: Vec::new(),
             faults: Vec::new(),
+            fingerprint: 0,
             code,
         }
     }
@@ -155,6 +158,19 @@ impl AddressSpace {
         cache: &mut ObjectCache,
     ) -> Result<AddressSpace, LoadError> {
         load::Loader::new(process, before, cache)?.load()
+    }
+
+    /// Whether other files are mapped executable by now, or elsewhere. A library that takes the place of another in memory is noticed by
+    /// nothing else, since its addresses are known.
+    ///
+    /// # Errors
+    ///
+    /// When the maps cannot be read.
+    pub fn is_outdated<V: ProcessView + ?Sized>(&self, process: &V) -> std::io::Result<bool> {
+        let text = process.maps()?;
+        let lines: Vec<_> = maps::lines(&text).collect();
+        // Without any line the process is gone, which others notice.
+        Ok(!lines.is_empty() && maps::fingerprint(lines.iter()) != self.fingerprint)
     }
 
     /// The executable mapping at an address.

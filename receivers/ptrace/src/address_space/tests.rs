@@ -183,6 +183,28 @@ fn other_files() {
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
 }
 
+/// Guarantees: another file in the place of one, and one that came, went, or moved, is noticed; memory without a file, data, and the deletion of
+/// a file are not, nor a process that is gone.
+#[test]
+fn outdated() {
+    let text = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n20000-21000 rwxp 00000000 00:00 0\n";
+    let mut fake = Fake { maps: text.into(), files: vec![("/lib/a", file(&elf(62)))], ..Fake::default() };
+    let space = load(&fake, None);
+    let mut now = |text: &str| {
+        fake.maps = text.into();
+        space.is_outdated(&fake).unwrap()
+    };
+    assert!(!now(text));
+    assert!(!now(""));
+    assert!(!now("11000-12000 r-xp 00001000 fe:01 7 /lib/a (deleted)\n12000-13000 rw-p 00000000 fe:01 9 /data\n"));
+    assert!(now("11000-12000 r-xp 00001000 fe:01 8 /lib/b\n"));
+    assert!(now("11000-12000 r-xp 00001000 fe:01 7 /lib/b\n"));
+    assert!(now("11000-12000 r-xp 00000000 fe:01 7 /lib/a\n"));
+    assert!(now("31000-32000 r-xp 00001000 fe:01 7 /lib/a\n"));
+    assert!(now("11000-12000 r-xp 00001000 fe:01 7 /lib/a\n31000-32000 r-xp 00001000 fe:01 8 /lib/b\n"));
+    assert!(now("20000-21000 rwxp 00000000 00:00 0\n"));
+}
+
 /// Guarantees: nothing in the maps means that the process is gone.
 #[test]
 fn gone() {

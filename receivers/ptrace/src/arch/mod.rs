@@ -7,9 +7,11 @@ mod x86_64;
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use other::{
-    RawRegisters, is_in_call, registers, restart_interrupted_call, stack_pointer, survives_stop, thread_pointer,
+    RawRegisters, blocked_registers, is_in_call, registers, restart_interrupted_call, stack_pointer, survives_stop,
+    thread_pointer,
 };
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{
-    RawRegisters, is_in_call, registers, restart_interrupted_call, stack_pointer, survives_stop, thread_pointer,
+    RawRegisters, blocked_registers, is_in_call, registers, restart_interrupted_call, stack_pointer, survives_stop,
+    thread_pointer,
 };

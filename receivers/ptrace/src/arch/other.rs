@@ -8,6 +8,10 @@ pub(crate) fn registers(_: &RawRegisters) -> Registers {
     Registers::default()
 }
 
+pub(crate) fn blocked_registers(_: u64, _: u64, _: Option<[u64; 6]>) -> Registers {
+    Registers::default()
+}
+
 pub(crate) fn stack_pointer(_: &RawRegisters) -> u64 {
     0
 }

@@ -46,6 +46,16 @@ pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     ])
 }
 
+/// The registers that `/proc/PID/task/TID/syscall` shows of a blocked thread: the system call's arguments are still where it was given them
+/// (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
+pub(crate) fn blocked_registers(stack_pointer: u64, program_counter: u64, arguments: Option<[u64; 6]>) -> Registers {
+    let mut registers = Registers::passive(stack_pointer, program_counter);
+    for (register, value) in [5, 4, 1, 10, 8, 9].into_iter().zip(arguments.into_iter().flatten()) {
+        registers.set(register, value);
+    }
+    registers
+}
+
 pub(crate) fn stack_pointer(raw: &RawRegisters) -> u64 {
     raw.rsp
 }

@@ -17,17 +17,21 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// most a tenth of this thread.
 const SHARE: u32 = 9;
 
+/// How often a process's maps are compared with what is known of them, and how many times longer than the comparison the pause after it is at least.
+const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 200);
+
 /// When a process's maps are read again.
 #[derive(Debug)]
 pub(super) struct Reload {
     wanted: bool,
     not_before: Option<Instant>,
     pause: Duration,
+    compare_after: Option<Instant>,
 }
 
 impl Default for Reload {
     fn default() -> Self {
-        Self { wanted: false, not_before: None, pause: PAUSE.0 }
+        Self { wanted: false, not_before: None, pause: PAUSE.0, compare_after: None }
     }
 }
 
@@ -41,6 +45,16 @@ impl Reload {
     /// When the maps are to be read.
     pub(super) fn due(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.wanted)
+    }
+
+    /// Whether it is time to see if the maps are others by now.
+    fn is_to_compare(&self, now: Instant) -> bool {
+        !self.wanted && self.compare_after.is_none_or(|time| time <= now)
+    }
+
+    /// The maps were compared, which took some time.
+    fn compared(&mut self, took: Duration) {
+        self.compare_after = Some(Instant::now() + COMPARISON.0.max(took * COMPARISON.1));
     }
 
     /// They were read, which took some time, and something was new or not.
@@ -66,6 +80,7 @@ impl Control {
         let processes: Vec<ProcessId> = self.attached.keys().copied().collect();
         for process in processes {
             if self.is_same(process) {
+                self.compare_maps(process, now);
                 self.look_for_perf_map(process);
                 self.look_at_standing(process);
             }
@@ -141,6 +156,21 @@ impl Control {
             .collect();
         for process in due {
             self.read_maps_again(process);
+        }
+    }
+
+    /// Has the maps of a process read again when it has mapped other files where files were.
+    fn compare_maps(&mut self, process: ProcessId, now: Instant) {
+        let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.reload.is_to_compare(now))
+        else {
+            return;
+        };
+        let start = Instant::now();
+        let outdated = attached.space.is_outdated(&*attached.files);
+        attached.reload.compared(start.elapsed());
+        // Maps that cannot be read now can be the next time, or the process is gone.
+        if outdated.unwrap_or(false) {
+            attached.reload.want(now);
         }
     }
 

@@ -91,16 +91,35 @@ impl Headers {
     }
 
     /// The address, the offset in the file, and the size of `.eh_frame` by the section headers, for files without
-    /// `.eh_frame_hdr`. Section headers are not loaded, so nothing but this is taken from them.
+    /// `.eh_frame_hdr`.
     pub(super) fn eh_frame_section<S: Source + ?Sized>(&self, source: &S) -> Option<(u64, u64, u64)> {
+        self.sections(source)?.find(b".eh_frame\0")
+    }
+
+    /// The section headers. They are not loaded, so little is taken from them.
+    pub(super) fn sections<S: Source + ?Sized>(&self, source: &S) -> Option<Sections> {
         let length = u64::from(self.section_count) * SECTION as u64;
         let limit = MAX_SECTIONS * SECTION as u64;
-        let sections = read_range(source, "section headers", self.sections_at, length, limit).ok()?;
-        let header = sections.chunks_exact(SECTION).nth(usize::from(self.names_section))?;
+        let headers = read_range(source, "section headers", self.sections_at, length, limit).ok()?;
+        let header = headers.chunks_exact(SECTION).nth(usize::from(self.names_section))?;
         let names = read_range(source, "section names", u64_at(header, 24), u64_at(header, 32), MAX_NAMES).ok()?;
-        let section = sections.chunks_exact(SECTION).find(|section| {
-            let name = usize::try_from(u32_at(section, 0)).ok().and_then(|at| names.get(at..));
-            name.is_some_and(|name| name.starts_with(b".eh_frame\0"))
+        Some(Sections { headers, names })
+    }
+}
+
+/// The section headers and their names.
+#[derive(Debug)]
+pub(super) struct Sections {
+    headers: Vec<u8>,
+    names: Vec<u8>,
+}
+
+impl Sections {
+    /// The address, the offset in the file, and the size of the section with this name, which ends with a zero byte.
+    pub(super) fn find(&self, name: &[u8]) -> Option<(u64, u64, u64)> {
+        let section = self.headers.chunks_exact(SECTION).find(|section| {
+            let found = usize::try_from(u32_at(section, 0)).ok().and_then(|at| self.names.get(at..));
+            found.is_some_and(|found| found.starts_with(name))
         })?;
         Some((u64_at(section, 16), u64_at(section, 24), u64_at(section, 32)))
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::go_table::GoTable;
 use super::headers::{Headers, PT_LOAD, Segment};
 use super::notes::Notes;
 use super::source::Source;
@@ -21,6 +22,7 @@ pub struct Object {
     segments: Vec<Segment>,
     entry: u64,
     go: bool,
+    go_table: Option<GoTable>,
     pub(super) tables: Option<UnwindTables>,
     fault: Option<Malformed>,
     build_id: Option<Vec<u8>>,
@@ -51,6 +53,7 @@ impl Object {
             Ok(tables) => (tables, None),
             Err(fault) => (None, Some(fault)),
         };
+        let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
         let mut segments = headers.segments;
         segments.retain(|segment| segment.kind == PT_LOAD);
         Ok(Self {
@@ -58,6 +61,7 @@ impl Object {
             segments,
             entry: headers.entry,
             go: notes.go,
+            go_table,
             tables,
             fault,
             build_id: notes.build_id,
@@ -83,6 +87,11 @@ impl Object {
     /// Whether Go's compiler made it: code without tables keeps frame pointers.
     pub fn is_go(&self) -> bool {
         self.go
+    }
+
+    /// Where Go's table of functions is.
+    pub fn go_table(&self) -> Option<GoTable> {
+        self.go_table
     }
 
     /// The address of the first instruction of the program, or of the dynamic linker.

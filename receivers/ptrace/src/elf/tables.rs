@@ -179,6 +179,17 @@ impl UnwindTables {
         Ok(Some(FoundRow { row, signal }))
     }
 
+    /// Where the function starts that an address of the file lies in; `None` where none is known there.
+    pub(crate) fn function(&self, address: u64) -> Option<u64> {
+        let entry = self.entry_before(address)?;
+        if self.length_at(entry as usize) > MAX_ENTRY {
+            return None;
+        }
+        let partial = self.eh_frame().partial_fde_from_offset(&self.bases, EhFrameOffset(entry as usize)).ok()?;
+        let entry = partial.parse(common_entry).ok()?;
+        entry.contains(address).then(|| entry.initial_address())
+    }
+
     /// The bytes of an expression in a rule.
     pub(crate) fn expression(&self, expression: UnwindExpression<usize>) -> Option<Slice<'_>> {
         expression.get(&self.eh_frame()).ok().map(|expression| expression.0)

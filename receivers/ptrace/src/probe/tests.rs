@@ -10,11 +10,16 @@ fn lines_of_the_kernel() {
     assert_eq!(parse_syscall(b"running\n"), Some(Activity::Running));
     assert_eq!(
         parse_syscall(b"232 0x3 0x7ffd 0x1 0xffffffffffffffff 0x0 0x0 0x7ffd5a71 0x7f9d2b30\n"),
-        Some(Activity::Blocked { call: 232, sp: 0x7ffd_5a71, pc: 0x7f9d_2b30 })
+        Some(Activity::Blocked {
+            call: 232,
+            sp: 0x7ffd_5a71,
+            pc: 0x7f9d_2b30,
+            arguments: Some([3, 0x7ffd, 1, u64::MAX, 0, 0])
+        })
     );
     assert_eq!(
         parse_syscall(b"-1 0x7ffd5a71 0x7f9d2b30\n"),
-        Some(Activity::Blocked { call: -1, sp: 0x7ffd_5a71, pc: 0x7f9d_2b30 })
+        Some(Activity::Blocked { call: -1, sp: 0x7ffd_5a71, pc: 0x7f9d_2b30, arguments: None })
     );
 }
 
@@ -32,9 +37,16 @@ fn unreadable_lines() {
     for line in [&b""[..], b"1 2", b"1 2 x", b"1 2 18446744073709551616", b"-1 2 3"] {
         assert_eq!(parse_schedstat(line), None, "{line:?}");
     }
-    for line in
-        [&b""[..], b"0", b"0 0x1", b"-1 12 0x1", b"-1 0x 0x1", b"-1 0x1 0x12345678123456781", b"walking 0x1 0x2"]
-    {
+    for line in [
+        &b""[..],
+        b"0",
+        b"0 0x1",
+        b"-1 12 0x1",
+        b"-1 0x 0x1",
+        b"-1 0x1 0x12345678123456781",
+        b"walking 0x1 0x2",
+        b"0 0x1 0x2 0x3",
+    ] {
         assert_eq!(parse_syscall(line), None, "{line:?}");
     }
     for line in [&b"1 (a"[..], b"1 (a) ", b"1 (a) S", b"1 (a) S 1 2 3"] {

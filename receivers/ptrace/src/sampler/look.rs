@@ -44,6 +44,7 @@ pub(super) struct Seen {
     call: i64,
     sp: u64,
     pc: u64,
+    arguments: Option<[u64; 6]>,
 }
 
 /// What came of sampling a blocked thread.
@@ -131,7 +132,7 @@ impl Active {
                 thread.credited = slot;
                 Look::Nothing
             }
-            Ok(Activity::Blocked { call, sp, pc }) => Look::Blocked(Seen { sched, call, sp, pc }),
+            Ok(Activity::Blocked { call, sp, pc, arguments }) => Look::Blocked(Seen { sched, call, sp, pc, arguments }),
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
@@ -186,6 +187,7 @@ impl Active {
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
         if known.may_be(seen.sp, seen.pc, space)
+            && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
             && pieces.copy(&self.files, seen.sp, known.extent)
             && pieces.unchanged(&self.files, &known.words)
         {
@@ -197,9 +199,16 @@ impl Active {
         }
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
+        known.arguments = None;
         let mut memory = pieces.live(&self.files, Some(&mut known.words));
         let mut outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
-        if outcome.needs_register.is_some() {
+        if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
+            // Only where they are needed (glibc's `vfork` keeps its return address in one), since they are others in every call.
+            registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
+            known.arguments = seen.arguments;
+            outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+        }
+        if outcome.needs_register.is_some() || outcome.trust == Trust::Guessed {
             let frame_pointer = self.threads[index].frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
             if let Some(value) = frame_pointer {
                 registers.set(FRAME_POINTER, value);
@@ -227,9 +236,9 @@ impl Active {
         }
         // It may have run between the two looks before the stack was read; or the kernel does not tell.
         match files.activity(task) {
-            Ok(Activity::Blocked { call, sp, pc }) => {
+            Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
-                (!same).then_some(Seen { sched, call, sp, pc })
+                (!same).then_some(Seen { sched, call, sp, pc, arguments })
             }
             _ => Some(before),
         }

@@ -65,6 +65,8 @@ pub(super) struct Blocked {
     pub(super) pc: u64,
     /// The address space it was unwound in, by its number.
     pub(super) space: u64,
+    /// What its system call was given, where it was unwound by that.
+    pub(super) arguments: Option<[u64; 6]>,
     /// Every word that was read to unwind it.
     pub(super) words: Vec<Word>,
     pub(super) extent: usize,

@@ -8,6 +8,8 @@
 pub(super) enum Call {
     /// To this address.
     Direct(u64),
+    /// To the address that is stored at this one, as where a library is called without its linkage table.
+    Stored(u64),
     /// Through a register or memory.
     Indirect,
 }
@@ -22,6 +24,10 @@ pub(super) fn call_before(end: u64, before: &[u8; CALL_LENGTH]) -> Option<Call> 
     if before[2] == 0xe8 {
         let distance = i32::from_le_bytes([before[3], before[4], before[5], before[6]]);
         return Some(Call::Direct(end.wrapping_add_signed(i64::from(distance))));
+    }
+    if before[1..3] == [0xff, 0x15] {
+        let distance = i32::from_le_bytes([before[3], before[4], before[5], before[6]]);
+        return Some(Call::Stored(end.wrapping_add_signed(i64::from(distance))));
     }
     (2..=CALL_LENGTH).any(|length| is_indirect_call(&before[CALL_LENGTH - length..])).then_some(Call::Indirect)
 }
@@ -96,6 +102,66 @@ pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
     code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
 }
 
+/// Where code jumps to that does nothing else: entries of the procedure linkage table, thunks. `address` is where the code is.
+pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
+    let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
+    // Linkers write `bnd` before the jump where they are asked to.
+    let rest = rest.strip_prefix(b"\xf2").unwrap_or(rest);
+    let distance = |at: usize| Some(i32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+    let target = |length: usize, distance: i32| {
+        let end = address.wrapping_add((code.len() - rest.len() + length) as u64);
+        end.wrapping_add_signed(i64::from(distance))
+    };
+    match rest {
+        [0xff, 0x25, ..] => Some(Call::Stored(target(6, distance(2)?))),
+        [0xe9, ..] => Some(Call::Direct(target(5, distance(1)?))),
+        _ => None,
+    }
+}
+
+/// What a function takes of the stack below its frame pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Prologue {
+    /// In bytes.
+    pub(super) size: u64,
+    /// How many registers it saves that belong to its caller, without the frame pointer.
+    pub(super) saved: usize,
+}
+
+/// Bytes that are looked at for a prologue: setting up the frame pointer, five registers, a word for alignment, and the room for variables.
+pub(super) const PROLOGUE_LENGTH: usize = 40;
+
+/// What a function's first instructions say: `push %rbp; mov %rsp, %rbp`, registers pushed, and room made in one step. `None` where it begins
+/// otherwise.
+pub(super) fn prologue(code: &[u8]) -> Option<Prologue> {
+    let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
+    let mut rest = code.strip_prefix(b"\x55\x48\x89\xe5").or_else(|| code.strip_prefix(b"\x55\x48\x8b\xec"))?;
+    let mut prologue = Prologue { size: 0, saved: 0 };
+    loop {
+        match rest {
+            [0x41, 0x54..=0x57, more @ ..] | [0x53, more @ ..] => {
+                prologue.saved += 1;
+                prologue.size += 8;
+                rest = more;
+            }
+            // `push %rax`: room for one word.
+            [0x50, more @ ..] => {
+                prologue.size += 8;
+                rest = more;
+            }
+            [0x48, 0x83, 0xec, size, ..] if *size < 0x80 => {
+                prologue.size += u64::from(*size);
+                return Some(prologue);
+            }
+            [0x48, 0x81, 0xec, a, b, c, d, ..] => {
+                prologue.size += u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+                return Some(prologue);
+            }
+            _ => return Some(prologue),
+        }
+    }
+}
+
 /// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before `ret`.
 fn skip_stores(code: &[u8]) -> &[u8] {
     let mut rest = code;
@@ -123,14 +189,14 @@ mod tests {
     fn calls() {
         assert_eq!(call_before(0x1005, &before(b"\xe8\xfb\x0f\x00\x00")), Some(Call::Direct(0x2000)));
         assert_eq!(call_before(0x1005, &before(b"\xe8\xfb\xff\xff\xff")), Some(Call::Direct(0x1000)));
-        let indirect: [&[u8]; 9] = [
+        assert_eq!(call_before(0x1006, &before(b"\xff\x15\x00\x10\x00\x00")), Some(Call::Stored(0x2006)));
+        let indirect: [&[u8]; 8] = [
             b"\xff\xd0",                     // call *%rax
             b"\x41\xff\xd4",                 // call *%r12
             b"\xff\x13",                     // call *(%rbx)
             b"\xff\x14\xc3",                 // call *(%rbx,%rax,8)
             b"\xff\x53\x08",                 // call *8(%rbx)
             b"\xff\x54\x24\x08",             // call *8(%rsp)
-            b"\xff\x15\x00\x10\x00\x00",     // call *0x1000(%rip)
             b"\xff\x90\x00\x10\x00\x00",     // call *0x1000(%rax)
             b"\xff\x14\xc5\x00\x10\x00\x00", // call *0x1000(,%rax,8)
         ];
@@ -168,5 +234,27 @@ mod tests {
         assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\xc3"), Progress::Bare);
         assert_eq!(progress(b"\x05", b"\x89\x44\x24\x28\x90"), Progress::Framed);
         assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);
+    }
+
+    /// Guarantees: what a function takes of the stack is counted as compilers write it, and code that begins otherwise is left alone.
+    #[test]
+    fn prologues() {
+        let found = |code: &[u8]| prologue(code).map(|found| (found.size, found.saved));
+        assert_eq!(found(b"\x55\x48\x89\xe5\x41\x57\x41\x56\x53\x50\x49\x89\xfe"), Some((32, 3)));
+        assert_eq!(found(b"\x55\x48\x89\xe5\x41\x56\x53\x48\x83\xec\x20\x90"), Some((48, 2)));
+        assert_eq!(found(b"\xf3\x0f\x1e\xfa\x55\x48\x89\xe5\x48\x81\xec\x00\x20\x00\x00"), Some((0x2000, 0)));
+        assert_eq!(found(b"\x55\x48\x89\xe5"), Some((0, 0)));
+        assert_eq!(found(b"\x55\x53\x48\x83\xec\x20"), None);
+        assert_eq!(found(b""), None);
+    }
+
+    /// Guarantees: entries of the procedure linkage table lead where they lead.
+    #[test]
+    fn jumps() {
+        assert_eq!(jump(0x1000, b"\xff\x25\x00\x10\x00\x00"), Some(Call::Stored(0x2006)));
+        assert_eq!(jump(0x1000, b"\xf3\x0f\x1e\xfa\xf2\xff\x25\x00\x10\x00\x00"), Some(Call::Stored(0x200b)));
+        assert_eq!(jump(0x1000, b"\xe9\xfb\xff\xff\xff"), Some(Call::Direct(0x1000)));
+        assert_eq!(jump(0x1000, b"\xe9\xfb"), None);
+        assert_eq!(jump(0x1000, b"\xe8\xfb\xff\xff\xff"), None);
     }
 }

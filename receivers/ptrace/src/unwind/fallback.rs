@@ -6,7 +6,7 @@
 //! for an address that follows a call, best one to a place shortly before where the thread is. Debuggers do the same; a stack with such
 //! a step is never said to be complete.
 
-use super::code::{Call, Progress, call_before, ends_thread, progress, returns_from_signal, sets_frame_pointer};
+use super::code::{Call, Progress, call_before, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::Stop;
@@ -53,6 +53,12 @@ impl Walk<'_> {
             return Err(Stop::Root);
         }
         let go = module.object.as_ref().is_some_and(|object| object.is_go());
+        if go
+            && (self.exact || self.registers.get(FRAME_POINTER).is_none())
+            && let Some(caller) = self.by_go_table(module, lookup)?
+        {
+            return Ok(caller);
+        }
         if module.kind == Kind::Generated || go || module.builtins.contains(&address) {
             let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
             if let Some(caller) = self.by_frame_pointer(progress, go)? {
@@ -86,10 +92,7 @@ impl Walk<'_> {
             Err(Stop::Root) => return Ok(None),
             Err(stop) => return Err(stop),
         };
-        let returns = caller.registers.instruction_pointer();
-        // Go's `goexit` is entered behind its first instruction, without a call.
-        let within_go = go && self.space.find(returns.wrapping_sub(1)).is_some_and(|module| module.is_go());
-        if !within_go && self.call_before(returns).is_none() {
+        if !self.returns(caller.registers.instruction_pointer(), go) {
             return Ok(None);
         }
         // Such code keeps to no convention about the other registers.
@@ -99,12 +102,19 @@ impl Walk<'_> {
         Ok(Some(caller))
     }
 
+    /// Whether an address is one that is returned to.
+    pub(super) fn returns(&mut self, address: u64, from_go: bool) -> bool {
+        // Go's `goexit` is entered behind its first instruction, without a call.
+        let within_go = from_go && self.space.find(address.wrapping_sub(1)).is_some_and(|module| module.is_go());
+        within_go || self.call_before(address).is_some()
+    }
+
     fn is_frame(&self, frame: u64) -> bool {
         frame.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| distance < MAX_FRAME)
     }
 
     /// The call before a return address, if it is one.
-    fn call_before(&mut self, address: u64) -> Option<Call> {
+    pub(super) fn call_before(&mut self, address: u64) -> Option<Call> {
         let module = self.space.find(address.checked_sub(1)?)?;
         let window = self.scratch.code.window(self.space, module, address, &mut self.code_reads)?;
         call_before(address, &window.before)
@@ -182,16 +192,14 @@ impl Walk<'_> {
 
     /// Whether the code only jumps through memory, as the procedure linkage table does.
     fn jumps_on(&mut self, address: u64) -> bool {
-        let Some(code) = self.code_at(address) else { return false };
-        let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(&code);
-        code.starts_with(b"\xff\x25") || code.starts_with(b"\xf2\xff\x25")
+        self.code_at(address).is_some_and(|code| matches!(jump(address, &code), Some(Call::Stored(_))))
     }
 
     fn sets_frame_pointer(&mut self, function: u64) -> bool {
         self.code_at(function).is_some_and(|code| sets_frame_pointer(&code))
     }
 
-    fn code_at(&mut self, address: u64) -> Option<[u8; super::code::LOOK_AHEAD]> {
+    pub(super) fn code_at(&mut self, address: u64) -> Option<[u8; super::code::LOOK_AHEAD]> {
         let module = self.space.find(address)?;
         Some(self.scratch.code.window(self.space, module, address, &mut self.code_reads)?.after)
     }

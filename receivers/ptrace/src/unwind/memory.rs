@@ -4,6 +4,21 @@
 pub trait StackMemory {
     /// The eight bytes at `address`, little-endian; `None` where they were not copied.
     fn read_u64(&mut self, address: u64) -> Option<u64>;
+
+    /// The same for a word that the result does not rest on: it was looked at in a search, and dismissed. Where reads are remembered to see whether
+    /// a stack changed, this one need not be.
+    fn peek_u64(&mut self, address: u64) -> Option<u64> {
+        self.read_u64(address)
+    }
+}
+
+/// Memory of which every read is a peek.
+pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
+
+impl StackMemory for Peek<'_> {
+    fn read_u64(&mut self, address: u64) -> Option<u64> {
+        self.0.peek_u64(address)
+    }
 }
 
 /// A copy of a stack's bytes, and of a second stack's where the thread is in a signal handler on an alternate stack (or

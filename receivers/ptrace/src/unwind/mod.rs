@@ -2,7 +2,7 @@
 //!
 //! The unwinder follows the call frame information that compilers write into `.eh_frame`, for all registers and with
 //! all of DWARF's expressions. Where code has none, it goes by rules that are known for that code (frame pointers of
-//! compiled-at-run-time and Go code, the kernel's signal frame), and by a checked scan of the stack last. It says
+//! compiled-at-run-time code, Go's own table, the kernel's signal frame), and by a checked scan of the stack last. It says
 //! of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it ends.
 
 mod cache;
@@ -10,9 +10,11 @@ mod code;
 mod code_cache;
 mod expression;
 mod fallback;
+mod go;
 mod memory;
 mod registers;
 mod row;
+mod search;
 mod step;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;

@@ -132,6 +132,26 @@ fn convert(rule: &RegisterRule<usize>) -> Option<Rule> {
 }
 
 impl Row {
+    /// Where the return address is saved, from the canonical frame address on, if that is all there is to it.
+    pub(super) fn return_address(&self) -> Option<i64> {
+        let Rules::Saved { count, registers, offsets } = &self.rules else { return None };
+        let place = registers.iter().take(usize::from(*count)).position(|register| *register == INSTRUCTION_POINTER)?;
+        Some(i64::from(offsets[place]))
+    }
+
+    /// How many registers are saved besides the frame pointer and the return address, where all are on the stack.
+    pub(super) fn saved(&self) -> Option<usize> {
+        let Rules::Saved { count, registers, .. } = &self.rules else { return None };
+        let others = registers.iter().take(usize::from(*count));
+        Some(others.filter(|register| !matches!(**register, super::FRAME_POINTER | INSTRUCTION_POINTER)).count())
+    }
+
+    /// Whether the code is entered by nobody: the rule for the return address is that there is none.
+    pub(super) fn is_root(&self) -> bool {
+        let Rules::Any(rules) = &self.rules else { return false };
+        rules.contains(&(INSTRUCTION_POINTER, Rule::Undefined))
+    }
+
     /// What vsyscalls and functions at their first instruction have: nothing but the return address on the stack.
     pub(super) fn entry() -> Self {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);

@@ -1,4 +1,5 @@
 //! Stacks that were made up to lead the unwinder astray, and memory that ends where it should not.
+#![allow(clippy::expect_used, reason = "these are tests")]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

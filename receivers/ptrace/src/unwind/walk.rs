@@ -2,9 +2,11 @@
 
 use super::cache::RowCache;
 use super::code_cache::CodeCache;
+use super::go::GoCache;
 use super::memory::StackMemory;
-use super::registers::Registers;
+use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, Row, look_up};
+use super::search::Patience;
 use super::step::{Lost, Machine, Stop, step};
 use super::{Frame, MAX_FRAMES, Outcome};
 use crate::address_space::{AddressSpace, Kind, Module};
@@ -24,6 +26,7 @@ const MAX_CODE_READS: u32 = 96;
 pub(super) struct Scratch {
     pub(super) rows: RowCache,
     pub(super) code: CodeCache,
+    pub(super) go: GoCache,
     pub(super) context: Box<Context>,
 }
 
@@ -39,7 +42,8 @@ pub(super) struct Walk<'a> {
     pub(super) guessed: bool,
     pub(super) code_reads: u32,
     pub(super) scanned: u32,
-    switches: u32,
+    pub(super) switches: u32,
+    pub(super) patience: Patience,
 }
 
 /// A caller.
@@ -69,6 +73,7 @@ impl<'a> Walk<'a> {
             code_reads: MAX_CODE_READS,
             scanned: 0,
             switches: 0,
+            patience: Patience::new(),
         }
     }
 
@@ -87,7 +92,8 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
+    /// Walks from the frame that the registers stand for to the end.
+    pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
         let space = self.space;
         while frames.len() < MAX_FRAMES {
             let pc = self.registers.instruction_pointer();
@@ -100,9 +106,10 @@ impl<'a> Walk<'a> {
                 outcome.unknown_code = Some(pc);
                 return Stop::Malformed;
             };
-            frames.push(Frame { pc, location: location(module, lookup) });
+            frames.push(frame(pc, module, lookup));
             let caller = match self.caller(module, lookup) {
                 Ok(caller) => caller,
+                Err(Stop::Register(FRAME_POINTER)) => return self.search(module, lookup, frames, outcome),
                 Err(stop) => return stop,
             };
             if caller.interrupted
@@ -133,12 +140,27 @@ impl<'a> Walk<'a> {
         let Scratch { rows, context, .. } = &mut *self.scratch;
         let row = match rows.get(object.id(), address, || look_up(object, address, context)) {
             Lookup::Row(row) => row,
-            Lookup::Nothing => return self.without_rules(module, lookup),
+            Lookup::Nothing => {
+                return if self.is_entered_by_nobody(module) {
+                    Err(Stop::Root)
+                } else {
+                    self.without_rules(module, lookup)
+                };
+            }
             Lookup::Malformed => return Err(Stop::Malformed),
         };
         let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
         let (registers, lost) = step(row, Some(object), &mut machine)?;
         Ok(Caller { registers, lost, interrupted: row.signal })
+    }
+
+    /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a coroutine or a thread as what
+    /// follows its function (glibc's `__start_context`), so what is before it is of no account.
+    fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
+        let (Some(object), false) = (&module.object, self.exact) else { return false };
+        let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
+        let Scratch { rows, context, .. } = &mut *self.scratch;
+        matches!(rows.get(object.id(), address, || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
     }
 
     /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack pointer, unless that
@@ -158,6 +180,11 @@ impl<'a> Walk<'a> {
     pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
         Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost }.register(register)
     }
+}
+
+/// A frame whose code is in a module.
+pub(super) fn frame(pc: u64, module: &Module, lookup: u64) -> Frame {
+    Frame { pc, location: location(module, lookup) }
 }
 
 fn location(module: &Module, address: u64) -> Location {

@@ -148,18 +148,36 @@ fn without_tables() {
     assert_eq!(seen.outcome.trust, Trust::Guessed);
 }
 
-/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same stack is found where the rules
-/// need no more, and elsewhere the register is named that is missing.
+/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same stack is found, complete: where
+/// the rules need no more; where functions keep frame pointers, which are found out; and where a stack is aligned anew.
 #[test]
 fn passive() {
-    let seen = look(FAST, &["plain", "5"]);
-    let (passive, outcome) = unwind_passive(seen);
-    assert_eq!(outcome.trust, Trust::Complete);
-    assert!(passive);
-
+    const FRAMED: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
+    const SIMPLE: &[&str] = &["-O0", "-fno-omit-frame-pointer"];
+    for (place, (flags, arguments)) in
+        [(FAST, ["plain", "5"]), (FRAMED, ["plain", "5"]), (SIMPLE, ["plain", "5"]), (FRAMED, ["deep", "50"])]
+            .into_iter()
+            .enumerate()
+    {
+        let unique = format!("{}{place}", arguments[1]);
+        let seen = look(flags, &[arguments[0], &unique]);
+        let (same, outcome) = unwind_passive(seen);
+        assert_eq!((same, outcome.trust), (true, Trust::Complete), "{place}");
+    }
     let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "101"]);
-    let (_, outcome) = unwind_passive(seen);
-    assert_eq!((outcome.trust, outcome.needs_register), (Trust::Truncated, Some(6)));
+    let (same, outcome) = unwind_passive(seen);
+    assert_eq!((same, outcome.trust), (true, Trust::Complete));
+}
+
+/// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is called through a register), the stack is the
+/// right one here, and is never said to be more than guessed.
+#[test]
+fn passive_without_proof() {
+    let seen = look(&["-O2", "-fno-omit-frame-pointer"], &["indirect", "100"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+    let (same, outcome) = unwind_passive(seen);
+    assert_eq!((same, outcome), (true, Outcome { trust: Trust::Guessed, ..Outcome::default() }));
 }
 
 /// Whether unwinding with two registers gives the same frames, and its outcome.

@@ -15,7 +15,8 @@ impl Target {
     /// Starts a program and waits until it has printed an empty line.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
-        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut child =
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         let lines = output.lines().map(|line| line.expect("its output is text")).take_while(|line| !line.is_empty());
         let lines = lines.collect();

@@ -44,6 +44,21 @@ FUNCTION int realigned(int n) {
     return more[n] + zero;
 }
 
+// A stack that grows by what is asked for, in a function whose caller does not name it.
+FUNCTION int growing(int n) {
+    char *more = alloca(n * 16 + 8);
+    memset(more, n, n * 16);
+    fill(more);
+    spin();
+    return more[n] + zero;
+}
+static int (*volatile unnamed)(int) = growing;
+FUNCTION int indirect(int n) {
+    int (*function)(int) = unnamed;
+    __asm__ volatile("" : "+r"(function));
+    return function(n) + zero;
+}
+
 // Deep, and not turned into a loop.
 FUNCTION int deep(int n) {
     volatile int local = n;
@@ -86,6 +101,9 @@ int main(int argc, char **argv) {
         say((void *)first);
     } else if (!strcmp(mode, "realigned")) {
         say((void *)realigned);
+    } else if (!strcmp(mode, "indirect")) {
+        say((void *)growing);
+        say((void *)indirect);
     } else if (!strcmp(mode, "deep")) {
         say((void *)deep);
     } else {
@@ -106,6 +124,7 @@ int main(int argc, char **argv) {
 
     if (!strcmp(mode, "plain")) return first(depth);
     if (!strcmp(mode, "realigned")) return realigned(depth);
+    if (!strcmp(mode, "indirect")) return indirect(depth);
     if (!strcmp(mode, "deep")) return deep(depth);
     if (!strncmp(mode, "signal", 6)) return interrupted(SIGUSR1);
     if (!strncmp(mode, "fault", 5)) return interrupted_loop();

@@ -1,0 +1,203 @@
+//! Go's frames by Go's own table.
+//!
+//! Go's code keeps frame pointers, but of a blocked thread the frame pointer is unknown, and functions in assembly have none of their own.
+//! `runtime.pclntab` says for every instruction how far the stack pointer is from the return address, in stripped programs as well: the
+//! runtime itself unwinds by it. Its layout has been the same since Go 1.18 but for one field (`src/runtime/symtab.go` pcHeader,
+//! `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go` FuncFlag).
+
+use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
+use super::step::Stop;
+use super::walk::{Caller, Walk};
+use crate::address_space::{AddressSpace, Module};
+
+const SLOTS: usize = 1024;
+/// Functions of a program, at most: the largest programs have a million.
+const MAX_FUNCTIONS: u64 = 1 << 24;
+/// Bytes of a function's table of stack sizes; a step takes about two, and few functions have ten.
+const MAX_STEPS: usize = 4096;
+/// Goroutines have stacks of 1 GiB at most (`src/runtime/proc.go` main).
+const MAX_SIZE: u64 = 1 << 30;
+
+/// Where the text of a module starts in `runtime.moduledata` of Go 1.26, where the table's header does not say it any more.
+const TEXT_IN_MODULE_DATA: u64 = 176;
+
+const TOP_FRAME: u8 = 1;
+const WRITES_STACK_POINTER: u8 = 2;
+
+/// What the table says of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Frame {
+    /// From the stack pointer to the return address, in bytes.
+    size: u64,
+    /// The function is the first of its stack.
+    top: bool,
+}
+
+/// Remembers what the tables of address spaces say; a process may write to its table, so they are not shared between processes.
+#[derive(Debug, Default)]
+pub(super) struct GoCache {
+    slots: Vec<(u64, u64, Option<Frame>)>,
+}
+
+impl GoCache {
+    fn get(&mut self, space: &AddressSpace, module: &Module, address: u64) -> Option<Frame> {
+        if self.slots.is_empty() {
+            // Address spaces have numbers from 1.
+            self.slots.resize(SLOTS, (0, 0, None));
+        }
+        let mixed = (address ^ space.id().rotate_right(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = &mut self.slots[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
+        if (slot.0, slot.1) != (space.id(), address) {
+            *slot = (space.id(), address, look_up(space, module, address));
+        }
+        slot.2
+    }
+}
+
+impl Walk<'_> {
+    /// The caller of Go's code by the size of its frame. `None` where the table does not say it, or what it says is not so.
+    pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, Stop> {
+        let Some(frame) = self.scratch.go.get(self.space, module, lookup) else { return Ok(None) };
+        if frame.top {
+            return Err(Stop::Root);
+        }
+        let place = self.register(STACK_POINTER)?.wrapping_add(frame.size);
+        let returns = self.memory.read_u64(place).ok_or(Stop::Memory(place))?;
+        if !self.returns(returns, true) {
+            return Ok(None);
+        }
+        let mut registers = self.registers;
+        // Go's functions preserve no registers but the frame pointer, which is below the return address where there is a frame.
+        registers.known &= 1 << FRAME_POINTER;
+        if frame.size >= 8 {
+            registers.forget(FRAME_POINTER);
+            if let Some(pointer) = self.saved_frame_pointer(place.wrapping_sub(8)) {
+                registers.set(FRAME_POINTER, pointer);
+            }
+        }
+        registers.set(STACK_POINTER, place.wrapping_add(8));
+        registers.set(INSTRUCTION_POINTER, returns);
+        Ok(Some(Caller { registers, lost: self.lost, interrupted: false }))
+    }
+
+    /// A frame pointer, if it is one: some functions in assembly keep something else there.
+    fn saved_frame_pointer(&mut self, place: u64) -> Option<u64> {
+        let pointer = self.memory.read_u64(place)?;
+        if pointer == 0 {
+            return Some(pointer);
+        }
+        let returns = self.memory.read_u64(pointer.wrapping_add(8))?;
+        self.returns(returns, true).then_some(pointer)
+    }
+}
+
+/// What the table says of an address in a module, read from where it is mapped.
+fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame> {
+    let place = module.object.as_ref()?.go_table()?;
+    let table = place.address.wrapping_add(module.bias);
+    let header: [u8; 72] = read(space, table)?;
+    // The magic number, two zeros, the unit of instructions, the size of addresses.
+    let has_lines = match header.first_chunk()? {
+        [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8] => true,
+        [0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8] => false,
+        _ => return None,
+    };
+    let word = |at: usize| header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word));
+    let (functions, steps, index) = (word(8), table.wrapping_add(word(56)), table.wrapping_add(word(64)));
+    let text = match (word(24), place.module_data) {
+        (0, None) => return None,
+        (0, Some(data)) => {
+            let data = data.wrapping_add(module.bias);
+            let first = u64::from_le_bytes(read(space, data)?);
+            // The first field is the table's address: the layout is the one that is meant.
+            (first == table).then_some(())?;
+            u64::from_le_bytes(read(space, data.wrapping_add(TEXT_IN_MODULE_DATA))?)
+        }
+        (text, _) => text,
+    };
+    if functions > MAX_FUNCTIONS {
+        return None;
+    }
+    let distance = u32::try_from(address.checked_sub(text)?).ok()?;
+    let entry = |place: u64| {
+        let words: [u8; 8] = read(space, index.wrapping_add(8 * place))?;
+        let [start, at] = [0, 4].map(|at| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]));
+        Some((start, at))
+    };
+    let (mut low, mut high) = (0, functions);
+    while low < high {
+        let middle = low.midpoint(high);
+        if entry(middle)?.0 <= distance { low = middle + 1 } else { high = middle }
+    }
+    let (start, at) = entry(low.checked_sub(1)?)?;
+    let function: [u8; 44] = read(space, index.wrapping_add(u64::from(at)))?;
+    let field = |at: usize| u32::from_le_bytes([function[at], function[at + 1], function[at + 2], function[at + 3]]);
+    let flags = function[if has_lines { 41 } else { 37 }];
+    let offset = field(16);
+    if field(0) != start || flags & WRITES_STACK_POINTER != 0 && flags & TOP_FRAME == 0 || offset == 0 {
+        return None;
+    }
+    let mut bytes = [0; MAX_STEPS];
+    let count = space.read_code(steps.wrapping_add(u64::from(offset)), &mut bytes).min(MAX_STEPS);
+    let size = stack_size(&bytes[..count], distance - start)?;
+    let top = flags & TOP_FRAME != 0;
+    (size.is_multiple_of(8) && size <= MAX_SIZE).then_some(Frame { size, top })
+}
+
+fn read<const LENGTH: usize>(space: &AddressSpace, address: u64) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    (space.read_code(address, &mut bytes) == LENGTH).then_some(bytes)
+}
+
+/// The value for an instruction at a distance from its function's start: pairs of what is added to the value, alternately up and down, and of
+/// for how many bytes it holds from then on (`src/runtime/symtab.go` step).
+fn stack_size(mut bytes: &[u8], distance: u32) -> Option<u64> {
+    let (mut value, mut end) = (-1i32, 0u32);
+    loop {
+        let change = number(&mut bytes)?;
+        if change == 0 && end != 0 {
+            return None;
+        }
+        value = value.wrapping_add((change >> 1).cast_signed() ^ (change & 1).cast_signed().wrapping_neg());
+        let length = number(&mut bytes)?;
+        end = end.checked_add(length).filter(|_| length > 0)?;
+        if distance < end {
+            return u64::try_from(value).ok();
+        }
+    }
+}
+
+/// A number in groups of seven bits, the lowest first.
+fn number(bytes: &mut &[u8]) -> Option<u32> {
+    let mut value = 0u32;
+    for shift in (0..32).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: sizes are found as Go's linker writes them (0 for 4 bytes, 8 for 3, 32 for 300, 0 for 1), and none behind the end or in tables that
+    /// are cut off.
+    #[test]
+    fn sizes() {
+        let table = [2, 4, 16, 3, 48, 0xac, 2, 63, 1, 0];
+        for (distance, size) in [(0, 0), (3, 0), (4, 8), (6, 8), (7, 32), (306, 32), (307, 0)] {
+            assert_eq!(stack_size(&table, distance), Some(size), "{distance}");
+        }
+        assert_eq!(stack_size(&table, 308), None);
+        for length in 0..7 {
+            assert_eq!(stack_size(&table[..length], 306), None);
+        }
+        assert_eq!(stack_size(&[0xff; 64], 0), None);
+        assert_eq!(stack_size(&[2, 0, 2, 0, 2, 0], 0), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! Frame pointers that nobody knows.
+//!
+//! A blocked thread is not stopped, so only its stack pointer and its program counter are known (and what its system call was given). Code
+//! that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned stacks) is then looked at for itself:
+//!
+//! * By its first instructions: where they push registers, and make room once, the frame pointer is as far above the stack pointer.
+//! * By the stack: the frame pointer is one for which the rules give a return address behind a call of just this function, directly, through the
+//!   linkage table, or through a stored address.
+//!
+//! Both are facts of the code and not likelihoods, so a stack that then reaches its root by the rules is complete. Where neither is to be had (a
+//! call through a register from code that makes room in several steps), the first frame pointer that looks like one and leads to the root is
+//! taken, and the stack is guessed.
+
+use super::Frame;
+use super::Outcome;
+use super::code::{Call, PROLOGUE_LENGTH, jump, prologue};
+use super::memory::Peek;
+use super::registers::{FRAME_POINTER, STACK_POINTER};
+use super::row::{Cfa, Lookup, Row, look_up};
+use super::step::{Lost, Machine, Stop, step};
+use super::walk::{self, Scratch, Walk};
+use crate::address_space::Module;
+use crate::elf::Object;
+
+/// Words of one frame that are tried: 64 KiB.
+const SEARCH_WORDS: u64 = 8192;
+/// Words that are tried for one stack.
+pub(super) const MAX_SEARCHED: u64 = 16_384;
+/// Code that is looked at for one stack, and stacks that are unwound to see where they end.
+pub(super) const MAX_CALLS: u32 = 256;
+pub(super) const MAX_TRIALS: u32 = 16;
+/// A frame pointer is not further from the one above.
+const MAX_FRAME: u64 = 16 << 20;
+/// Code that is compiled for more than one kind of processor is entered behind its first instruction where that only marks its start.
+const ENTRY_SLACK: u64 = 4;
+/// Candidates of a kind.
+const MOST: usize = 4;
+
+/// What a search may still do for the stack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) words: u64,
+    pub(super) calls: u32,
+    pub(super) trials: u32,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { words: MAX_SEARCHED, calls: MAX_CALLS, trials: MAX_TRIALS }
+    }
+}
+
+/// Where a walk was when something was tried.
+struct Before {
+    registers: super::Registers,
+    lost: Lost,
+    exact: bool,
+    guessed: bool,
+    switches: u32,
+    scanned: u32,
+    frames: usize,
+    unknown_code: Option<u64>,
+}
+
+/// Frame pointers that may be the right one, the lowest first.
+#[derive(Default)]
+struct Found {
+    /// The return address is behind a call of this function.
+    called: [Option<u64>; MOST],
+    /// It is behind some call, and the saved frame pointer looks like one.
+    likely: [Option<u64>; MOST],
+}
+
+fn note(place: &mut [Option<u64>; MOST], frame: u64) {
+    if let Some(free) = place.iter_mut().find(|place| place.is_none()) {
+        *free = Some(frame);
+    }
+}
+
+impl Walk<'_> {
+    /// Goes on from a frame, the last in `frames`, whose rules want a frame pointer that is unknown.
+    pub(super) fn search(
+        &mut self,
+        module: &Module,
+        lookup: u64,
+        frames: &mut Vec<Frame>,
+        outcome: &mut Outcome,
+    ) -> Stop {
+        let needed = Stop::Register(FRAME_POINTER);
+        let address = lookup.wrapping_sub(module.bias);
+        let Some(object) = module.object.as_deref() else { return needed };
+        let Some(function) = object.tables().and_then(|tables| tables.function(address)) else { return needed };
+        let function = function.wrapping_add(module.bias);
+        let Scratch { rows, context, .. } = &mut *self.scratch;
+        let Lookup::Row(row) = rows.get(object.id(), address, || look_up(object, address, context)) else {
+            return needed;
+        };
+        let row = row.clone();
+        let before = Before {
+            registers: self.registers,
+            lost: self.lost,
+            exact: self.exact,
+            guessed: self.guessed,
+            switches: self.switches,
+            scanned: self.scanned,
+            frames: frames.len().saturating_sub(1),
+            unknown_code: outcome.unknown_code,
+        };
+        let computed = self.by_prologue(&row, object, function);
+        if let Some(frame) = computed
+            && self.leads_to_root(frame, &before, frames, outcome)
+        {
+            return Stop::Root;
+        }
+        let found = self.by_stack(&row, object, function);
+        for frame in found.called.into_iter().flatten() {
+            if Some(frame) != computed && self.leads_to_root(frame, &before, frames, outcome) {
+                return Stop::Root;
+            }
+        }
+        for frame in found.likely.into_iter().flatten() {
+            if self.leads_to_root(frame, &before, frames, outcome) && self.guessed == before.guessed {
+                self.guessed = true;
+                return Stop::Root;
+            }
+        }
+        // The caller is known all the same, though not where its stack ends.
+        self.back(&before, frames, outcome);
+        match computed.or(found.called[0]) {
+            Some(frame) if self.patience.trials > 0 => self.proceed(frame, frames, outcome),
+            _ => {
+                frames.push(walk::frame(before.registers.instruction_pointer(), module, lookup));
+                needed
+            }
+        }
+    }
+
+    /// The frame pointer as the function's first instructions say, where there is a return address by it.
+    fn by_prologue(&mut self, row: &Row, object: &Object, function: u64) -> Option<u64> {
+        let mut code = [0; PROLOGUE_LENGTH];
+        let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
+        let prologue = prologue(&code[..count])?;
+        // Where registers are saved that were not seen being pushed, there was more room made than was seen.
+        if row.saved() != Some(prologue.saved) {
+            return None;
+        }
+        let frame = self.registers.stack_pointer().wrapping_add(prologue.size);
+        let returns = self.return_address(row, object, frame)?;
+        self.call_of(returns).is_some().then_some(frame)
+    }
+
+    /// The frame pointers with which the rules give a return address.
+    fn by_stack(&mut self, row: &Row, object: &Object, function: u64) -> Found {
+        let mut found = Found::default();
+        let start = self.registers.stack_pointer();
+        for place in 0..SEARCH_WORDS.min(self.patience.words) {
+            self.patience.words -= 1;
+            let frame = start.wrapping_add(8 * place);
+            let Some(saved) = self.memory.peek_u64(frame) else { break };
+            let Some(returns) = self.return_address(row, object, frame) else { continue };
+            let Some(call) = self.call_of(returns) else { continue };
+            if self.calls(call, function) {
+                note(&mut found.called, frame);
+            } else if saved > frame && saved - frame < MAX_FRAME && saved.is_multiple_of(8) {
+                note(&mut found.likely, frame);
+            }
+            if found.called[MOST - 1].is_some() || self.patience.calls == 0 {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The return address that the rules give with a frame pointer, where it and its place are possible.
+    fn return_address(&mut self, row: &Row, object: &Object, frame: u64) -> Option<u64> {
+        let above = |cfa: u64| {
+            cfa.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| (8..MAX_FRAME).contains(&distance))
+        };
+        if let (Cfa::Register { register: FRAME_POINTER, offset }, Some(at)) = (row.cfa, row.return_address()) {
+            let cfa = frame.wrapping_add_signed(offset);
+            return if above(cfa) { self.memory.peek_u64(cfa.wrapping_add_signed(at)) } else { None };
+        }
+        let mut registers = self.registers;
+        registers.set(FRAME_POINTER, frame);
+        let mut memory = Peek(&mut *self.memory);
+        let mut machine = Machine { registers: &registers, memory: &mut memory, lost: self.lost };
+        let (caller, _) = step(row, Some(object), &mut machine).ok()?;
+        above(caller.get(STACK_POINTER)?).then(|| caller.instruction_pointer())
+    }
+
+    /// The call before a return address.
+    fn call_of(&mut self, returns: u64) -> Option<Call> {
+        self.space.find(returns.checked_sub(1)?)?;
+        self.patience.calls = self.patience.calls.checked_sub(1)?;
+        self.unbounded(|walk| walk.call_before(returns))
+    }
+
+    /// Whether a call is known to be one of this function.
+    fn calls(&mut self, call: Call, function: u64) -> bool {
+        let is = |target: u64| target.wrapping_sub(function) <= ENTRY_SLACK;
+        match call {
+            Call::Direct(target) if is(target) => true,
+            Call::Direct(target) => {
+                let code = self.unbounded(|walk| walk.code_at(target));
+                match code.and_then(|code| jump(target, &code)) {
+                    Some(Call::Direct(target)) => is(target),
+                    Some(Call::Stored(place)) => self.stored(place).is_some_and(is),
+                    _ => false,
+                }
+            }
+            Call::Stored(place) => self.stored(place).is_some_and(is),
+            Call::Indirect => false,
+        }
+    }
+
+    /// Looks at code without a limit but the one of the search, so that it finds the same whether or not the code was seen before.
+    fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        let reads = std::mem::replace(&mut self.code_reads, u32::MAX);
+        let seen = look(self);
+        self.code_reads = reads;
+        seen
+    }
+
+    fn stored(&mut self, place: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        (self.space.read_code(place, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// Whether the stack reaches its root with this frame pointer. The walk is at its end then.
+    fn leads_to_root(&mut self, frame: u64, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> bool {
+        let Some(trials) = self.patience.trials.checked_sub(1) else { return false };
+        self.patience.trials = trials;
+        self.back(before, frames, outcome);
+        self.proceed(frame, frames, outcome) == Stop::Root
+    }
+
+    fn proceed(&mut self, frame: u64, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
+        self.registers.set(FRAME_POINTER, frame);
+        self.walk(frames, outcome)
+    }
+
+    /// Goes back to before the frame was noted.
+    fn back(&mut self, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
+        self.registers = before.registers;
+        self.lost = before.lost;
+        self.exact = before.exact;
+        self.guessed = before.guessed;
+        self.switches = before.switches;
+        self.scanned = before.scanned;
+        outcome.unknown_code = before.unknown_code;
+        frames.truncate(before.frames);
+    }
+}
