@@ -1,17 +1,21 @@
-/* `loader LIBRARY_A LIBRARY_B`: a thread loads one library, works in it for 300 ms below `call_a` or `call_b`, unloads it, and loads the
- * other one, over and over. */
+/* `loader LIBRARY_A LIBRARY_B`: a thread loads one library and works in it below `call_a` or `call_b`. At each line of the input it unloads that one
+ * and loads the other. Says where each library's function is ("at ADDRESS"). */
 #include "common.h"
 #include <dlfcn.h>
 
 typedef void (*spin)(int64_t);
 
+static volatile int wanted;
+
 NOINLINE static void call_a(spin function) {
-    function(now_nano() + 300000000);
+    while (wanted == 0)
+        function(now_nano() + 5000000);
     KEEP_FRAME();
 }
 
 NOINLINE static void call_b(spin function) {
-    function(now_nano() + 300000000);
+    while (wanted == 1)
+        function(now_nano() + 5000000);
     KEEP_FRAME();
 }
 
@@ -23,6 +27,9 @@ static void *load(void *unused) {
         must(library != NULL, "dlopen");
         spin function = (spin)(uintptr_t)dlsym(library, turn ? "spin_b" : "spin_a");
         must(function != NULL, "dlsym");
+        char line[64];
+        snprintf(line, sizeof line, "at %p", (void *)(uintptr_t)function);
+        say(line);
         if (turn)
             call_b(function);
         else
@@ -36,6 +43,9 @@ int main(int count, char **arguments) {
     must(count == 3, "usage: loader LIBRARY_A LIBRARY_B");
     libraries = arguments + 1;
     start_thread(load, NULL, 0);
-    say("ready");
-    until_end();
+    for (;;) {
+        char line[64];
+        await_line(line, sizeof line);
+        wanted = !wanted;
+    }
 }
