@@ -65,6 +65,13 @@ pub(super) fn ends_thread(code: &[u8]) -> bool {
     code.starts_with(GLIBC) || code.starts_with(MUSL)
 }
 
+/// Whether the code goes on after a coroutine's function, which makes it the first function of its stack: glibc's `__start_context` takes the
+/// function's parameters from the stack (`mov %rbx, %rsp`), looks whether there are shadow stacks where it knows of them, and takes the next context.
+pub(super) fn ends_coroutine(code: &[u8]) -> bool {
+    let rests: [&[u8]; 3] = [b"\x48\x8b\x3c\x24\x48\x85\xff", b"\x5f\x48\x85\xff", b"\x64\xf7\x04\x25"];
+    code.strip_prefix(b"\x48\x89\xdc").is_some_and(|code| rests.iter().any(|rest| code.starts_with(rest)))
+}
+
 /// How far a function with a frame pointer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {

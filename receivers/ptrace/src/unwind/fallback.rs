@@ -6,7 +6,9 @@
 //! for an address that follows a call, best one to a place shortly before where the thread is. Debuggers do the same; a stack with such
 //! a step is never said to be complete.
 
-use super::code::{Call, Progress, call_before, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer};
+use super::code::{
+    Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
+};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::Stop;
@@ -44,6 +46,9 @@ impl Walk<'_> {
             return self.step(&Row::signal_frame(), None);
         }
         if !self.exact && ends_thread(&window.after) {
+            return Err(Stop::Root);
+        }
+        if !self.exact && ends_coroutine(&window.after) && call_before(pc, &window.before).is_none() {
             return Err(Stop::Root);
         }
         let address = lookup.wrapping_sub(module.bias);

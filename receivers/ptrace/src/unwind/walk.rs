@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a coroutine or a thread as what
-    /// follows its function (glibc's `__start_context`), so what is before it is of no account.
+    /// follows its function, so what is before it is of no account.
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
