@@ -97,8 +97,8 @@ fn idle_threads_are_not_stopped() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a thread in state D, which does not stop for as long as it is in it, costs no tick of the other threads, and is not kept
-/// from going on.
+/// Guarantees: a thread in state D, which does not stop for as long as it is in it, costs no tick of the other threads, is not kept
+/// from going on, and has its whole stack, although `vfork` keeps its return address in a register.
 fn vfork_and_uninterruptible_sleep() -> Outcome {
     let mut target = Target::start(&compile::c("vfork"), &[]);
     let mut session = Session::of(target.pid());
@@ -113,6 +113,9 @@ fn vfork_and_uninterruptible_sleep() -> Outcome {
     assert!(late <= 0.05, "{late} of the ticks were missed");
     let threads: std::collections::BTreeSet<u32> = life.samples.iter().map(|observed| observed.thread.id).collect();
     assert_eq!(threads.len(), 3, "{}", life.top());
+    let share = life.complete_share(life.with("wait_in_vfork"));
+    let found = life.presence("wait_in_vfork");
+    assert!(share >= 0.99 && found >= 0.9, "{share}, {found}\n{}", life.top());
     Ok(())
 }
 
