@@ -289,7 +289,8 @@ pub struct Sample {
     pub thread: u32,
     /// The stack, by its place in [`Batch::stacks`].
     pub stack: u32,
-    /// When it was taken, or when a run of the same blocked stack started, in nanoseconds since the Unix epoch.
+    /// Since when it stands for the thread, in nanoseconds since the Unix epoch: where the sample before it ends, which is at most a period
+    /// before it was taken unless it came late. A run of the same blocked stack has the time of its start.
     pub time_unix_nano: u64,
     /// For how long it stands, in nanoseconds: a multiple of the period in mode wall, the time the thread ran in mode cpu.
     pub weight_nano: u64,
@@ -312,7 +313,7 @@ pub struct Status {
     pub ticks: u64,
     /// Ticks at which the sampler itself was late by more than a period.
     pub missed_ticks: u64,
-    /// Ticks at which the rate was lowered, for the budgets.
+    /// Ticks that were left out because a budget was spent.
     pub lowered_ticks: u64,
     /// Observations.
     pub observations: u64,

@@ -68,6 +68,13 @@ pub(super) struct Found<'a> {
     pub(super) at: Instant,
 }
 
+/// The time that a sample stands for.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    begins: Instant,
+    weight_nano: u64,
+}
+
 impl Active {
     pub(super) fn new(
         id: ProcessId,
@@ -152,11 +159,11 @@ impl Active {
 
     /// A sample of a thread that was stopped.
     pub(super) fn account_stopped(&mut self, index: usize, found: Found<'_>) {
-        let Some(weight_nano) = self.take_weight(index) else {
+        let Some(share) = self.take_share(index, found.at) else {
             return;
         };
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, weight_nano, found.at, false);
+        let sample = self.sample(index, stack, share, false);
         self.batch.add_sample(sample);
         self.threads[index].run = None;
         self.threads[index].ran = true;
@@ -165,7 +172,7 @@ impl Active {
 
     /// A sample of a thread that is blocked with [`ThreadState::blocked`]: the last sample stands for longer, where it was the same.
     pub(super) fn account_blocked(&mut self, index: usize, now: Instant) {
-        let Some(weight_nano) = self.take_weight(index) else {
+        let Some(share) = self.take_share(index, now) else {
             return;
         };
         let number = self.batch.number();
@@ -174,7 +181,7 @@ impl Active {
         if let Some((batch, sample)) = thread.run
             && batch == number
         {
-            self.batch.extend(sample, weight_nano);
+            self.batch.extend(sample, share.weight_nano);
         } else {
             let stack = match thread.blocked.stack {
                 Some((batch, stack)) if batch == number => stack,
@@ -184,26 +191,34 @@ impl Active {
                     stack
                 }
             };
-            let sample = self.sample(index, stack, weight_nano, now, true);
+            let sample = self.sample(index, stack, share, true);
             let place = self.batch.add_sample(sample);
             self.threads[index].run = Some((number, place));
         }
         self.observed(trust);
     }
 
-    /// What the next sample of a thread stands for; `None` where that is nothing.
-    fn take_weight(&mut self, index: usize) -> Option<u64> {
+    /// What the next sample of a thread, which was taken at this moment, stands for; `None` where that is nothing.
+    ///
+    /// It begins where what was accounted for before ended. A stop that came late, and a tick that did, are about the time before
+    /// them, and whoever shows a sample for as long as it stands for shows it from its time on.
+    fn take_share(&mut self, index: usize, at: Instant) -> Option<Share> {
         let thread = &mut self.threads[index];
-        let slots = self.slot.saturating_sub(thread.credited);
-        thread.credited = self.slot;
-        let weight = match self.settings.mode {
-            Mode::Wall => slots * self.grid.period_nano(),
-            Mode::Cpu => std::mem::take(&mut thread.run_unsampled),
+        let credited = std::mem::replace(&mut thread.credited, self.slot);
+        let share = match self.settings.mode {
+            Mode::Wall => Share {
+                begins: self.grid.begins(credited.saturating_add(1)),
+                weight_nano: self.slot.saturating_sub(credited) * self.grid.period_nano(),
+            },
+            Mode::Cpu => {
+                let weight_nano = std::mem::take(&mut thread.run_unsampled);
+                Share { begins: at.checked_sub(Duration::from_nanos(weight_nano)).unwrap_or(at), weight_nano }
+            }
         };
-        (weight != 0).then_some(weight)
+        (share.weight_nano != 0).then_some(share)
     }
 
-    fn sample(&mut self, index: usize, stack: u32, weight_nano: u64, at: Instant, blocked: bool) -> Sample {
+    fn sample(&mut self, index: usize, stack: u32, share: Share, blocked: bool) -> Sample {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
         let place = match thread.place {
@@ -226,12 +241,11 @@ impl Active {
                 place
             }
         };
-        let since = at.saturating_duration_since(self.epoch.0).as_nanos();
         Sample {
             thread: place,
             stack,
-            time_unix_nano: self.epoch.1 + u64::try_from(since).unwrap_or(0),
-            weight_nano,
+            time_unix_nano: on_wall_clock(self.epoch, share.begins),
+            weight_nano: share.weight_nano,
             observations: 1,
             blocked,
         }
@@ -343,6 +357,15 @@ impl Active {
     }
 }
 
+/// A moment in nanoseconds since the Unix epoch, by another one on both clocks.
+fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
+    let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+    match at.checked_duration_since(then) {
+        Some(after) => unix_nano.saturating_add(nano(after)),
+        None => unix_nano.saturating_sub(nano(then.duration_since(at))),
+    }
+}
+
 /// The place of a stop's length in [`Status::stop_lengths`].
 fn stop_class(nano: u64) -> usize {
     let micros = nano.div_ceil(1000).max(1);
@@ -353,6 +376,17 @@ fn stop_class(nano: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Guarantees: moments before and after the one that both clocks know come out on the wall clock, to the nanosecond.
+    #[test]
+    fn moments() {
+        let then = Instant::now();
+        let of = |at| on_wall_clock((then, 1_000_000_000), at);
+        assert_eq!(of(then), 1_000_000_000);
+        assert_eq!(of(then + Duration::from_nanos(7)), 1_000_000_007);
+        assert_eq!(of(then - Duration::from_nanos(7)), 999_999_993);
+        assert_eq!(of(then - Duration::from_secs(2)), 0);
+    }
 
     /// Guarantees: the histogram's borders are where its description says.
     #[test]

@@ -59,6 +59,12 @@ impl Grid {
         u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
     }
 
+    /// When a slot begins.
+    pub(super) fn begins(&self, slot: u64) -> Instant {
+        let offset = Duration::from_nanos(self.period_nano.saturating_mul(slot));
+        self.start.checked_add(offset).unwrap_or(self.start)
+    }
+
     /// Ticks only in every so many slots from now on.
     pub(super) fn set_stride(&mut self, stride: u64) {
         self.stride = stride.max(1);
@@ -102,6 +108,7 @@ mod tests {
         for slot in 1..1000 {
             let due = grid.due();
             assert_eq!(grid.slot(due), slot);
+            assert!(grid.begins(slot) <= due && due < grid.begins(slot + 1));
             assert_eq!(grid.begin(due), Tick { slot, missed: 0 });
             let distance = due - last;
             assert!(distance >= Duration::from_millis(5) && distance < Duration::from_millis(18));
