@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let end = start + Duration::from_secs_f64(seconds);
     let mut status = Status::default();
     let mut weight = 0;
+    let mut trusts = std::collections::BTreeMap::new();
     let mut leaves = std::collections::BTreeMap::<_, u64>::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -50,6 +51,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 for sample in &batch.samples {
                     weight += sample.weight_nano;
                     let stack = &batch.stacks[sample.stack as usize];
+                    let counts = trusts.entry((sample.blocked, stack.trust as u8)).or_insert((stack.trust, 0));
+                    counts.1 += sample.observations;
                     let leaf = stack.locations.first().map(|&leaf| batch.locations[leaf as usize]);
                     *leaves
                         .entry((
@@ -87,6 +90,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     leaves.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
     for (key, weight) in leaves.iter().take(8) {
         println!("{:8.3} s  {key:x?}", *weight as f64 / 1e9);
+    }
+    let observations: u32 = trusts.values().map(|(_, count)| count).sum();
+    for ((blocked, _), (trust, count)) in trusts {
+        let (state, share) =
+            (if blocked { "blocked" } else { "stopped" }, 100.0 * f64::from(count) / f64::from(observations));
+        println!("{state} {trust:?}: {count} observations, {share:.2} %");
     }
     let quantile = |share: f64| {
         let wanted = (status.stops as f64 * share) as u64;

@@ -58,6 +58,7 @@ struct Before {
     guessed: bool,
     switches: u32,
     scanned: u32,
+    code_reads: u32,
     frames: usize,
     unknown_code: Option<u64>,
 }
@@ -103,6 +104,7 @@ impl Walk<'_> {
             guessed: self.guessed,
             switches: self.switches,
             scanned: self.scanned,
+            code_reads: self.code_reads,
             frames: frames.len().saturating_sub(1),
             unknown_code: outcome.unknown_code,
         };
@@ -247,6 +249,7 @@ impl Walk<'_> {
         self.guessed = before.guessed;
         self.switches = before.switches;
         self.scanned = before.scanned;
+        self.code_reads = before.code_reads;
         outcome.unknown_code = before.unknown_code;
         frames.truncate(before.frames);
     }

@@ -66,6 +66,49 @@ fn attack_endless_stack() {
     }
 }
 
+/// Guarantees: a stack on which everything looks like a frame whose pointer is to be found out costs little, and is not complete: from places all over the
+/// code of this process, of which many functions keep frame pointers.
+#[test]
+fn attack_search() {
+    let space = this_process();
+    let module = space.find(some_code()).expect("this is code");
+    let mut bytes = vec![0; 1 << 16];
+    let count = space.read_code(module.start, &mut bytes);
+    let call = bytes[..count].windows(code::CALL_LENGTH).enumerate().find_map(|(place, before)| {
+        let end = module.start + (place + code::CALL_LENGTH) as u64;
+        let target = match code::call_before(end, before.try_into().ok()?)? {
+            code::Call::Direct(target) => target,
+            _ => return None,
+        };
+        space.find(target).map(|_| end)
+    });
+    let returns = call.expect("something is called");
+    /// Frame pointers that lead up at every second word, and a return address between.
+    struct Ladder(u64);
+    impl StackMemory for Ladder {
+        fn read_u64(&mut self, address: u64) -> Option<u64> {
+            Some(if address.is_multiple_of(16) { address + 16 } else { self.0 })
+        }
+    }
+    let functions = space.modules().iter().filter_map(|module| Some((module, module.object.as_ref()?.tables()?)));
+    let places = functions.flat_map(|(module, tables)| {
+        let starts = tables.starts().step_by(tables.functions() / 40 + 1);
+        starts.map(|start| start.wrapping_add(module.bias).wrapping_add(12))
+    });
+    let (mut unwinder, mut frames, mut searched) = (Unwinder::new(), Vec::new(), 0);
+    for place in places {
+        let started = Instant::now();
+        let outcome =
+            unwinder.unwind(space, &Registers::passive(0x7000_0000, place), &mut Ladder(returns), &mut frames);
+        assert!((1..=MAX_FRAMES).contains(&frames.len()));
+        // One of the places is the program's first function.
+        assert!(outcome.trust != Trust::Complete || frames.len() == 1, "{frames:x?}");
+        assert!(started.elapsed() < Duration::from_secs(1));
+        searched += u32::from(outcome.needs_register.is_some() || frames.len() > 2);
+    }
+    assert!(searched > 3, "{searched}");
+}
+
 /// Guarantees: a stack pointer that leads back to itself, through made-up signal frames, is left after a few rounds.
 #[test]
 fn attack_circle() {
