@@ -24,3 +24,5 @@ mod sample;
 mod sampler_to_sentry;
 #[cfg(target_os = "linux")]
 mod targets;
+#[cfg(target_os = "linux")]
+mod time_owned;

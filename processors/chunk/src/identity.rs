@@ -55,6 +55,10 @@ pub enum Kind {
     Instance,
 }
 
+/// Windows begin and end at multiples of half a second since the Unix epoch, where their length is one. At these moments
+/// the receiver `ptrace` divides what it says of a waiting thread, so that no observation reaches into the next window.
+const CUTS: u64 = 500_000_000;
+
 /// The identity of a process, without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
@@ -71,9 +75,11 @@ impl Identity {
         ProfilerId::from_hash(xxh3_128(&bytes))
     }
 
-    /// Where the windows of this process start, so that a thousand processes do not send in the same second.
+    /// Where the windows of this process start, so that a thousand processes do not send in the same second. Where
+    /// the window allows it that is a multiple of [`CUTS`].
     pub(crate) fn phase(&self, window: u64) -> u64 {
-        (self.hash as u64) % window.max(1)
+        let grid = if window.is_multiple_of(CUTS) { CUTS } else { 1 };
+        (self.hash as u64) % (window / grid).max(1) * grid
     }
 }
 

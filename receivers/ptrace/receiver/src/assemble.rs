@@ -2,7 +2,7 @@
 //!
 //! One profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same as period type and the configured period.
 //! A lowered rate shows in the values of samples and not in the period. Each observation has a timestamp and its weight as value. A
-//! run of the same blocked stack is not repeated for every tick; it is divided only as far as [`MAX_RUN`].
+//! run of the same blocked stack is not repeated for every tick; it is divided only where a window may end, see [`CUTS`].
 //!
 //! Addresses are those of the file (ELF virtual addresses), as the OpenTelemetry eBPF profiler sends them
 //! (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`); mappings carry the build ids of
@@ -18,9 +18,15 @@ use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, Mapp
 use profbridge_ptrace::message::{self, Batch, Mode, Trust};
 use profbridge_symbolize::Symbols;
 
-/// The longest time that one observation stands for. A chunk of Sentry ends with its window and cuts off what an
-/// observation says beyond it: half a second of a minute is less than one percent, at most, of a thread that never runs.
-pub const MAX_RUN: Duration = Duration::from_millis(500);
+/// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments, and
+/// a chunk of Sentry cuts off what an observation says beyond its window: so nothing of a run is cut off.
+pub const CUTS: Duration = Duration::from_millis(500);
+
+/// What stands for less is not divided: it was sampled and not waited for.
+const MIN_RUN: Duration = Duration::from_millis(100);
+
+/// How far apart two parts of one run may be: each batch of the sampler reads the clock anew.
+const SEAM: Duration = Duration::from_millis(1);
 
 /// The sample attribute that says how far a stack is known, where that is not to its root: `truncated` or `guessed`.
 pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
@@ -197,6 +203,7 @@ impl Assembler {
         let (mut times, mut values) = (Vec::new(), Vec::new());
         for ((stack, attributes), mut observations) in rows.rows {
             observations.sort_unstable();
+            join_runs(&mut observations);
             times.clear();
             values.clear();
             for (time, weight) in observations {
@@ -210,20 +217,41 @@ impl Assembler {
     }
 }
 
-/// Divides a run evenly into as few pieces as [`MAX_RUN`] allows. All together they are as long as the run.
+/// Joins what the sampler said in several batches of one run, so that it is divided once.
+fn join_runs(observations: &mut Vec<(u64, u64)>) {
+    let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
+    observations.dedup_by(|(time, weight), (begins, length)| {
+        let ends = begins.saturating_add(*length);
+        let same = is_run(*weight) && is_run(*length) && time.abs_diff(ends) <= SEAM.as_nanos() as u64;
+        if same {
+            *length = time.saturating_add(*weight).saturating_sub(*begins);
+        }
+        same
+    });
+}
+
+/// Divides a run at multiples of [`CUTS`]. All together the pieces are as long as the run.
 fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
-    let longest = MAX_RUN.as_nanos() as u64;
-    // What a target's memory can claim is bounded by the sampler's clock; a bound here keeps a defect from filling memory.
-    let count = weight.div_ceil(longest).clamp(1, MAX_PIECES);
-    let at = move |piece: u64| (u128::from(weight) * u128::from(piece) / u128::from(count)) as u64;
-    (0..count).map(move |piece| (time.saturating_add(at(piece)), at(piece + 1) - at(piece)))
+    let cuts = CUTS.as_nanos() as u64;
+    let end = time.saturating_add(weight);
+    let mut next = Some(time);
+    let mut left = if weight < MIN_RUN.as_nanos() as u64 { 1 } else { MAX_PIECES };
+    std::iter::from_fn(move || {
+        let begins = next?;
+        left -= 1;
+        let cut = (begins / cuts + 1).saturating_mul(cuts);
+        // What a target's memory can claim is bounded by the sampler's clock; a bound here keeps a defect from filling memory.
+        let ends = if left == 0 { end } else { cut.min(end) };
+        next = (ends < end).then_some(ends);
+        Some((begins, ends - begins))
+    })
 }
 
 /// Nothing was sampled after this: the year 2262, the end of signed nanoseconds.
 const LAST_MOMENT: u64 = i64::MAX as u64;
 
 /// The most pieces of one run: an hour's.
-const MAX_PIECES: u64 = 7200;
+const MAX_PIECES: u64 = 7201;
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

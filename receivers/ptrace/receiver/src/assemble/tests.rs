@@ -190,25 +190,48 @@ fn malformed_is_counted() {
 }
 
 proptest! {
-    /// Guarantees: a run of any length is divided into pieces of half a second at most that follow each other and are as long
-    /// as the run, as far as an hour goes.
+    /// Guarantees: a run of any length is divided at multiples of half a second and nowhere else; the pieces follow each other and are
+    /// as long as the run, as far as an hour goes. What is short stays whole.
     #[test]
-    fn runs(weight in 0..3_600_000_000_000u64) {
-        let all: Vec<_> = pieces(1000, weight).collect();
+    fn runs(time in 0..2_000_000_000u64, weight in 0..3_600_000_000_000u64) {
+        let (cuts, short) = (CUTS.as_nanos() as u64, weight < MIN_RUN.as_nanos() as u64);
+        let all: Vec<_> = pieces(time, weight).collect();
         prop_assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), weight);
-        prop_assert!(all.iter().all(|&(_, weight)| weight <= MAX_RUN.as_nanos() as u64));
-        let mut next = 1000;
-        for (time, weight) in all {
-            prop_assert_eq!(time, next);
+        let mut next = time;
+        for (time, weight) in &all {
+            prop_assert_eq!(*time, next);
             next = time + weight;
+            prop_assert!(short || time / cuts == (next - 1) / cuts);
         }
+        prop_assert!(all.iter().skip(1).all(|(time, _)| time.is_multiple_of(cuts)));
+        prop_assert!(!short || all.len() == 1);
+    }
+
+    /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock was
+    /// read anew in between; runs with a pause between them, and what is short, stay apart.
+    #[test]
+    fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
+        let mut parts = Vec::new();
+        let mut time = T0;
+        for length in lengths {
+            parts.push((time, length * MS));
+            time += length * MS + drift;
+        }
+        let mut joined = parts.clone();
+        join_runs(&mut joined);
+        prop_assert_eq!(&joined, &[(T0, time - drift - T0)]);
+        let mut apart = vec![(T0, 200 * MS), (T0 + 202 * MS, 200 * MS), (T0 + 402 * MS, 10 * MS), (T0 + 412 * MS, 10 * MS)];
+        let before = apart.clone();
+        join_runs(&mut apart);
+        prop_assert_eq!(apart, before);
     }
 }
 
 /// Guarantees: a weight that makes no sense does not fill memory, and a time that is none is counted and left out.
 #[test]
 fn absurd_numbers() {
-    assert_eq!(pieces(u64::MAX, u64::MAX).count() as u64, MAX_PIECES);
+    assert_eq!(pieces(0, u64::MAX).count() as u64, MAX_PIECES);
+    assert_eq!(pieces(u64::MAX, u64::MAX).collect::<Vec<_>>(), [(u64::MAX, 0)]);
     let mut absurd = batch();
     absurd.samples[0].weight_nano = u64::MAX / 4;
     absurd.samples[1].time_unix_nano = u64::MAX;

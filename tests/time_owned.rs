@@ -1,0 +1,119 @@
+//! The time that Sentry gives to a thread is the time for which it was sampled: from the sampler's batches over the receiver's assembler,
+//! windows of a minute and the conversion to chunks.
+
+use std::collections::HashMap;
+
+use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::config::Section;
+use profbridge_model::{Profiles, Telemetry};
+use profbridge_ptrace::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
+use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
+use profbridge_wire::sentry::chunk::{Converter, Settings};
+use profbridge_wire::sentry::chunk_envelope::Envelopes;
+
+/// An odd moment, so that nothing fits by chance.
+const START: u64 = 1_790_000_000_123_456_789;
+const SECOND: u64 = 1_000_000_000;
+const LENGTH: u64 = 180 * SECOND;
+const PERIOD: u64 = SECOND / 101;
+
+const BLOCKED: &str = "1";
+const BUSY: &str = "2";
+
+/// What the sampler says of half a second from a tick on: a run of the thread that waits, and each tick of the one that runs.
+fn batch(ticks: std::ops::Range<u64>) -> Batch {
+    let sample = |thread: u32, stack: u32, tick: u64, ticks: u64| Sample {
+        thread,
+        stack,
+        time_unix_nano: START + tick * PERIOD,
+        weight_nano: ticks * PERIOD,
+        observations: ticks as u32,
+        blocked: thread == 0,
+    };
+    let running = ticks.clone().map(|tick| sample(1, 1 + (tick % 3) as u32, tick, 1));
+    Batch {
+        process: ProcessId(1),
+        period_nano: PERIOD,
+        mode: Mode::Wall,
+        threads: [1, 2].map(|id| Thread { id, namespace_id: id, ..Thread::default() }).to_vec(),
+        locations: (0..4).map(|n| Location { mapping: None, address: 0x1000 + n }).collect(),
+        stacks: (0..4).map(|n| Stack { trust: Trust::Complete, locations: vec![n] }).collect(),
+        samples: std::iter::once(sample(0, 0, ticks.start, ticks.end - ticks.start)).chain(running).collect(),
+    }
+}
+
+/// What the receiver sends every five seconds for a process.
+fn exports(pid: i64) -> Vec<Profiles> {
+    let text = |key, text: &str| Attribute { key, value: Value::Text(text.to_owned()) };
+    let resource = [text("host.name", "h"), Attribute { key: "process.pid", value: Value::Int(pid) }];
+    let mut batches = Vec::new();
+    let mut tick = 0;
+    while tick * PERIOD < LENGTH {
+        batches.push(batch(tick..tick + 50));
+        tick += 50;
+    }
+    let export = |batches: &[Batch]| {
+        let mut assembler = Assembler::new();
+        assembler.process(Subject { resource: &resource, mappings: &[], names: &Nameless }, batches);
+        assembler.finish().unwrap().profiles
+    };
+    batches.chunks(10).map(export).collect()
+}
+
+/// The nanoseconds that each thread of a chunk owns: a sample owns the time until the next of its thread (`vroomrs`
+/// 0.1.24), and that without frames is nobody's.
+fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
+    let profile = &chunk["profile"];
+    let mut samples: HashMap<&str, Vec<(f64, bool)>> = HashMap::new();
+    for sample in profile["samples"].as_array().unwrap() {
+        let stack = &profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize];
+        let at = (sample["timestamp"].as_f64().unwrap(), !stack.as_array().unwrap().is_empty());
+        samples.entry(sample["thread_id"].as_str().unwrap()).or_default().push(at);
+    }
+    for (thread, samples) in samples {
+        let time: f64 = samples.windows(2).filter(|pair| pair[0].1).map(|pair| pair[1].0 - pair[0].0).sum();
+        *threads.entry(thread.to_owned()).or_default() += time * SECOND as f64;
+    }
+}
+
+/// Guarantees: of a thread that waits for three minutes and one that runs meanwhile, Sentry shows all of the time for which they were
+/// sampled, wherever the windows of their process end: within 2 in 10,000, and the ends of windows cost a thread that waits nothing.
+#[test]
+fn time_owned_is_time_sampled() {
+    for pid in 1..=20 {
+        let section = Section::from_yaml("{window: 60s}").unwrap();
+        let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&section).unwrap();
+        let mut converter = Converter::new(Settings::default());
+        let mut out = Outbox::default();
+        let exports = exports(pid);
+        let ends = |profiles: &Profiles| {
+            profiles.profiles().map(|profile| profile.time_unix_nano + profile.duration_nano).max()
+        };
+        let end = exports.iter().filter_map(ends).max().unwrap();
+        for profiles in exports {
+            let unix_nano = ends(&profiles).unwrap();
+            chunk.process(profiles.into(), Now { monotonic_nano: unix_nano - START, unix_nano }, &mut out);
+        }
+        chunk.flush(Now { monotonic_nano: end - START, unix_nano: end }, &mut out);
+        assert_eq!(out.losses.total(), 0, "{}", out.losses);
+        let mut threads = HashMap::new();
+        let mut chunks = 0;
+        for telemetry in out.telemetry {
+            let Telemetry::Profiles(profiles) = telemetry else { panic!("no profiles") };
+            let mut envelopes = Envelopes::default();
+            assert_eq!(converter.convert(&profiles, &mut envelopes).losses.total(), 0);
+            for (bytes, _) in envelopes.finished {
+                chunks += 1;
+                owned(
+                    &serde_json::from_slice(bytes.split(|&byte| byte == b'\n').nth(2).unwrap()).unwrap(),
+                    &mut threads,
+                );
+            }
+        }
+        assert!(chunks >= 3, "{chunks} windows");
+        let sampled = (end - START) as f64;
+        // Timestamps in JSON are exact to less than a microsecond.
+        assert!((threads[BLOCKED] - sampled).abs() < 20_000.0, "pid {pid}: {threads:?} of {sampled}");
+        assert!((threads[BUSY] - sampled).abs() < sampled * 2e-4, "pid {pid}: {threads:?} of {sampled}");
+    }
+}
