@@ -221,3 +221,67 @@ fn collector() {
     let went_to = through_sentry(&config, &sentry, &[("SENTRY_DSN", &sentry.dsn(1))]);
     assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
 }
+
+/// When the threads of some chunks had frames, joined where the pause is less than a tenth of a second, in seconds. A sample
+/// owns the time until the next of its thread.
+#[cfg(target_os = "linux")]
+fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
+    let mut busy = Vec::new();
+    for profile in chunks.iter().map(|chunk| &chunk["profile"]) {
+        let mut threads: std::collections::HashMap<&str, Vec<(f64, bool)>> = std::collections::HashMap::new();
+        for sample in profile["samples"].as_array().unwrap() {
+            let stack = profile["stacks"][sample["stack_id"].as_u64().unwrap() as usize].as_array().unwrap();
+            let at = (sample["timestamp"].as_f64().unwrap(), !stack.is_empty());
+            threads.entry(sample["thread_id"].as_str().unwrap()).or_default().push(at);
+        }
+        let pairs = threads.values().flat_map(|samples| samples.windows(2)).filter(|pair| pair[0].1);
+        busy.extend(pairs.map(|pair| (pair[0].0, pair[1].0)));
+    }
+    busy.sort_by(|left: &(f64, f64), right| left.0.total_cmp(&right.0));
+    busy.dedup_by(|next, before| {
+        let joined = next.0 < before.1 + 0.1;
+        if joined {
+            before.1 = before.1.max(next.1);
+        }
+        joined
+    });
+    busy
+}
+
+/// Guarantees: the sampler's program is found while it runs, and the chunks under `out/` hold its sampled root spans, half a second
+/// each, and neither the others nor the pauses, with the names that the configuration gives.
+#[cfg(target_os = "linux")]
+#[test]
+fn sampler() {
+    let runtime = tempfile::tempdir().unwrap();
+    let environment = ("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
+    let profbridge = Profbridge::start_with(&text("sampler/config.yaml"), &[environment]);
+    // A span of half a second is sampled every two seconds; it takes up to two until the program is found.
+    let app = examples().join("sampler/app.py");
+    let app = std::process::Command::new("python3").arg(app).arg("8").envs([environment]).status().unwrap();
+    assert!(app.success());
+    let (exit, log, _, folder) = profbridge.stop_and_keep();
+    assert!(exit.success(), "{log}");
+    let entries = std::fs::read_dir(folder.path().join("out")).unwrap_or_else(|error| panic!("{error}: {log}"));
+    let chunks: Vec<serde_json::Value> = entries
+        .map(|entry| {
+            let (_, items) = split_envelope(&std::fs::read(entry.unwrap().path()).unwrap());
+            relay_rules::validate_json(&items[0].1).unwrap();
+            serde_json::from_slice(&items[0].1).unwrap()
+        })
+        .collect();
+    for chunk in &chunks {
+        assert_eq!((&chunk["release"], &chunk["environment"]), (&"sampler-example@1.0".into(), &"development".into()));
+    }
+    let busy = busy_times(&chunks);
+    assert!((2..=4).contains(&busy.len()), "{busy:?}: {log}");
+    for (start, end) in &busy {
+        // The last tick's period ends behind the span, and a busy machine makes it longer.
+        assert!(end - start < 0.9, "{busy:?}");
+    }
+    let whole = busy.iter().filter(|(start, end)| end - start > 0.4).count();
+    assert!(whole >= 1, "{busy:?}");
+    for pair in busy.windows(2) {
+        assert!(pair[1].0 - pair[0].1 > 1.1, "the request in between is not sampled: {busy:?}");
+    }
+}

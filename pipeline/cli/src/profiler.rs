@@ -61,15 +61,43 @@ fn show_target(out: &mut String, target: &TargetStatus) {
         if process.observations == 0 {
             continue;
         }
-        let complete = process.complete as f64 * 100.0 / process.observations as f64;
-        line(
-            out,
-            format_args!(
-                "    {} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; session {}",
-                process.threads, process.rate_hertz, process.observations, process.lost, process.session
-            ),
-        );
+        for text in figures(process) {
+            line(out, format_args!("    {text}"));
+        }
     }
+}
+
+/// How well a process is sampled, and what that costs it; what went wrong only where something did.
+fn figures(process: &ProcessStatus) -> Vec<String> {
+    let complete = process.complete as f64 * 100.0 / process.observations as f64;
+    let mut lines = vec![format!(
+        "{} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; session {}",
+        process.threads, process.rate_hertz, process.observations, process.lost, process.session
+    )];
+    if process.stops > 0 {
+        lines.push(format!(
+            "{} stops, 99 % of them up to {} us, the longest {} us",
+            process.stops, process.stop_p99_micros, process.longest_stop_micros
+        ));
+    }
+    if process.lowered_ticks > 0 {
+        // Half a hertz is what is left to rounding.
+        let when = if process.rate_hertz + 0.5 < process.configured_hertz { "lowered" } else { "was lowered" };
+        lines.push(format!(
+            "rate {when} from {:.0} Hz: {} ticks were left out, see max_cpu and max_stopped",
+            process.configured_hertz, process.lowered_ticks
+        ));
+    }
+    if process.missed_ticks > 0 {
+        lines.push(format!("{} ticks were missed: the machine was too busy for the sampler", process.missed_ticks));
+    }
+    if process.refused_stops > 0 {
+        lines.push(format!(
+            "{} stops were refused, by another tracer or the kernel: running threads are missing, see the log",
+            process.refused_stops
+        ));
+    }
+    lines
 }
 
 fn state(process: &ProcessStatus, lifecycle: Mode) -> String {
@@ -105,7 +133,14 @@ mod tests {
             profiling,
             open_spans: 2,
             threads: 3,
-            rate_hertz: 100.7,
+            rate_hertz: 50.4,
+            configured_hertz: 100.7,
+            lowered_ticks: observations,
+            missed_ticks: observations / 5,
+            stops: observations / 2,
+            refused_stops: observations / 10,
+            stop_p99_micros: 64,
+            longest_stop_micros: 120,
             observations,
             complete: observations / 2,
             lost: 1,
@@ -125,7 +160,11 @@ mod tests {
         let expected = "\
 web: profile_lifecycle trace
   pid 7 /srv/ [2Japp: profiling, 2 sampled root spans are open
-    3 threads, 101 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
+    3 threads, 50 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
+    5 stops, 99 % of them up to 64 us, the longest 120 us
+    rate lowered from 101 Hz: 10 ticks were left out, see max_cpu and max_stopped
+    2 ticks were missed: the machine was too busy for the sampler
+    1 stops were refused, by another tracer or the kernel: running threads are missing, see the log
   pid 7 /srv/ [2Japp: not profiling, 2 sampled root spans are open
 job: profile_lifecycle manual
   pid 7 /srv/ [2Japp: its session is not sampled (profile_session_sample_rate)

@@ -43,7 +43,7 @@ impl Delivery {
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, mut receiver) = mpsc::channel::<(Profiles, u64)>(QUEUE);
         let waiting = Arc::new(AtomicU64::new(0));
-        let courier = Courier { intake: intake.clone(), telemetry, shutdown };
+        let mut courier = Courier { intake: intake.clone(), telemetry, shutdown, losing: false };
         let counted = Arc::clone(&waiting);
         let task = async move {
             while let Some((profiles, bytes)) = receiver.recv().await {
@@ -74,15 +74,18 @@ struct Courier {
     intake: Intake,
     telemetry: TransportTelemetry,
     shutdown: Shutdown,
+    /// The last batch was not taken, which was said.
+    losing: bool,
 }
 
 impl Courier {
-    async fn deliver(&self, profiles: Profiles, bytes: u64) {
+    async fn deliver(&mut self, profiles: Profiles, bytes: u64) {
         let (samples, observations) = (profiles.columns().len() as u64, profiles.observations());
         let start = Instant::now();
         let mut pause = PAUSE.0;
         loop {
             let Err(rejected) = self.offer(profiles.clone(), bytes).await else {
+                self.losing = false;
                 return self.telemetry.accepted(samples);
             };
             let patience = if self.shutdown.is_triggered() { RETRY_FOR_AT_THE_END } else { RETRY_FOR };
@@ -93,7 +96,9 @@ impl Courier {
             };
             match wanted.filter(|wanted| start.elapsed() + *wanted <= patience) {
                 None => {
-                    tracing::warn!(observations, "samples are lost, since a pipeline did not take them: {rejected}");
+                    if !std::mem::replace(&mut self.losing, true) {
+                        tracing::warn!("samples are lost until a pipeline takes them again: {rejected}");
+                    }
                     self.intake.refused(rejected.reason, observations);
                     return self.telemetry.refused(samples);
                 }

@@ -39,6 +39,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Mappings of one process that are kept: an address of a later one has no name.
 const MAX_MAPPINGS: usize = 65_536;
 
+/// So much of a message of the sampler process is logged, in characters.
+const MAX_SAID: usize = 2048;
+
 /// What the sampler process has beyond [`STOP_TIMEOUT`] until the last of what it said was heard.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -227,7 +230,7 @@ impl Driver {
             Event::Ready(rights) => {
                 for hint in rights.hints {
                     if self.said.is_news(("hint", &hint)) {
-                        tracing::warn!("{}: {hint}", self.parts.id);
+                        tracing::warn!("{}: {}", self.parts.id, one_line(&hint));
                     }
                 }
             }
@@ -378,7 +381,7 @@ impl Driver {
             return;
         }
         let (id, name) = (&self.parts.id, self.name(problem.target));
-        let message = &problem.message;
+        let message = one_line(&problem.message);
         match (problem.kind, problem.pid) {
             (ProblemKind::Internal, Some(pid)) => tracing::error!("{id}: process {pid} of {name}: {message}"),
             (ProblemKind::Internal, None) => tracing::error!("{id}: {name}: {message}"),
@@ -473,7 +476,9 @@ impl Driver {
     async fn stop(&mut self) {
         self.tell(Command::Stop);
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
-        while let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await {
+        // Without a sampler process there is nobody to wait for.
+        while self.link.is_some() {
+            let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
             self.event(*event);
         }
         self.link = None;
@@ -492,6 +497,11 @@ async fn hear(link: &mut Option<Link>) -> Option<Heard> {
         Some(link) => link.heard.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// What the sampler process says, as it may stand in a log: a target may have taken it over.
+fn one_line(text: &str) -> String {
+    text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Whether a target's processes are sampled from their first instruction: only where nothing has to be asked about them.

@@ -45,8 +45,12 @@ fn launch(options: StartOptions) -> Result<Link, String> {
     let process = SamplerProcess::start_with(options, hear).map_err(|error| profbridge_net::error_chain(&error))?;
     // Saying something may wait for the sampler process, so it has a thread, which ends with the last sender.
     let say = move || {
+        let mut said = false;
         while let Some(command) = waiting.blocking_recv() {
-            if let Err(error) = process.send(command) {
+            // One that does not hear ends soon, which is told of anyway.
+            if let Err(error) = process.send(command)
+                && !std::mem::replace(&mut said, true)
+            {
                 tracing::warn!("the sampler process was not told: {}", profbridge_net::error_chain(&error));
             }
         }

@@ -58,7 +58,11 @@ impl Client {
     pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|error| ClientError::Malformed(error.to_string()))?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line)?;
+        let written = self.stream.get_mut().write_all(&line);
+        // Who is turned away is told why before anything is asked.
+        if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+            written?;
+        }
         let mut answer = Vec::new();
         self.stream.by_ref().take(MAX_RESPONSE).read_until(b'\n', &mut answer)?;
         if answer.is_empty() {

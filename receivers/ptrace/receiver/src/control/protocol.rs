@@ -127,6 +127,27 @@ pub struct ProcessStatus {
     pub threads: u64,
     /// The rate at the moment.
     pub rate_hertz: f64,
+    /// The configured rate. The rate is lower while `max_cpu` or `max_stopped` is spent.
+    #[serde(default)]
+    pub configured_hertz: f64,
+    /// Ticks that were left out because a budget was spent.
+    #[serde(default)]
+    pub lowered_ticks: u64,
+    /// Ticks that the sampler was too late for.
+    #[serde(default)]
+    pub missed_ticks: u64,
+    /// How often a thread was stopped.
+    #[serde(default)]
+    pub stops: u64,
+    /// How often a stop was refused, by another tracer or by the kernel.
+    #[serde(default)]
+    pub refused_stops: u64,
+    /// 99 of 100 stops were at most so long, in microseconds, as a power of two.
+    #[serde(default)]
+    pub stop_p99_micros: u64,
+    /// The longest stop, in microseconds.
+    #[serde(default)]
+    pub longest_stop_micros: u64,
     /// Observations since it was attached.
     pub observations: u64,
     /// Those of them whose stack is complete.

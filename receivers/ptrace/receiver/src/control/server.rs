@@ -51,6 +51,7 @@ impl Server {
         let places = Arc::new(Semaphore::new(max_connections));
         let mut tasks = JoinSet::new();
         let mut next = 0;
+        let mut failing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -60,11 +61,16 @@ impl Server {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "the control socket cannot accept a connection");
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(
+                            "the control socket accepts no connections, is the limit of open files reached? {error}"
+                        );
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
+            failing = false;
             let peer = match stream.peer_cred() {
                 Ok(peer) => peer,
                 Err(_) => continue,

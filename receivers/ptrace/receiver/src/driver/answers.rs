@@ -1,6 +1,6 @@
 //! What the driver does when the control socket asks.
 
-use profbridge_ptrace::message::TargetId;
+use profbridge_ptrace::message::{Status, TargetId};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -115,6 +115,13 @@ impl Driver {
                     open_spans: self.spans.sampled(process.target, process.pid) as u64,
                     threads: tracked.status.threads,
                     rate_hertz: tracked.status.rate_hertz,
+                    configured_hertz: target.sampling.rate_hertz,
+                    lowered_ticks: tracked.status.lowered_ticks,
+                    missed_ticks: tracked.status.missed_ticks,
+                    stops: tracked.status.stops,
+                    refused_stops: tracked.status.refused_stops,
+                    stop_p99_micros: stop_p99_micros(&tracked.status),
+                    longest_stop_micros: tracked.status.longest_stop_nano.div_ceil(1000),
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
@@ -212,7 +219,42 @@ impl Driver {
     }
 }
 
+/// The length that 99 of 100 stops do not exceed, in microseconds: the upper end of its class, see [`Status::stop_lengths`].
+fn stop_p99_micros(status: &Status) -> u64 {
+    let all: u64 = status.stop_lengths.iter().fold(0, |sum, count| sum.saturating_add(*count));
+    let mut left = all.saturating_sub(all / 100);
+    let longest = status.longest_stop_nano.div_ceil(1000);
+    for (class, count) in status.stop_lengths.iter().enumerate() {
+        left = left.saturating_sub(*count);
+        if left == 0 {
+            return longest.min(1 << class);
+        }
+    }
+    longest
+}
+
 fn reply(answer: oneshot::Sender<Response>, response: Response) {
     // A client that is gone needs no answer.
     answer.send(response).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: what one of a hundred stops exceeds is found in the classes of their lengths, is never longer than the longest, and
+    /// counters that make no sense do no harm.
+    #[test]
+    fn stop_lengths() {
+        let mut status = Status::default();
+        assert_eq!(stop_p99_micros(&status), 0);
+        status.longest_stop_nano = 900_500;
+        status.stop_lengths[5] = 990;
+        status.stop_lengths[10] = 10;
+        assert_eq!(stop_p99_micros(&status), 32);
+        status.stop_lengths[10] = 11;
+        assert_eq!(stop_p99_micros(&status), 901);
+        status.stop_lengths = [u64::MAX; 24];
+        assert!(stop_p99_micros(&status) <= 901);
+    }
 }
