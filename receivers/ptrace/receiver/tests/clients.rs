@@ -1,6 +1,7 @@
 //! The clients of `examples/` against a socket that hears them out.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;

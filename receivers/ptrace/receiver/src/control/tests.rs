@@ -172,6 +172,21 @@ async fn the_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 }
 
+/// Guarantees: who is turned away learns why, also where the other side has hung up before anything was asked.
+#[test]
+fn turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let mut client = Client::connect(&path, Duration::from_secs(60)).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"{\"ok\":false,\"error\":{\"place\":\"connection\",\"rule\":\"full\"}}\n").unwrap();
+    drop(stream);
+    let answer = client.request(&Request::Status(Choice::default())).unwrap();
+    assert_eq!(answer, Response::refused("connection", "full"));
+    assert!(matches!(client.request(&Request::Status(Choice::default())), Err(ClientError::Io(_))));
+}
+
 /// Guarantees: a client says what is wrong where nobody listens.
 #[test]
 fn nobody_listens() {

@@ -528,3 +528,24 @@ async fn as_a_receiver() {
     running.await.unwrap();
     assert!(!socket.exists(), "the socket goes with its owner");
 }
+
+/// Guarantees: a shutdown while the sampler process is gone waits for nobody.
+#[tokio::test(start_paused = true)]
+async fn stop_without_a_sampler() {
+    let rig = Rig::start("{app: {pid: 7}}");
+    let start = Instant::now();
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    while !rig.sampler.commands.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    rig.trigger.trigger();
+    rig.driver.await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+/// Guarantees: what a sampler process that was taken over says cannot write lines of its own into the log, nor long ones.
+#[test]
+fn log_lines() {
+    assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");
+    assert_eq!(one_line(&"x".repeat(100_000)).len(), MAX_SAID);
+}
