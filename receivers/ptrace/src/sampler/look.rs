@@ -104,6 +104,7 @@ impl Active {
         let patience = self.idle_patience();
         let turn = self.slot / self.grid.stride();
         let slot = self.slot;
+        let space = self.space_number;
         let task = self.files.task();
         let thread = &mut self.threads[index];
         if thread.leased {
@@ -119,7 +120,9 @@ impl Active {
             Err(_) => return Look::Nothing,
         };
         thread.count_run(sched, slot);
-        if thread.quiet == Some(sched) && thread.blocked.valid {
+        // More may be known by now of the code in which an incomplete stack ended.
+        let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space == space;
+        if thread.quiet == Some(sched) && thread.blocked.valid && settled {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {

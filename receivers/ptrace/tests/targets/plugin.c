@@ -1,7 +1,13 @@
 /* A library that `loader` loads and unloads. Built twice, with SPIN as `spin_a` and `spin_b`: both have the same layout and so come to
- * lie at the same addresses. */
+ * lie at the same addresses. `late_libraries` waits in others of its kind. */
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
+
+__attribute__((noinline)) void wait_in_library(void) {
+    for (;;)
+        pause();
+}
 
 __attribute__((noinline)) void SPIN(int64_t until) {
     struct timespec t;

@@ -21,6 +21,7 @@ tests![
     larger_than_the_copy,
     deeper_than_the_copy,
     libraries_that_come_and_go,
+    waiting_in_late_libraries,
     code_mapped_twice,
     python_in_openssl,
     rust_threads,
@@ -200,6 +201,36 @@ fn libraries_that_come_and_go() -> Outcome {
     let (start, noticed) = (first("call_b"), first("spin_b"));
     assert!(noticed - start < MOMENTS, "noticed after {} ns\n{}", noticed - start, life.top());
     assert!(wrong("call_b", "spin_a") < Some(noticed), "{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the libraries are known,
+/// although they do not run any more.
+fn waiting_in_late_libraries() -> Outcome {
+    let libraries = ["late_a", "late_b", "late_c", "late_d", "late_e", "late_f"];
+    let paths = libraries.map(|function| compile::library(function).display().to_string());
+    let mut target = Target::launch(std::process::Command::new(compile::c("late_libraries")).args(&paths));
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    session.ticks(20);
+    target.say("");
+    target.wait_for("waiting");
+    session.ticks(300);
+    let seen = session.finish();
+    let life = seen.last();
+    let mut last = std::collections::BTreeMap::new();
+    for observed in life.samples.iter().filter(|observed| observed.thread.id != target.pid()) {
+        let newest = last.entry(observed.thread.id).or_insert(observed);
+        if observed.sample.time_unix_nano >= newest.sample.time_unix_nano {
+            *newest = observed;
+        }
+    }
+    assert_eq!(last.len(), libraries.len(), "{}", life.top());
+    for observed in last.values() {
+        let names = life.names(observed);
+        assert!(names.iter().any(|name| name == "wait_in_library"), "{names:?}");
+        assert_eq!(observed.trust, Trust::Complete, "{names:?}");
+    }
     Ok(())
 }
 
