@@ -49,6 +49,24 @@ fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
+/// Guarantees: a function of glibc is called as everybody calls it, also where debug information has the name by which only glibc
+/// does; and its line is known.
+#[test]
+fn names_of_glibc() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "hidden_alias.c", &folder.path().join("program"), &["-O1", "-g"]);
+    let symbols = nm(&program, &[]);
+    let address = symbols.iter().find(|symbol| symbol.name == "__GI_work").unwrap().address;
+    let one = One::new(settings(), object_at(&program));
+    let answers = one.answers(&[address]);
+    let frame = &frames(&answers[0])[0];
+    assert_eq!((&*frame.function, &*frame.system_name), ("known_work", "known_work"));
+    assert!((4..=9).contains(&frame.line), "{frame:?}");
+}
+
 /// Guarantees: without debug information, a C program's functions have the names that `nm` prints.
 #[test]
 fn c_without_debug_information() {

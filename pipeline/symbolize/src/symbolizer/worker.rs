@@ -18,6 +18,9 @@ use crate::dwarf::{Name, Place};
 use crate::text::clean;
 use crate::{Frame, ObjectId, Symbols, Unknown};
 
+/// What glibc's names for calls to itself begin with.
+const HIDDEN_ALIAS: &str = "__GI_";
+
 /// The thread's stack: demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
 
@@ -152,7 +155,8 @@ impl Worker<'_> {
     ///
     /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned functions
     /// (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol says more
-    /// (`std::vector<int>::size() const`).
+    /// (`std::vector<int>::size() const`), and where it has a name by which only glibc calls itself (`__GI___libc_malloc`), the
+    /// symbol is what everybody knows (`malloc`).
     fn combine(
         &mut self,
         place: Place,
@@ -166,6 +170,9 @@ impl Worker<'_> {
             let symbol = symbol.filter(|_| position == last);
             let (function, system_name) = match (frame.name, symbol) {
                 (Some(Name { linkage: false, .. }) | None, Some(symbol)) if is_mangled(&symbol.system_name) => {
+                    (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
+                }
+                (Some(Name { text, .. }), Some(symbol)) if text.starts_with(HIDDEN_ALIAS) => {
                     (Arc::clone(&symbol.function), Arc::clone(&symbol.system_name))
                 }
                 (Some(name), _) => {
