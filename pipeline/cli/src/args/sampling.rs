@@ -14,12 +14,13 @@ Neither the process nor its build needs to be changed for it. Its threads are lo
 never stopped, running ones for some microseconds at a time. Only the process itself is sampled, not those it starts.
 
 Names come from symbol tables and debug information, and for code that is compiled at run time from perf maps: \
-`node --perf-basic-prof`, `python3.12 -X perf`, Java with perf-map-agent. Interpreted code without one shows as the \
+`node --perf-basic-prof`, `python3.12 -X perf`, `jcmd PID Compiler.perfmap` for Java 17. Interpreted code without one shows as the \
 interpreter's functions.
 
 With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
 started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
-is 0, or 1 where nothing could be sampled or written.
+is 0, or 1 where nothing could be sampled or written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) \
+only does so where profbridge runs as root; sample a running one by its id instead.
 
 Ctrl-C ends sampling and writes what there is; a second one ends profbridge at once.";
 

@@ -19,6 +19,9 @@ const MOST_FUNCTIONS: usize = 12;
 /// How many places of waiting are listed.
 const MOST_WAITS: usize = 5;
 
+/// A program that waits for its children for more than one of so many parts of its time does its work in them.
+const CHILDREN_PARTS: u128 = 4;
+
 /// The share of complete stacks below which it is explained what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
@@ -87,6 +90,17 @@ impl Report<'_> {
             let rest: u64 = places.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
             let time = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
             line(out, format_args!("  {time:>18}  in {more} more places"));
+        }
+        let children = places.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
+        let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
+        if u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
+            line(
+                out,
+                format_args!(
+                    "children: {} went by while it waited for processes it started; those are not sampled (try --pid)",
+                    seconds(children)
+                ),
+            );
         }
     }
 

@@ -8,10 +8,15 @@ use crate::sample::shares::Shares;
 
 /// Stacks of the program `/srv/app`, leaf first, each with its milliseconds.
 fn batch(stacks: &[(&[&str], i64)]) -> Profiles {
+    batch_of("/srv/app", stacks)
+}
+
+/// Stacks of a file.
+fn batch_of(file: &str, stacks: &[(&[&str], i64)]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
-    let filename = builder.string("/srv/app");
+    let filename = builder.string(file);
     let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
     for (names, milliseconds) in stacks {
         let mut locations = Vec::new();
@@ -66,6 +71,19 @@ fn many_functions() {
     assert_eq!(text.lines().filter(|line| line.contains("(app)")).count(), 12, "{text}");
     assert!(text.ends_with("   40.0 %     0.40 s                      in 8 more functions\n"), "\n{text}");
     assert!(!text.contains("waiting"));
+}
+
+/// Guarantees: a program that does its work in processes of its own says where the work is to be looked for.
+#[test]
+fn children() {
+    let report_of = |milliseconds| {
+        let mut shares = Shares::default();
+        shares.add(&batch_of("/lib/libc.so.6", &[(&["wait4"], milliseconds), (&["read"], 900)]), true);
+        report(&shares, Status::default()).functions()
+    };
+    let text = report_of(800);
+    assert!(text.contains("children: 0.80 s went by while it waited for processes it started"), "\n{text}");
+    assert!(!report_of(200).contains("children"));
 }
 
 /// Guarantees: a run without a sample says so.

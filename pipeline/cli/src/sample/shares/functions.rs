@@ -11,6 +11,9 @@ const MOST_FUNCTIONS: usize = 200_000;
 /// The longest name that is kept, in bytes.
 const LONGEST_NAME: usize = 1024;
 
+/// What code is called that lies in no file and has no name.
+const UNKNOWN: &str = "[unknown]";
+
 /// A function as a person knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
@@ -20,6 +23,30 @@ pub(crate) struct Function {
     pub(crate) module: Box<str>,
     /// Whether it belongs to the program and not to a library of the system or a language's standard library.
     pub(crate) own: bool,
+}
+
+impl Function {
+    /// Whether it says more about why a thread waits than the function it called, which is one of another file: `futex` may
+    /// be called for anything, a queue of an interpreter's library for one thing. The C library starts threads and programs, so it
+    /// calls everything, and explains nothing.
+    pub(crate) fn explains(&self, called: &Function) -> bool {
+        let c_library = ["libc.", "libc-", "libpthread", "ld-"].iter().any(|prefix| self.module.starts_with(prefix));
+        !self.module.is_empty() && self.module != called.module && !c_library
+    }
+
+    /// Whether nothing at all is known of it: code that was made at run time, without a perf map.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.module.is_empty() && &*self.name == UNKNOWN
+    }
+
+    /// Whether it waits for a process that the program started: `wait4`, under any of glibc's names for it.
+    pub(crate) fn waits_for_a_child(&self) -> bool {
+        const NAMES: [&str; 5] = ["wait", "wait3", "wait4", "waitid", "waitpid"];
+        let name = self.name.trim_start_matches('_');
+        let name = name.strip_prefix("GI_").or_else(|| name.strip_prefix("libc_")).unwrap_or(name);
+        let name = name.trim_start_matches('_');
+        !self.own && NAMES.contains(&name)
+    }
 }
 
 /// The functions that were seen, by number.
@@ -108,7 +135,7 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
         Some(name) => printable(name),
         // The vDSO has brackets of its own.
         None if module.starts_with('[') => printable(module),
-        None if module.is_empty() => "[unknown]".into(),
+        None if module.is_empty() => UNKNOWN.into(),
         None => printable(&format!("[{module}]")),
     };
     let own = !is_system_library(module) && !is_standard_library(&name) && !is_library_source(source);

@@ -23,7 +23,8 @@ pub(crate) struct Cost {
 pub(crate) struct Place {
     /// The innermost function.
     pub(crate) leaf: u32,
-    /// The first function of the program itself among its callers, where the innermost is none.
+    /// The first function of the program itself among its callers, where the innermost is none; where there is none at all
+    /// (an interpreter's library), the first of another library than the innermost one's.
     pub(crate) within: Option<u32>,
     /// The time, in nanoseconds.
     pub(crate) nano: u64,
@@ -62,6 +63,7 @@ impl Side {
         let mut leaf_first = leaf[inlined_into..].iter().copied().chain(callers).peekable();
         let leaf = leaf_first.peek().copied();
         let mut within = None;
+        let mut library = None;
         for number in inlined.iter().copied().chain(leaf_first) {
             let at = number as usize;
             if self.costs.len() <= at {
@@ -74,14 +76,18 @@ impl Side {
                 self.last[at] = self.stacks;
                 cost.total_nano = cost.total_nano.saturating_add(nano);
             }
-            if within.is_none() && functions.get(number).own {
+            let function = functions.get(number);
+            if within.is_none() && function.own && !function.is_unknown() {
                 within = Some(number);
+            }
+            if library.is_none() && leaf.is_some_and(|leaf| function.explains(functions.get(leaf))) {
+                library = Some(number);
             }
         }
         let Some(leaf) = leaf else { return };
         let own = &mut self.costs[leaf as usize].own_nano;
         *own = own.saturating_add(nano);
-        let place = (leaf, within.filter(|&within| within != leaf));
+        let place = (leaf, within.or(library).filter(|&within| within != leaf));
         if let Some(known) = self.places.get_mut(&place) {
             *known = known.saturating_add(nano);
         } else if self.places.len() < MOST_PLACES {

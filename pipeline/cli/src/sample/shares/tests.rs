@@ -168,6 +168,46 @@ fn waiting() {
     assert_eq!(places, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
 }
 
+/// Guarantees: where no function of the program led to a wait, as in an interpreter whose code is a library, the first function of
+/// another library says what is waited for; the C library's own start of a thread says nothing, nor does compiled code without a name.
+#[test]
+fn waits_in_libraries() {
+    let mut shares = Shares::default();
+    shares.add(
+        &batch(|builder| {
+            let futex = frame(builder, "/lib/libc.so.6", &["futex"]);
+            let cond = frame(builder, "/lib/libc.so.6", &["pthread_cond_wait"]);
+            let gil = frame(builder, "/lib/libpython3.11.so.1.0", &["take_gil"]);
+            let eval = frame(builder, "/lib/libpython3.11.so.1.0", &["eval"]);
+            let pool = frame(builder, "/lib/libpool.so", &["pool_wait"]);
+            let start = frame(builder, "/lib/libc.so.6", &["start_thread"]);
+            sample(builder, &[futex, cond, gil, eval, start], 50);
+            sample(builder, &[pool, start], 20);
+            sample(builder, &[futex, cond, start], 10);
+            let compiled = frame(builder, "", &[]);
+            let machine = frame(builder, "/lib/libjvm.so", &["park"]);
+            sample(builder, &[futex, compiled, machine], 5);
+        }),
+        true,
+    );
+    let name = |number: u32| &*shares.functions.get(number).name;
+    let places: Vec<_> = shares.waiting.places().iter().map(|p| (name(p.leaf), p.within.map(name))).collect();
+    let expected = [("futex", Some("take_gil")), ("pool_wait", None), ("futex", None), ("futex", Some("park"))];
+    assert_eq!(places, expected);
+}
+
+/// Guarantees: waiting for children is known under each name that glibc has for it, and a program's own `wait` is none.
+#[test]
+fn waits_for_children() {
+    let function = |name: &str, own| super::Function { name: name.into(), module: "m".into(), own };
+    for name in ["wait4", "__wait4", "__GI___wait4", "waitpid", "__waitpid", "__libc_wait4", "__GI___waitid"] {
+        assert!(function(name, false).waits_for_a_child(), "{name}");
+    }
+    for (name, own) in [("wait", true), ("futex_wait", false), ("await", false), ("[unknown]", false)] {
+        assert!(!function(name, own).waits_for_a_child(), "{name}");
+    }
+}
+
 /// Guarantees: counts are worth their period, and what is no time is left out.
 #[test]
 fn units() {
