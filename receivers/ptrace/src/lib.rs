@@ -5,25 +5,25 @@
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;
+#[cfg(target_os = "linux")]
+mod arch;
 pub mod elf;
+#[cfg(target_os = "linux")]
+mod lease;
 pub mod message;
-pub mod unwind;
+#[cfg(target_os = "linux")]
+mod os;
 #[cfg(target_os = "linux")]
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod process_files;
-#[cfg(target_os = "linux")]
-mod arch;
-#[cfg(target_os = "linux")]
-mod lease;
-#[cfg(target_os = "linux")]
-mod os;
 #[cfg(target_os = "linux")]
 pub mod sampler;
 #[cfg(target_os = "linux")]
 mod stack_copy;
 #[cfg(target_os = "linux")]
 mod threads;
+pub mod unwind;
 
 #[cfg(target_os = "linux")]
 mod capability;
@@ -49,4 +49,6 @@ mod rights;
 mod separation;
 
 #[cfg(target_os = "linux")]
-pub use owner::{Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler};
+pub use owner::{
+    Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,
+};

@@ -171,9 +171,8 @@ fn open_other_thread(task: &OwnedFd, first: u32) -> Option<OwnedFd> {
             return;
         }
         let opened = open_at(task, &thread.to_string(), OFlag::O_DIRECTORY);
-        let lives = |directory: &OwnedFd| {
-            read_stat(directory, "stat").is_ok_and(|stat| !matches!(stat.state, b'Z' | b'X'))
-        };
+        let lives =
+            |directory: &OwnedFd| read_stat(directory, "stat").is_ok_and(|stat| !matches!(stat.state, b'Z' | b'X'));
         found = opened.ok().filter(lives);
     })
     .ok()?;

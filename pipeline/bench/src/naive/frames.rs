@@ -154,8 +154,19 @@ fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, name:
             // Functions that come with the interpreter have no file.
             "cpython" | "v8js" | "php" => filename.is_none(),
             "dotnet" => name.is_some_and(|name| name.starts_with("System.") || name.starts_with("Microsoft.")),
+            "native" | "rust" | "" => name.is_some_and(|name| is_linked_in(frame_type, name)),
             _ => false,
         }
+}
+
+/// What a compiler brings into every program: its start, and the standard libraries of C++ and Rust.
+fn is_linked_in(frame_type: &str, name: &str) -> bool {
+    let start = ["_start", "start_thread", "clone", "__clone", "__clone3", "clone3", "__restore_rt"].contains(&name);
+    let prefixes: &[&str] = match frame_type {
+        "rust" => &["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust"],
+        _ => &["__libc_", "std::", "__gnu_cxx::", "__cxxabiv1::", "__cxa_"],
+    };
+    (start && frame_type != "rust") || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// `go list std`, the first elements of it: module paths of others begin with a host or a name of their own.

@@ -80,10 +80,7 @@ struct Shared {
 
 impl Shared {
     fn push(&self, command: Command) {
-        self.commands
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(command);
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
         self.pending.store(true, Ordering::Release);
     }
 
@@ -101,12 +98,7 @@ impl Shared {
 /// What the handle asks for.
 #[derive(Debug)]
 enum Command {
-    Attach {
-        process: ProcessId,
-        files: Arc<ProcessFiles>,
-        space: Arc<AddressSpace>,
-        settings: Settings,
-    },
+    Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
     SetSpace(ProcessId, Arc<AddressSpace>),
     Sample(ProcessId, bool),
     Detach(ProcessId),
@@ -123,28 +115,15 @@ impl Sampler {
     /// # Errors
     ///
     /// What the kernel says where no thread can be started.
-    pub fn start(
-        options: Options,
-        out: SyncSender<Output>,
-        wake: impl Fn() + Send + 'static,
-    ) -> io::Result<Self> {
+    pub fn start(options: Options, out: SyncSender<Output>, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("sampling".to_owned())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || run::run(&shared, options, out, &wake, &ready_sender)
-            })?;
-        let started = ready
-            .recv()
-            .map_err(|_| io::Error::other("the sampling thread ended before it began"))??;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-            waker: started.waker,
-            raised_priority: started.raised_priority,
-        })
+        let thread = std::thread::Builder::new().name("sampling".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || run::run(&shared, options, out, &wake, &ready_sender)
+        })?;
+        let started = ready.recv().map_err(|_| io::Error::other("the sampling thread ended before it began"))??;
+        Ok(Self { shared, thread: Some(thread), waker: started.waker, raised_priority: started.raised_priority })
     }
 
     /// Whether the sampling thread has a raised priority, so that a stopped thread never waits for it to be scheduled.
@@ -153,19 +132,8 @@ impl Sampler {
     }
 
     /// Takes a process in. It is not sampled before [`Sampler::sample`].
-    pub fn attach(
-        &self,
-        process: ProcessId,
-        files: Arc<ProcessFiles>,
-        space: Arc<AddressSpace>,
-        settings: Settings,
-    ) {
-        self.send(Command::Attach {
-            process,
-            files,
-            space,
-            settings,
-        });
+    pub fn attach(&self, process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings) {
+        self.send(Command::Attach { process, files, space, settings });
     }
 
     /// Replaces what is known about where things are mapped, after [`Output::Reload`].
