@@ -95,6 +95,8 @@ pub(super) struct Sentry {
     chunk: Box<dyn Processor>,
     converter: Converter,
     files: u64,
+    /// Files among them that hold an envelope as it came in.
+    forwarded: u64,
     samples: u64,
     synthesized: u64,
 }
@@ -104,7 +106,7 @@ impl Sentry {
         fs::create_dir_all(&folder).map_err(|error| Failure::new(folder.display(), &error))?;
         let chunk = processor(profbridge_processor_chunk::FACTORY.create, "{}")?;
         let converter = Converter::new(Settings::default());
-        Ok(Self { folder, chunk, converter, files: 0, samples: 0, synthesized: 0 })
+        Ok(Self { folder, chunk, converter, files: 0, forwarded: 0, samples: 0, synthesized: 0 })
     }
 
     fn take(&mut self, profiles: Profiles, tally: &mut Tally) -> Result<(), Failure> {
@@ -136,6 +138,7 @@ impl Sentry {
     /// An envelope that came in goes out as it is.
     fn forward(&mut self, envelope: &Envelope) -> Result<(), Failure> {
         let name = format!("input-{:04}.envelope", self.files + 1);
+        self.forwarded += 1;
         self.file(&name, &envelope::write(envelope, envelope::Ending::default()))
     }
 
@@ -150,11 +153,18 @@ impl Sentry {
         let mut out = Outbox::default();
         self.chunk.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         self.write(out, tally)?;
-        let Self { folder, files, samples, synthesized, .. } = self;
-        Ok(format!(
-            "wrote {files} envelopes with {samples} samples ({synthesized} of them synthesized) to {}",
-            folder.display()
-        ))
+        let Self { folder, files, forwarded, samples, synthesized, .. } = self;
+        let folder = folder.display();
+        let made = files - forwarded;
+        Ok(match (made, forwarded) {
+            (0, 1..) => format!("wrote {forwarded} envelopes, as they came in, to {folder}"),
+            (_, 0) => {
+                format!("wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized) to {folder}")
+            }
+            _ => format!(
+                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized), and {forwarded} as they came in, to {folder}"
+            ),
+        })
     }
 }
 

@@ -27,7 +27,7 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
     let mut hindrances = Vec::new();
     if files.stat().is_ok_and(|stat| stat.state == b'T') {
         let message = format!(
-            "process {pid} is stopped by a signal and stays so: it is sampled when it continues (`kill -CONT {pid}`)"
+            "process {pid} is stopped by a signal and stays so: its threads are shown where they stopped until it continues (`kill -CONT {pid}`)"
         );
         hindrances.push((ProblemKind::Stopped, message));
     }

@@ -60,6 +60,13 @@ pub(super) struct Active {
     problems: Vec<ProblemKind>,
 }
 
+/// Where a sample is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    batch: u64,
+    sample: u32,
+}
+
 /// A stack to be accounted for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found<'a> {
@@ -157,17 +164,26 @@ impl Active {
         came
     }
 
-    /// A sample of a thread that was stopped.
-    pub(super) fn account_stopped(&mut self, index: usize, found: Found<'_>) {
-        let Some(share) = self.take_share(index, found.at) else {
-            return;
-        };
+    /// A sample of a thread that was stopped: its place, for [`Active::replace_stack`]; `None` where it stands for no time. It is not yet
+    /// counted: see [`Active::observed`].
+    pub(super) fn account_stopped(&mut self, index: usize, found: Found<'_>) -> Option<Place> {
+        let share = self.take_share(index, found.at)?;
         let stack = self.batch.add_stack(found.trust, found.locations);
         let sample = self.sample(index, stack, share, false);
-        self.batch.add_sample(sample);
+        let sample = self.batch.add_sample(sample);
         self.threads[index].run = None;
         self.threads[index].ran = true;
-        self.observed(found.trust);
+        Some(Place { batch: self.batch.number(), sample })
+    }
+
+    /// A better stack was found for a sample: whether it is not too late.
+    pub(super) fn replace_stack(&mut self, place: Place, trust: Trust, locations: &[Location]) -> bool {
+        let in_time = place.batch == self.batch.number();
+        if in_time {
+            let stack = self.batch.add_stack(trust, locations);
+            self.batch.replace_stack(place.sample, stack);
+        }
+        in_time
     }
 
     /// A sample of a thread that is blocked with [`ThreadState::blocked`]: the last sample stands for longer, where it was the same.
@@ -212,7 +228,8 @@ impl Active {
             },
             Mode::Cpu => {
                 let weight_nano = std::mem::take(&mut thread.run_unsampled);
-                Share { begins: at.checked_sub(Duration::from_nanos(weight_nano)).unwrap_or(at), weight_nano }
+                let before = thread.sampled_at.replace(at);
+                Share { begins: beginning(at, weight_nano, before), weight_nano }
             }
         };
         (share.weight_nano != 0).then_some(share)
@@ -251,7 +268,8 @@ impl Active {
         }
     }
 
-    fn observed(&mut self, trust: Trust) {
+    /// Counts a sample that was taken.
+    pub(super) fn observed(&mut self, trust: Trust) {
         self.status.observations += 1;
         match trust {
             Trust::Complete => self.status.complete += 1,
@@ -357,6 +375,16 @@ impl Active {
     }
 }
 
+/// When a thread began to use the processor time that a sample taken at this moment stands for, if it used it without a pause; `before`
+/// is when its sample before was taken.
+///
+/// The kernel counts what a running thread used in steps of up to a timer tick, so the time may be longer than that between two samples:
+/// it does not begin before the one before was taken.
+fn beginning(at: Instant, weight_nano: u64, before: Option<Instant>) -> Instant {
+    let begins = at.checked_sub(Duration::from_nanos(weight_nano)).unwrap_or(at);
+    before.map_or(begins, |before| begins.max(before))
+}
+
 /// A moment in nanoseconds since the Unix epoch, by another one on both clocks.
 fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
     let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
@@ -386,6 +414,16 @@ mod tests {
         assert_eq!(of(then + Duration::from_nanos(7)), 1_000_000_007);
         assert_eq!(of(then - Duration::from_nanos(7)), 999_999_993);
         assert_eq!(of(then - Duration::from_secs(2)), 0);
+    }
+
+    /// Guarantees: samples in mode cpu are in order, however the kernel counts the time they stand for.
+    #[test]
+    fn beginnings() {
+        let at = Instant::now() + Duration::from_secs(1);
+        let before = at - Duration::from_nanos(50);
+        assert_eq!(beginning(at, 40, None), at - Duration::from_nanos(40));
+        assert_eq!(beginning(at, 40, Some(before)), at - Duration::from_nanos(40));
+        assert_eq!(beginning(at, 60, Some(before)), before);
     }
 
     /// Guarantees: the histogram's borders are where its description says.

@@ -84,6 +84,13 @@ impl Builder {
         }
     }
 
+    /// A better stack was found for a sample.
+    pub(super) fn replace_stack(&mut self, sample: u32, stack: u32) {
+        if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
+            sample.stack = stack;
+        }
+    }
+
     /// The batch, and an empty one in its place.
     pub(super) fn take(&mut self) -> Batch {
         self.locations.clear();

@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use super::active::{Active, Found};
+use super::active::{Active, Found, Place};
 use super::look::Workshop;
 use crate::arch::{self, RawRegisters};
 use crate::lease::Held;
-use crate::message::{Location, ProcessId};
+use crate::message::{Location, ProcessId, Trust};
 use crate::os::time;
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Outcome, Registers, StackMemory};
 
 /// Stacks that wait to be unwound, at most: beyond, the oldest is unwound while a thread is held.
 pub(super) const MOST_CAPTURED: usize = 64;
+
+/// Stacks that wait for the maps to be read again, at most. More are accounted for as they are.
+const MOST_UNKNOWN: usize = 32;
 
 /// A thread that was asked to stop.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,10 +50,23 @@ enum CapturedStack {
     Unwound(Outcome, Vec<Location>),
 }
 
+/// A stack that ended in code that no map told of yet, of a sample that was added with what was known.
+///
+/// A program that starts, and one that loads a library, runs in code that was mapped a moment ago.
+#[derive(Debug)]
+struct Unknown {
+    process: ProcessId,
+    place: Place,
+    trust: Trust,
+    registers: Registers,
+    pieces: StackPieces,
+}
+
 /// Copies that wait to be unwound, and buffers for more.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) waiting: VecDeque<Captured>,
+    unknown: Vec<Unknown>,
     spare: Vec<StackPieces>,
 }
 
@@ -110,6 +126,7 @@ impl Captures {
             CapturedStack::Copied(pieces)
         };
         process.threads[index].pointer = arch::thread_pointer(raw);
+        process.threads[index].stopped_sp = Some(sp);
         Some(Captured {
             process: process.id,
             thread,
@@ -131,7 +148,7 @@ impl Captures {
     ) {
         let sp = captured.registers.stack_pointer();
         let index = process.find(captured.thread);
-        let outcome = match captured.stack {
+        let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 let outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
                 if let Some(index) = index {
@@ -150,22 +167,66 @@ impl Captures {
                         thread.saw_site(&captured.registers, |address| memory.read_u64(address));
                     }
                 }
-                self.spare.push(pieces);
-                outcome
+                (outcome, Some(pieces))
             }
             CapturedStack::Unwound(outcome, unwound) => {
                 *locations = unwound;
-                outcome
+                (outcome, None)
             }
         };
-        if outcome.unknown_code.is_some() && captured.space == process.space_number {
+        let unknown = outcome.unknown_code.is_some();
+        if unknown && captured.space == process.space_number {
             process.want_reload();
         }
+        let mut place = None;
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
-            process.account_stopped(index, Found { trust: outcome.trust, locations, at: captured.at });
+            place = process.account_stopped(index, Found { trust: outcome.trust, locations, at: captured.at });
         }
+        match (place, pieces) {
+            (Some(place), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
+                let (process, trust, registers) = (process.id, outcome.trust, captured.registers);
+                self.unknown.push(Unknown { process, place, trust, registers, pieces });
+            }
+            (place, pieces) => {
+                self.spare.extend(pieces);
+                if place.is_some() {
+                    process.observed(outcome.trust);
+                }
+            }
+        }
+    }
+
+    /// Unwinds once more what ended in unknown code, since the maps were read again.
+    pub(super) fn retry_unknown(
+        &mut self,
+        process: &mut Active,
+        workshop: &mut Workshop,
+        locations: &mut Vec<Location>,
+    ) {
+        for mut unknown in self.take_unknown(process.id) {
+            let outcome = workshop.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
+            if outcome.unknown_code.is_some() {
+                self.unknown.push(unknown);
+                continue;
+            }
+            let replaced = process.replace_stack(unknown.place, outcome.trust, locations);
+            process.observed(if replaced { outcome.trust } else { unknown.trust });
+            self.spare.push(unknown.pieces);
+        }
+    }
+
+    /// Gives up on what ended in unknown code: the samples are as they are.
+    pub(super) fn settle_unknown(&mut self, process: &mut Active) {
+        for unknown in self.take_unknown(process.id) {
+            process.observed(unknown.trust);
+            self.spare.push(unknown.pieces);
+        }
+    }
+
+    fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
+        self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
 }
 

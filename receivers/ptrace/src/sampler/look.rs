@@ -105,6 +105,7 @@ impl Active {
         let turn = self.slot / self.grid.stride();
         let slot = self.slot;
         let space = self.space_number;
+        let wall = self.settings.mode == Mode::Wall;
         let task = self.files.task();
         let thread = &mut self.threads[index];
         if thread.leased {
@@ -114,6 +115,12 @@ impl Active {
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
+        // A thread that ran the last time is first asked whether it still does: its counters would say nothing more.
+        if thread.running && wall && matches!(thread.files.activity(task), Ok(Activity::Running)) {
+            thread.is_active(slot);
+            return Look::Running;
+        }
+        thread.running = false;
         let sched = match thread.files.schedstat(task) {
             Ok(sched) => sched,
             Err(error) if is_end(&error) => return Look::Ended,

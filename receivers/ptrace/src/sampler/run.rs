@@ -81,6 +81,8 @@ pub(super) struct Engine<'a> {
     pub(super) running: Vec<u32>,
     pub(super) blocked: Vec<(u32, Seen)>,
     pub(super) cpu: CpuMark,
+    /// The process whose budget pays for what was done since the mark.
+    payer: ProcessId,
     /// The process that is worked on: given up where that fails.
     pub(super) current: Option<ProcessId>,
     /// A moment before which the next stopped thread had not been noticed.
@@ -103,6 +105,7 @@ impl<'a> Engine<'a> {
             running: Vec::new(),
             blocked: Vec::new(),
             cpu: CpuMark::default(),
+            payer: ProcessId::default(),
             current: None,
             noticed: now,
             ends_due: now,
@@ -123,7 +126,6 @@ impl<'a> Engine<'a> {
             && self.processes[index].grid.due() <= now
         {
             self.tick(index);
-            self.serve();
         }
         self.voice.say_unsaid();
         let now = Instant::now();
@@ -166,7 +168,10 @@ impl<'a> Engine<'a> {
             }
             Command::SetSpace(process, space) => {
                 if let Some(index) = self.find(process) {
-                    self.processes[index].set_space(space);
+                    self.current = Some(process);
+                    let process = &mut self.processes[index];
+                    process.set_space(space);
+                    self.captures.retry_unknown(process, &mut self.workshop, &mut self.locations);
                 }
             }
             Command::Sample(process, on) => {
@@ -210,10 +215,22 @@ impl<'a> Engine<'a> {
         let Some(index) = self.find(captured.process) else {
             return;
         };
+        self.charge(captured.process);
+        self.current = Some(captured.process);
         let process = &mut self.processes[index];
-        self.current = Some(process.id);
         self.captures.finish(process, captured, &mut self.workshop, &mut self.locations);
-        process.budget.spend(self.cpu.take());
+    }
+
+    /// From now on this process pays: the clock is a system call, and is only read where the answer is another than before.
+    pub(super) fn charge(&mut self, process: ProcessId) {
+        if self.payer == process {
+            return;
+        }
+        let spent = self.cpu.take();
+        let before = std::mem::replace(&mut self.payer, process);
+        if let Some(index) = self.find(before) {
+            self.processes[index].budget.spend(spent);
+        }
     }
 
     /// Lets go of all threads that stopped. Removes no process.
@@ -258,6 +275,9 @@ impl<'a> Engine<'a> {
             {
                 self.finish(captured);
             }
+            if self.leases.is_empty() {
+                return;
+            }
         }
     }
 
@@ -298,6 +318,7 @@ impl<'a> Engine<'a> {
         self.running.clear();
         self.blocked.clear();
         let process = &mut self.processes[index];
+        self.captures.settle_unknown(process);
         let batch = process.flush(now);
         let status = process.status();
         if let Some(batch) = batch {

@@ -28,6 +28,8 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// The last slot that a sample accounts for.
     pub(super) credited: u64,
+    /// It ran when it was last looked at.
+    pub(super) running: bool,
     /// The slot since which it was not seen to run.
     pub(super) idle_since: u64,
     /// The schedstat with which it was seen blocked: as long as it is the same, the thread did not run.
@@ -37,6 +39,8 @@ pub(super) struct ThreadState {
     /// It was asked to stop and has not yet.
     pub(super) leased: bool,
     pub(super) copy_size: CopySize,
+    /// Its stack pointer when it was stopped the last time.
+    pub(super) stopped_sp: Option<u64>,
     /// A stack pointer on another stack than the thread's own.
     alternate: Option<u64>,
     sites: [Site; SITES],
@@ -46,6 +50,8 @@ pub(super) struct ThreadState {
     pub(super) run_seen: Option<u64>,
     pub(super) run_unsampled: u64,
     pub(super) unsampled_since: u64,
+    /// In mode cpu: when its last sample was taken.
+    pub(super) sampled_at: Option<Instant>,
     /// Its place in the batch with that number.
     pub(super) place: Option<(u64, u32)>,
     /// Its last sample, in the batch with that number, while the same stack would extend it.
@@ -101,11 +107,13 @@ impl ThreadState {
             name: String::new(),
             pointer: 0,
             credited: slot,
+            running: false,
             idle_since: slot,
             quiet: None,
             blocked: Blocked::default(),
             leased: false,
             copy_size: CopySize::new(max_stack),
+            stopped_sp: None,
             alternate: None,
             sites: [Site::default(); SITES],
             next_site: 0,
@@ -113,6 +121,7 @@ impl ThreadState {
             run_seen: None,
             run_unsampled: 0,
             unsampled_since: slot,
+            sampled_at: None,
             place: None,
             run: None,
             ran: false,
@@ -136,6 +145,7 @@ impl ThreadState {
 
     /// It ran, or may have.
     pub(super) fn is_active(&mut self, slot: u64) {
+        self.running = true;
         self.quiet = None;
         self.idle_since = slot;
         self.run = None;

@@ -27,9 +27,10 @@ impl Engine<'_> {
     /// One tick of one process.
     pub(super) fn tick(&mut self, index: usize) {
         let now = Instant::now();
-        let process = &mut self.processes[index];
-        let id = process.id;
+        let id = self.processes[index].id;
+        self.charge(id);
         self.current = Some(id);
+        let process = &mut self.processes[index];
         let tick = process.grid.begin(now);
         process.status.ticks += 1;
         process.status.missed_ticks += tick.missed;
@@ -114,11 +115,31 @@ impl Engine<'_> {
     /// Asks all running threads to stop.
     fn ask_to_stop(&mut self, index: usize) {
         let mut running = std::mem::take(&mut self.running);
-        for thread in running.drain(..) {
+        let mut last = None;
+        for (turn, thread) in running.drain(..).enumerate() {
+            if turn > 0 {
+                self.harvest();
+            }
             self.request(index, thread);
+            last = Some(thread);
+        }
+        if let Some(thread) = last {
+            self.prepare(index, thread);
             self.harvest();
         }
         self.running = running;
+    }
+
+    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs; meanwhile the thread stops.
+    ///
+    /// It takes several microseconds for a running thread to stop. To sleep for them and to be woken takes longer than to wait.
+    fn prepare(&mut self, index: usize, thread: u32) {
+        let process = &self.processes[index];
+        let state = process.find(thread).map(|place| &process.threads[place]);
+        if let Some(sp) = state.and_then(|state| state.stopped_sp) {
+            process.files.read_memory(sp, &mut [0; 64]);
+        }
+        self.noticed = Instant::now();
     }
 
     fn request(&mut self, index: usize, thread: u32) {
@@ -191,14 +212,14 @@ impl Engine<'_> {
 
     /// Settles what the tick cost.
     fn account(&mut self, index: usize, now: Instant) {
-        let cpu = self.cpu.take();
         let process = &mut self.processes[index];
-        process.budget.spend(cpu);
         if std::mem::take(&mut process.many_came) {
             // What it takes to take in so many is no measure of what sampling them takes.
+            self.cpu.take();
             process.budget.restart(now);
         }
         if process.budget.is_due(now) {
+            process.budget.spend(self.cpu.take());
             let longest =
                 |longest: Duration, thread: &mut ThreadState| longest.max(std::mem::take(&mut thread.stopped));
             let stopped = process.threads.iter_mut().fold(Duration::ZERO, longest);
@@ -213,16 +234,16 @@ impl Engine<'_> {
     fn say_regular(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
         let id = process.id;
-        if process.flush_is_due(now)
-            && let Some(batch) = process.flush(now)
-        {
-            self.processes[index].status.lost_observations += self.voice.say_batch(batch);
+        if process.flush_is_due(now) {
+            self.captures.settle_unknown(process);
+            if let Some(batch) = process.flush(now) {
+                process.status.lost_observations += self.voice.say_batch(batch);
+            }
         }
-        let process = &mut self.processes[index];
         if let Some(status) = process.take_status(now) {
             self.voice.say(Output::Status(status));
         }
-        if self.processes[index].take_reload(now) {
+        if process.take_reload(now) {
             self.voice.say(Output::Reload(id));
         }
     }

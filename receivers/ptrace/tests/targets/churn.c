@@ -15,7 +15,7 @@ static void *spin(void *unused) {
 }
 
 NOINLINE static void brief(void) {
-    burn(300);
+    burn(20000);
     KEEP_FRAME();
 }
 

@@ -26,8 +26,8 @@ fn leader_ends_first() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: of 2000 idle threads and a busy one each is seen; the busy one at the usual rate or at one that is said to be lower, and the
-/// sampler's processor time stays near its budget.
+/// Guarantees: of 2000 idle threads and a busy one each is seen; the busy one at the usual rate or at one that is said to be lower, such that
+/// the sampler keeps within its budget of processor time.
 fn two_thousand_threads() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "2000"]);
     let budget = Settings::default().max_cpu;
@@ -38,12 +38,17 @@ fn two_thousand_threads() -> Outcome {
             life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
         threads.is_some_and(|threads| threads.len() >= 2002)
     });
-    // From here on, since meeting 2000 threads for the first time is work that comes once.
-    let (before, started) = (session.seen.last().status, std::time::Instant::now());
-    session.ticks(200);
-    let (status, took) = (session.seen.last().status, started.elapsed());
-    let cpu = (status.sampler_cpu_nano - before.sampler_cpu_nano) as f64 / took.as_nanos() as f64;
-    assert!(cpu <= budget * 1.5, "{cpu} of a core: {status:?}");
+    // Meeting 2000 threads for the first time costs more, and lowering the rate takes a while where that is needed.
+    let mut before = (session.seen.last().status, std::time::Instant::now());
+    session.until("a second within the budget", |seen| {
+        let (status, now) = (seen.last().status, std::time::Instant::now());
+        if status.ticks == before.0.ticks || now - before.1 < std::time::Duration::from_secs(1) {
+            return false;
+        }
+        let cpu = (status.sampler_cpu_nano - before.0.sampler_cpu_nano) as f64 / (now - before.1).as_nanos() as f64;
+        before = (status, now);
+        cpu <= budget * 1.1
+    });
     let seen = session.finish();
     let life = seen.last();
     assert_eq!(life.status.threads, 2002);

@@ -12,8 +12,9 @@ use super::{
     super::{
         Error,
         report::{Goal, Report},
+        statistics::median,
     },
-    Options,
+    Options, floor,
     session::Session,
     targets::Programs,
 };
@@ -26,6 +27,12 @@ const CASES: [(&str, [&str; 2], f64); 4] = [
     ("2000 threads, 1 busy", ["1", "1999"], 10.0),
 ];
 
+/// Sampling, resting and the floor take turns, since a machine that is shared with others changes within seconds.
+const TURNS: u32 = 5;
+
+/// How long a turn waits for what the one before left to be done.
+const SETTLE: Duration = Duration::from_millis(300);
+
 /// How long a session runs before it counts, so that what comes once (unwind tables, the first stacks) does not.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
@@ -35,14 +42,30 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         let target = programs.start("busy", &arguments)?;
         let mut session = Session::start(target.pid(), Settings::default(), true)?;
         session.listen(WARM_UP)?;
-        let sampling = share(&mut session, time)?;
+        let (mut sampling, mut resting, mut floors) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            sampling.push(share(&mut session, time / TURNS)?);
+            session.sample(false)?;
+            session.listen(SETTLE)?;
+            resting.push(share(&mut session, time / TURNS / 3)?);
+            if arguments == ["1", "0"] {
+                floors.push(floor::share(target.pid(), time / TURNS)?);
+            }
+            session.sample(true)?;
+            session.listen(SETTLE)?;
+        }
         let status = session.status;
-        session.sample(false)?;
-        session.listen(Duration::from_millis(300))?;
-        let resting = share(&mut session, time / 3)?;
-        report.figure(format!("cpu of one core, {name}"), sampling.sampler, "%", Some(Goal::AtMost(goal)));
-        report.figure(format!("  its owner (this program), {name}"), sampling.owner, "%", None);
-        report.figure(format!("  control: attached, not sampling, {name}"), resting.sampler, "%", None);
+        let shares = |shares: &[Share], of: fn(&Share) -> f64| median(&shares.iter().map(of).collect::<Vec<f64>>());
+        let sampler = shares(&sampling, |share| share.sampler);
+        report.figure(format!("cpu of one core, {name}"), sampler, "%", Some(Goal::AtMost(goal)));
+        report.figure(format!("  its owner (this program), {name}"), shares(&sampling, |share| share.owner), "%", None);
+        let resting = shares(&resting, |share| share.sampler);
+        report.figure(format!("  control: attached, not sampling, {name}"), resting, "%", None);
+        if !floors.is_empty() {
+            let floor = median(&floors);
+            report.figure(format!("  floor: its system calls and nothing else, {name}"), floor, "%", None);
+            report.figure(format!("  of the floor, {name}"), sampler / floor, "x", None);
+        }
         report.figure(format!("  rate, {name}"), status.rate_hertz, "Hz", None);
         report.detail(name, format!("{status:?}"));
         if name.starts_with("8 busy") {

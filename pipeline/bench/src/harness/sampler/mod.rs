@@ -2,7 +2,7 @@
 //!
 //! Targets are the programs of the sampler's own tests (`receivers/ptrace/tests/targets`), compiled here. The sampler is the real one: its own
 //! process, this program being its owner. Every figure that depends on the machine stands beside a control that was measured in turns
-//! with it: an attached sampler that does not sample.
+//! with it: an attached sampler that does not sample. For one running thread it also stands beside the floor, the bare system calls.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use super::{Error, report::Report};
 
 mod cost;
+mod floor;
 mod killed;
 mod matrix;
 mod peers;

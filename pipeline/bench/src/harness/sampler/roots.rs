@@ -31,6 +31,9 @@ struct Kind {
     symbols: bool,
 }
 
+/// Starts a target.
+type Start = fn(&Programs) -> Result<Kind, Error>;
+
 fn all(_: &Session, _: &[Location]) -> bool {
     true
 }
@@ -43,7 +46,7 @@ fn in_openssl(session: &Session, locations: &[Location]) -> bool {
 }
 
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
-    let kinds: [fn(&Programs) -> Result<Kind, Error>; 7] = [
+    let kinds: [Start; 7] = [
         |programs| kind("C without frame pointers", programs.start("busy", &["1", "2"])?, all, 99.5, true),
         |programs| kind("Rust", programs.start("threads", &[])?, all, 99.5, true),
         |programs| kind("Python", programs.interpret("python3", "hashing.py", &["compute"])?, all, 99.5, false),
