@@ -1,6 +1,6 @@
 //! The owner's side: starts the sampler process, tells it what to do, and hears what it says.
 //!
-//! The sampler process is this program executed once more, see [`crate::separation`]. A thread of its own receives what it
+//! The sampler process is this program executed once more, see `separation`. A thread of its own receives what it
 //! says and checks it, since the sampler reads what targets made and may have been taken over by one: whatever breaks a rule
 //! of [`crate::protocol`] ends it. Whoever uses this crate calls [`run_if_sampler`] in the first line of `main`.
 

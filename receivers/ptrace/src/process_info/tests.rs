@@ -1,5 +1,6 @@
 //! What is told about a process.
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 use super::*;
@@ -26,13 +27,16 @@ fn secrets_stay() {
 #[test]
 fn describes_a_child() {
     let mut child = Command::new("/bin/sh")
-        .args(["-c", "read line", ""])
+        .args(["-c", "echo; read line", ""])
         .env_clear()
         .env("ASKED", "yes")
         .env("SECRET", "hidden")
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    // It exists before the kernel has put its arguments in place.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let files = ProcessFiles::open(child.id());
     let described = files.map(|files| {
         describe(&files, ProcessId(3), TargetId(4), &["ASKED".to_owned()], Clock::read().unwrap()).unwrap()
@@ -41,7 +45,7 @@ fn describes_a_child() {
     child.wait().unwrap();
     let process = described.unwrap().process;
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
-    assert_eq!(process.arguments, ["/bin/sh", "-c", "read line", ""]);
+    assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
     let shell = std::fs::canonicalize("/bin/sh").unwrap();
     assert_eq!(process.executable, shell.to_string_lossy());
     assert_eq!(process.environment, [("ASKED".to_owned(), "yes".to_owned())]);

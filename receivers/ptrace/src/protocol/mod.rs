@@ -3,7 +3,7 @@
 //! The laws:
 //!
 //! * A packet has at most [`MAX_PACKET`] bytes and at most one file. What is longer is split into packets that each make sense alone
-//!   ([`split`]); nothing has to be put together again, so nothing can be held back half.
+//!   ([`split()`]); nothing has to be put together again, so nothing can be held back half.
 //! * The owner believes nothing. The sampler reads files and memory that targets made, and may have been taken over by one:
 //!   [`decode_event`] checks each packet for itself (lengths, counts, indices, kinds of files), [`Checker`] what it says
 //!   against what was said before. A packet that breaks a rule ends the sampler.

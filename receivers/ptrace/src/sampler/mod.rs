@@ -1,7 +1,7 @@
 //! The sampling thread: the only tracer, for all processes.
 //!
 //! It never waits for one thread of a target, and never computes while it holds one stopped, except where a stack cannot be copied in one piece
-//! (see [`crate::stack_copy`]). What it costs a target and itself is measured and bounded (see [`budget`]).
+//! (see `stack_copy`). What it costs a target and itself is measured and bounded (see `budget`).
 
 use std::collections::VecDeque;
 use std::io;

@@ -69,25 +69,30 @@ impl Walk<'_> {
         let mut registers = self.registers;
         // Go's functions preserve no registers but the frame pointer, which is below the return address where there is a frame.
         registers.known &= 1 << FRAME_POINTER;
+        let mut lost = self.lost;
         if frame.size >= 8 {
             registers.forget(FRAME_POINTER);
-            if let Some(pointer) = self.saved_frame_pointer(place.wrapping_sub(8)) {
-                registers.set(FRAME_POINTER, pointer);
+            match self.saved_frame_pointer(place.wrapping_sub(8)) {
+                Ok(Some(pointer)) => registers.set(FRAME_POINTER, pointer),
+                Ok(None) => {}
+                // Below `systemstack` it is on the goroutine's stack, while the stack pointer is on the thread's.
+                Err(missing) => lost.lose(FRAME_POINTER, missing),
             }
         }
         registers.set(STACK_POINTER, place.wrapping_add(8));
         registers.set(INSTRUCTION_POINTER, returns);
-        Ok(Some(Caller { registers, lost: self.lost, interrupted: false }))
+        Ok(Some(Caller { registers, lost, interrupted: false }))
     }
 
-    /// A frame pointer, if it is one: some functions in assembly keep something else there.
-    fn saved_frame_pointer(&mut self, place: u64) -> Option<u64> {
-        let pointer = self.memory.read_u64(place)?;
+    /// A frame pointer, if it is one: some functions in assembly keep something else there. Otherwise, the address that was not in the copy.
+    fn saved_frame_pointer(&mut self, place: u64) -> Result<Option<u64>, u64> {
+        let pointer = self.memory.read_u64(place).ok_or(place)?;
         if pointer == 0 {
-            return Some(pointer);
+            return Ok(Some(pointer));
         }
-        let returns = self.memory.read_u64(pointer.wrapping_add(8))?;
-        self.returns(returns, true).then_some(pointer)
+        let place = pointer.wrapping_add(8);
+        let returns = self.memory.read_u64(place).ok_or(place)?;
+        Ok(self.returns(returns, true).then_some(pointer))
     }
 }
 

@@ -36,6 +36,16 @@ pub(super) struct Lost {
     address: u64,
 }
 
+impl Lost {
+    /// A register is unknown because the memory at an address was missing.
+    pub(super) fn lose(&mut self, register: u8, address: u64) {
+        if self.registers == 0 {
+            self.address = address;
+        }
+        self.registers |= 1 << register;
+    }
+}
+
 impl Machine<'_> {
     pub(super) fn register(&self, register: u8) -> Result<u64, Stop> {
         match self.registers.get(register) {
@@ -111,10 +121,7 @@ impl Caller {
             Err(stop) => {
                 self.registers.forget(register);
                 if let Stop::Memory(address) = stop {
-                    if self.lost.registers == 0 {
-                        self.lost.address = address;
-                    }
-                    self.lost.registers |= 1 << register;
+                    self.lost.lose(register, address);
                 }
             }
         }

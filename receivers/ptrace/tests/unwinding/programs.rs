@@ -199,8 +199,9 @@ work();
     assert!(complete >= 594, "{complete} of 600");
 }
 
-/// Guarantees: at least 99 % of the stacks of Go, goroutines and the runtime on its own stacks alike, reach their root, and 99.5 % of those of blocked
-/// threads by two registers alone; a program without symbols is no different.
+/// Guarantees: at least 99.5 % of the stacks of Go, goroutines and the runtime on its own stacks alike, reach their root, of blocked threads by
+/// two registers alone; a program without symbols is no different. Where the collector runs all the time, 97 % do: of those
+/// below `systemstack`, whose goroutines' stacks it moves meanwhile, only the thread's own part can be told.
 #[test]
 fn go() {
     let Some(go) = found("go") else {
@@ -209,11 +210,17 @@ fn go() {
     };
     let text = "package main
 import (\"fmt\"; \"os\"; \"sort\"; \"time\")
-func work(n int) int { a := make([]int, n); for i := range a { a[i] = (i * 7919) % n }; sort.Ints(a); return a[1] }
+var collect = len(os.Args) > 1
+func work(a []int) []int {
+  if collect { a = make([]int, len(a)) }
+  for i := range a { a[i] = (i * 7919) % len(a) }
+  sort.Ints(a)
+  return a
+}
 func main() {
   fmt.Println()
-  for i := 0; i < 2; i++ { go func() { for { work(1000) } }() }
-  go func() { for { time.Sleep(time.Millisecond); work(10) } }()
+  for i := 0; i < 2; i++ { go func() { a := make([]int, 1000); for { a = work(a) } }() }
+  go func() { a := make([]int, 10); for { time.Sleep(time.Millisecond); a = work(a) } }()
   os.Stdin.Read(make([]byte, 1))
 }
 ";
@@ -222,11 +229,13 @@ func main() {
         let program = source.with_extension(if flags.is_empty() { "program" } else { "stripped" });
         let status = Command::new(&go).args(["build", "-ldflags", flags, "-o"]).arg(&program).arg(&source).status();
         assert!(status.expect("go runs").success());
-        let target = Target::start(&program, &[]);
-        let complete = complete_of(&target, 400);
-        assert!(complete >= 396, "{complete} of 400");
-        let complete = complete_while_blocked(&target, 600);
-        assert!(complete >= 597, "{complete} of 600");
+        for (arguments, least) in [(&[][..], 597), (&["collect"], 582)] {
+            let target = Target::start(&program, arguments);
+            let complete = complete_of(&target, 600);
+            assert!(complete >= least, "{complete} of 600 {arguments:?}");
+            let complete = complete_while_blocked(&target, 600);
+            assert!(complete >= least, "{complete} of 600 {arguments:?}");
+        }
     }
 }
 
