@@ -31,10 +31,11 @@ pub(super) fn in_app(rules: &InApp, runtime: Runtime, place: &Place<'_>) -> bool
     by_runtime(runtime, place)
 }
 
+/// Whether anything that a frame is told by starts with one of the prefixes. Its function is among it: what machine code is
+/// called (`boost::asio::`) says whose it is, and whether a file is known too depends on its debug information.
 fn matches(prefixes: &[String], place: &Place<'_>) -> bool {
-    let fallback = if place.module.is_empty() && place.path.is_empty() { place.function } else { b"" };
     prefixes.iter().filter(|prefix| !prefix.is_empty()).any(|prefix| {
-        [place.module, place.path, place.package, fallback].iter().any(|text| text.starts_with(prefix.as_bytes()))
+        [place.function, place.module, place.path, place.package].iter().any(|text| text.starts_with(prefix.as_bytes()))
     })
 }
 

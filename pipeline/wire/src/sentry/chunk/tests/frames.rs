@@ -324,6 +324,32 @@ fn settings_win() {
     assert_eq!(own, [false, true, true]);
 }
 
+/// Guarantees: the operator's prefixes are held against the function as well, whether or not a source file, a module or the
+/// file of the code is known; `include` beats `exclude`, and an empty prefix means nothing.
+#[test]
+fn settings_see_functions() {
+    let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
+    let native = |lines| Place { kind: "native", mapping: shop, address: 0x1234, lines };
+    let places = [
+        native(&[("boost::asio::run()", "/src/boost/asio.hpp", 12, 0)]),
+        native(&[("boost::regex::match()", "", 0, 0)]),
+        native(&[("boost::ours::f()", "/src/ours.hpp", 3, 0)]),
+        native(&[("shop::boost::f()", "/src/shop.cpp", 3, 0)]),
+        Place { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..Place::default() },
+    ];
+    let own = |include: &[&str], exclude: &[&str]| -> Vec<bool> {
+        let [include, exclude] = [include, exclude].map(|list| list.iter().map(|&text| text.to_owned()).collect());
+        let settings = Settings { in_app: InApp { include, exclude }, ..Settings::default() };
+        let chunk = chunk(&places, settings);
+        let frames = chunk["profile"]["frames"].as_array().unwrap();
+        frames.iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect()
+    };
+    assert_eq!(own(&[], &[]), [true; 5]);
+    assert_eq!(own(&[], &["boost::"]), [false, false, false, true, true]);
+    assert_eq!(own(&["boost::ours::"], &["boost::"]), [false, false, true, true, true]);
+    assert_eq!(own(&[""], &["", "add", "/src/shop"]), [true, true, true, false, false]);
+}
+
 /// Whether a native frame is own code, given function, source file, the file its code lies in, and the main executable.
 fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
     let mut batch = Batch::new().on_cpu(20);
