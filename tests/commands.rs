@@ -152,6 +152,31 @@ fn convert_from_sentry() {
     assert!(stacks[0].contains("ContinuousScheduler.run"), "{}", stacks[0]);
 }
 
+/// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and the last
+/// line says which of the two there were.
+#[test]
+fn convert_counts_what_it_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!f"], 1, &ms([0, 50, 100]));
+    std::fs::write(folder.path().join("otlp"), one.encode()).unwrap();
+    let envelope = captured("python-2.75-profile_chunk.envelope");
+    let envelope = envelope.to_str().unwrap();
+    let said = |inputs: &[&str], out: &str| {
+        let finished = run(folder.path(), &[&["convert"], inputs, &["-o", out]].concat());
+        assert!(finished.status.success(), "{}", finished.stderr);
+        finished.stdout
+    };
+    let made = "wrote 1 envelopes with 4 samples (1 of them synthesized)";
+    assert_eq!(said(&["otlp"], "made"), format!("{made} to made\n"));
+    assert_eq!(said(&[envelope], "forwarded"), "wrote 1 envelopes, as they came in, to forwarded\n");
+    assert_eq!(said(&[envelope, "otlp"], "both"), format!("{made}, and 1 as they came in, to both\n"));
+    for folder in ["forwarded", "both"].map(|name| folder.path().join(name)) {
+        let copy = std::fs::read(folder.join("input-0001.envelope")).unwrap();
+        assert_eq!(split_envelope(&copy), split_envelope(&std::fs::read(envelope).unwrap()));
+    }
+    assert_eq!(std::fs::read_dir(folder.path().join("both")).unwrap().count(), 2);
+}
+
 /// Guarantees: a flame graph is an SVG with the functions in it.
 #[test]
 fn convert_to_svg() {

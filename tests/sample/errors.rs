@@ -1,7 +1,9 @@
 //! What is said where nothing can be sampled.
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::process::{command, run};
 use crate::targets::{Running, hot};
@@ -54,7 +56,7 @@ fn missing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Guarantees: a file that cannot be written is found out before anything is sampled.
+/// Guarantees: a file that cannot be written is found out before anything is sampled, and it is said how to write elsewhere.
 #[test]
 fn unwritable() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,8 +65,42 @@ fn unwritable() {
     let marker = marker.to_str().unwrap();
     let finished = run(folder.path(), &["sample", "-o", "file/out.svg", "--", "touch", marker]);
     assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stderr.contains("file/out.svg"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("file/out.svg") && finished.stderr.contains("`-o FILE`"), "{}", finished.stderr);
     assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
+}
+
+/// Runs profbridge as the user that may do nothing.
+fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
+    let binary = command(folder, &[]).get_program().to_owned();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
+    Command::new("setpriv").args(nobody).arg(binary).args(arguments).current_dir(folder).output()
+}
+
+/// Whether that user can be taken on; says so where not.
+fn can_be_nobody(folder: &Path) -> bool {
+    match as_nobody(folder, &["--version"]) {
+        Ok(output) if output.status.success() => true,
+        other => {
+            println!("skipped: another user cannot be taken on: {other:?}");
+            false
+        }
+    }
+}
+
+/// Guarantees: where the current folder is not ours to write to, the result that goes there by default is missed before anything is
+/// sampled, and it is said how to write elsewhere.
+#[test]
+fn unwritable_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    if !can_be_nobody(folder.path()) {
+        return;
+    }
+    let output = as_nobody(folder.path(), &["sample", "--", "echo", "started"]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Permission denied") && said.contains("`-o FILE`"), "{said}");
+    assert!(output.stdout.is_empty(), "the command was not started");
 }
 
 /// Guarantees: without the right to trace a process it is said which one is missing and how to get it, and the process
@@ -74,20 +110,12 @@ fn no_rights() {
     let folder = tempfile::tempdir().unwrap();
     // The user that may do nothing has to write its result somewhere.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    if !can_be_nobody(folder.path()) {
+        return;
+    }
     let mut program = Running::start(Command::new(hot()).arg("60"));
     program.line();
-    let binary = command(folder.path(), &[]).get_program().to_owned();
-    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
-    let attempt = |arguments: &[&str]| {
-        let mut setpriv = Command::new("setpriv");
-        setpriv.args(nobody).arg(&binary).args(arguments).current_dir(folder.path());
-        setpriv.output()
-    };
-    match attempt(&["--version"]) {
-        Ok(output) if output.status.success() => {}
-        other => return println!("skipped: another user cannot be taken on: {other:?}"),
-    }
-    let output = attempt(&["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
+    let output = as_nobody(folder.path(), &["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("CAP_SYS_PTRACE"), "{said}");

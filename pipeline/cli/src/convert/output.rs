@@ -144,7 +144,7 @@ impl Sentry {
 
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.folder.join(name);
-        fs::write(&path, bytes).map_err(|error| Failure::new(path.display(), &error))?;
+        write_file(&path, |file| file.write_all(bytes))?;
         self.files += 1;
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Where the result goes, and as what: the file's ending says it.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::Failure;
+use crate::files::Unfinished;
 
 /// The endings and what each stands for.
 const ENDINGS: [(&str, Format); 5] = [
@@ -58,21 +59,25 @@ impl Destination {
     ///
     /// # Errors
     ///
-    /// Says what is in the way.
+    /// Says what is in the way, and how to write elsewhere.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let outcome = (|| {
-            if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                fs::create_dir_all(folder)?;
+            drop(Unfinished::beside(&self.path)?);
+            // A name that the system does not take, one that is too long for example, is no name that is missing.
+            if let Err(error) = fs::symlink_metadata(&self.path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(error);
             }
             if self.path.is_dir() {
-                return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory));
+                return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
-            let mut probe = self.path.as_os_str().to_owned();
-            probe.push(".part");
-            File::create(&probe)?;
-            fs::remove_file(&probe)
+            Ok(())
         })();
-        outcome.map_err(|error| Failure::new(self.path.display(), &error))
+        outcome.map_err(|error: io::Error| {
+            let Failure(why) = Failure::new(self.path.display(), &error);
+            Failure(format!("{why}\nhint: the result cannot be written there; `-o FILE` names another place"))
+        })
     }
 
     /// The file of a part: `x.envelope`, then `x-2.envelope`, `x-3.envelope`.
@@ -150,6 +155,29 @@ mod tests {
         let Failure(why) = inside("new").check().unwrap_err();
         assert!(why.contains("directory"), "{why}");
         fs::write(folder.path().join("file"), "").unwrap();
-        assert!(inside("file/a.svg").check().is_err());
+        for name in ["file/a.svg".to_owned(), format!("{}.svg", "a".repeat(300))] {
+            let Failure(why) = inside(&name).check().unwrap_err();
+            assert!(why.contains(&name) && why.contains("hint: ") && why.contains("`-o FILE`"), "{why}");
+        }
+    }
+
+    /// Guarantees: finding out harms nothing that is there: not the file from before, nor somebody's own beside it, nor what a
+    /// link leads to.
+    #[test]
+    fn check_touches_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = |name: &str| folder.path().join(name);
+        for name in ["a.svg", "a.svg.part", "passwd"] {
+            fs::write(inside(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("passwd", inside("b.svg.part")).unwrap();
+        for name in ["a.svg", "b.svg"] {
+            Destination { path: inside(name), format: Format::Svg }.check().unwrap();
+        }
+        for name in ["a.svg", "a.svg.part", "passwd"] {
+            assert_eq!(fs::read_to_string(inside(name)).unwrap(), name);
+        }
+        assert!(inside("b.svg.part").is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
     }
 }
