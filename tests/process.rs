@@ -28,12 +28,27 @@ pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<
 /// A command of the binary in a temporary folder.
 pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profbridge"));
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.args(arguments);
+    prepare(&mut command, folder);
+    command
+}
+
+/// As [`command`], with a soft limit on open files.
+#[cfg(target_os = "linux")]
+pub(crate) fn command_with_files(folder: &Path, files: u32, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
+    command.arg(env!("CARGO_BIN_EXE_profbridge")).args(arguments);
+    prepare(&mut command, folder);
+    command
+}
+
+fn prepare(command: &mut Command, folder: &Path) {
+    command.current_dir(folder).stdin(Stdio::null());
     // What the machine has set must not reach a test.
     for name in ["SENTRY_DSN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
         command.env_remove(name);
     }
-    command
 }
 
 /// What a finished command printed.
@@ -72,9 +87,19 @@ impl Profbridge {
 
     /// As [`Profbridge::start`], with environment variables.
     pub(crate) fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::launch(config, environment, |folder| command(folder, &["run"]))
+    }
+
+    /// As [`Profbridge::start`], with a soft limit on open files.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start_with_files(config: &str, files: u32) -> Self {
+        Self::launch(config, &[], |folder| command_with_files(folder, files, &["run"]))
+    }
+
+    fn launch(config: &str, environment: &[(&str, &str)], command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.yaml"), config).unwrap();
-        let mut child = command(folder.path(), &["run"])
+        let mut child = command(folder.path())
             .args(["--set", "service.telemetry.metrics.address=127.0.0.1:0"])
             .args(["--set", "service.telemetry.health.address=127.0.0.1:0"])
             .envs(environment.iter().copied())

@@ -124,6 +124,65 @@ fn only_the_sampler_may_trace() {
     program.end();
 }
 
+/// Guarantees: a processor keeps the right for the process with the pipeline only where a pipeline uses it and it opens files of
+/// processes; that is said once, with the reason.
+#[test]
+fn who_else_may_trace() {
+    let own = std::process::id().to_string();
+    if !may_trace(&own).iter().all(|may| *may) {
+        return println!("skipped: the tests themselves may not trace");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Running::start(Command::new(hot()).arg("120"));
+    program.line();
+    let sentry = Sentry::start();
+    let base = configuration(&sentry.dsn(1), folder.path(), &format!("pid: {}", program.pid()));
+    let cases = [
+        ("symbolize: , chunk: ", "[chunk]", false),
+        ("symbolize: {processes: false}, chunk: ", "[symbolize, chunk]", false),
+        ("symbolize: , chunk: ", "[symbolize, chunk]", true),
+        ("symbolize/off: {processes: false}, symbolize: , chunk: ", "[symbolize/off, chunk]", false),
+    ];
+    for (defined, used, kept) in cases {
+        let config = base.replace("processors: {chunk: ", &format!("processors: {{{defined}"));
+        let config = config.replace("processors: [chunk]", &format!("processors: {used}"));
+        let profbridge = Profbridge::start(&config);
+        let may = may_trace(&profbridge.pid().to_string());
+        // The thread that hears the sampler process never has it.
+        assert_eq!(may.contains(&true), kept, "{defined} {used}: {may:?}");
+        let (status, log) = profbridge.stop();
+        assert!(status.success(), "{log}");
+        let said = log.lines().filter(|line| line.contains("CAP_SYS_PTRACE") && line.contains("`symbolize`"));
+        assert_eq!(said.count(), usize::from(kept), "{log}");
+    }
+    program.end();
+}
+
+/// The limit on open files of a process, soft and hard (proc(5), `/proc/PID/limits`).
+fn open_files(pid: u32) -> (String, String) {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut words = line.split_whitespace().map(str::to_owned);
+    (words.next().unwrap(), words.next().unwrap())
+}
+
+/// Guarantees: the process with the pipeline may open as many files as the system allows, and a command that its sampler starts has
+/// the limit that profbridge was started with.
+#[test]
+fn open_files_of_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let sentry = Sentry::start();
+    let said = folder.path().join("limit");
+    let target = format!("command: [sh, -c, 'ulimit -Sn > {0}.part; mv {0}.part {0}']", said.display());
+    let config = configuration(&sentry.dsn(1), folder.path(), &target);
+    let profbridge = Profbridge::start_with_files(&config, 400);
+    let (soft, hard) = open_files(profbridge.pid());
+    assert!(soft == hard && soft != "400", "{soft} of {hard}");
+    let limit = crate::process::eventually("the command ran", || std::fs::read_to_string(&said).ok());
+    assert_eq!(limit.trim(), "400");
+    assert!(profbridge.stop().0.success());
+}
+
 /// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why, and
 /// the status follows.
 #[test]

@@ -7,7 +7,7 @@ use profbridge_wire::sentry::relay_rules;
 
 use super::Stacks;
 use crate::backend::sentry::split_envelope;
-use crate::process::{command, eventually, run};
+use crate::process::{command, command_with_files, eventually, run};
 use crate::targets::{Running, hot, known};
 
 /// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is no
@@ -21,6 +21,22 @@ fn exit_status() {
         let out = if code == 7 { "out\n" } else { "" };
         assert_eq!(finished.stdout, out, "{script}");
     }
+}
+
+/// Guarantees: profbridge may open as many files as the system allows, and a command has the limit that profbridge was started with.
+#[test]
+fn open_files() {
+    let folder = tempfile::tempdir().unwrap();
+    // The command's parent is the sampler process, whose parent is profbridge.
+    let script = "ulimit -Sn
+        while read -r key value; do [ \"$key\" != PPid: ] || owner=$value; done < /proc/$PPID/status
+        grep 'open files' /proc/$owner/limits";
+    let output = command_with_files(folder.path(), 400, &["sample", "--", "sh", "-c", script]).output().unwrap();
+    let (stdout, stderr) = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).into();
+    assert!(output.status.success(), "{stderr}");
+    let words: Vec<&str> = stdout.split_whitespace().collect();
+    let ["400", "Max", "open", "files", soft, hard, _] = words[..] else { panic!("{stdout}") };
+    assert!(soft == hard && soft != "400", "{stdout}");
 }
 
 /// Guarantees: the result is written when its time is over, and the command is waited for and not harmed.

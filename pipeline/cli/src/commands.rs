@@ -50,6 +50,9 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
             std::process::exit(130);
         });
         let running = run::start(plan).await.map_err(|error| Failure(format!("error: {error}")))?;
+        // Not before: what a sampler process starts gets the limit that this process had until now.
+        #[cfg(target_os = "linux")]
+        crate::limits::raise_open_files();
         tracing::info!("profbridge is running");
         shutdown.wait().await;
         tracing::info!("shutting down");

@@ -8,6 +8,8 @@ mod convert;
 mod demo;
 mod files;
 mod flamegraph;
+#[cfg(target_os = "linux")]
+mod limits;
 mod logging;
 #[cfg(target_os = "linux")]
 mod profiler;

@@ -1,4 +1,4 @@
-//! Who may trace: where profbridge runs a pipeline, only its sampler process.
+//! Who may trace: where profbridge runs a pipeline, only its sampler process, unless something else in it needs the right.
 //!
 //! A process that listens on ports should not be able to read the memory of all others. The sampler is this program,
 //! executed once more: the kernel gives it the right anew, for root and for a file with capabilities (capabilities(7),
@@ -7,21 +7,25 @@
 
 use std::fs;
 
-use profbridge_engine::config::Config;
+use profbridge_engine::config::{ComponentId, Config};
 
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Gives up the right to trace others in this thread and all that it starts, where the configuration has a sampler. To be
-/// called before there are other threads.
+/// Gives up the right to trace others in this thread and all that it starts, where it has the right and no pipeline of the
+/// configuration needs it; says why where it is kept. To be called before there are other threads.
 pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
-    let samples = config.receivers.iter().any(|(id, _)| id.kind == "ptrace");
-    // This processor opens the files of others through `/proc/PID/root`, which takes the same right.
-    let opens = config.processors.iter().any(|(id, _)| id.kind == "symbolize");
-    if !samples || opens {
+    if !holds("CapPrm:") {
         return;
     }
-    if is_ambient() {
+    if let Some(id) = opens_files_of_processes(config) {
+        tracing::info!(
+            "this process keeps the right to trace others (CAP_SYS_PTRACE): `{id}` opens their files with it, unless it is \
+             told `processes: false`"
+        );
+        return;
+    }
+    if samples(config) && holds("CapAmb:") {
         tracing::info!(
             "the right to trace is ambient, so this process has to keep it for its sampler; as a capability of the file \
              (setcap cap_sys_ptrace=ep) the sampler alone would have it"
@@ -33,8 +37,69 @@ pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
     }
 }
 
-fn is_ambient() -> bool {
+/// Whether a pipeline has a sampler.
+fn samples(config: &Config) -> bool {
+    config.pipelines.iter().any(|(_, pipeline)| pipeline.receivers.iter().any(|used| used.id.kind == "ptrace"))
+}
+
+/// The processor of a pipeline that opens the files of others through `/proc/PID/root`, which takes the right to trace them.
+fn opens_files_of_processes(config: &Config) -> Option<&ComponentId> {
+    let mut used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.processors).map(|used| &used.id);
+    used.find(|id| {
+        let section = config.processors.get(id).filter(|_| id.kind == "symbolize");
+        section.is_some_and(|section| {
+            // A section that cannot be read does not get so far; if it did, keeping the right would change nothing.
+            section.extract::<profbridge_processor_symbolize::Config>().map_or(true, |config| config.processes)
+        })
+    })
+}
+
+/// Whether this thread has the right in one of its sets, which is named as in `/proc/PID/status`.
+fn holds(set: &str) -> bool {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapAmb:"));
+    let mask = status.lines().find_map(|line| line.strip_prefix(set));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & SYS_PTRACE != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_engine::config::{Source, load};
+
+    use super::*;
+
+    fn config(processors: &str, used: &str) -> Config {
+        let text = format!(
+            "receivers: {{otlp: , ptrace: {{targets: {{a: {{pid: 1}}}}}}}}
+processors: {processors}
+exporters: {{debug: }}
+service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, exporters: [debug]}}}}}}
+"
+        );
+        load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap()
+    }
+
+    /// Guarantees: only a `symbolize` that a pipeline uses, and that looks into processes, needs the right; any of several will do,
+    /// and it is named.
+    #[test]
+    fn who_opens_files() {
+        let opens = |processors, used| opens_files_of_processes(&config(processors, used)).map(ToString::to_string);
+        assert_eq!(opens("{chunk: }", "[chunk]"), None);
+        assert_eq!(opens("{symbolize: , chunk: }", "[chunk]"), None);
+        assert_eq!(opens("{symbolize: }", "[symbolize]").as_deref(), Some("symbolize"));
+        assert_eq!(opens("{symbolize: {processes: false}}", "[symbolize]"), None);
+        let two = "{symbolize/own: {processes: true}, symbolize: {processes: false}}";
+        assert_eq!(opens(two, "[symbolize]"), None);
+        assert_eq!(opens(two, "[symbolize/own]").as_deref(), Some("symbolize/own"));
+    }
+
+    /// Guarantees: a sampler that no pipeline uses is none.
+    #[test]
+    fn who_samples() {
+        let mut config = config("{}", "[]");
+        assert!(!samples(&config));
+        let used = "service: {pipelines: {profiles: {receivers: [ptrace], exporters: [debug]}}}\n";
+        let text = format!("receivers: {{ptrace: {{targets: {{a: {{pid: 1}}}}}}}}\nexporters: {{debug: }}\n{used}");
+        config = load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap();
+        assert!(samples(&config));
+    }
 }

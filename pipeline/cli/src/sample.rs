@@ -42,6 +42,8 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::listen()?;
     let (sampler, events) = SamplerProcess::start(StartOptions::default())
         .map_err(|error| Failure::new("nothing can be sampled", &error))?;
+    // Each file that the process has mapped is opened here. The command, if there is one, gets the limit from before.
+    crate::limits::raise_open_files();
     let target = target(arguments);
     let settings = target.settings;
     sampler.send(Command::Watch(target)).map_err(|error| Failure::new("nothing can be sampled", &error))?;
