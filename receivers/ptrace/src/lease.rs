@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use crate::arch::{self, RawRegisters};
 use crate::os::ptrace;
-use crate::os::wait::{self, Stop};
+use crate::os::wait::{self, Nobody, Stop};
 
 /// The event of a stop that is not the delivery of a signal (`PTRACE_EVENT_STOP`, linux/ptrace.h).
 const PTRACE_EVENT_STOP: i32 = 128;
@@ -91,16 +91,21 @@ impl Drop for Held {
 
 /// Reaps the leased threads that ended, so that their real parents hear of it, except those for which `ended` says that they are
 /// this program's own children: those are left to whoever waits for them.
-pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) {
+///
+/// # Errors
+///
+/// Where no thread is leased, whatever was asked for: one that executes a program goes on under the id of its process's first.
+pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) -> Result<(), Nobody> {
     let mut last = 0;
-    while let Some(thread) = wait::next_ended() {
+    while let Some(thread) = wait::next_ended()? {
         // Told again and again while it is not reaped.
         if thread == last {
-            return;
+            break;
         }
         last = thread;
         if !ended(thread) {
             wait::reap(thread);
         }
     }
+    Ok(())
 }

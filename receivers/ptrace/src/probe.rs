@@ -52,6 +52,13 @@ pub enum Activity {
     },
 }
 
+impl Activity {
+    /// Whether it is the one of a zombie, which has no stack.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Self::Blocked { sp: 0, pc: 0, .. })
+    }
+}
+
 /// Reads `schedstat`.
 ///
 /// # Errors

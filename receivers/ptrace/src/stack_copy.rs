@@ -15,6 +15,9 @@ const RED_ZONE: u64 = 128;
 /// What is copied of a stack at least, in bytes.
 const LEAST: usize = 4 << 10;
 
+/// What is copied of the first stack of a thread at least, in bytes.
+const AT_FIRST: usize = 32 << 10;
+
 /// How much is read where the unwinder asks for an address elsewhere, in bytes, and how often.
 const PIECE: usize = 4 << 10;
 const MOST_PIECES: usize = 64;
@@ -158,6 +161,11 @@ impl CopySize {
         Self { bytes: (8 << 10).min(most), most }
     }
 
+    /// For a thread that is held for the first time: nothing is known of its stacks, and once it does no harm to copy more.
+    pub(crate) fn at_first(self) -> usize {
+        self.bytes.max(AT_FIRST.min(self.most))
+    }
+
     pub(crate) fn bytes(self) -> usize {
         self.bytes
     }
@@ -180,7 +188,8 @@ impl CopySize {
         if distance >= self.most || self.bytes == self.most {
             return false;
         }
-        self.bytes = (distance + distance / 2).max(self.bytes * 2).min(self.most);
+        // What is too much goes within a second; another stack that is cut does not come back.
+        self.bytes = (distance + distance / 2).max(self.bytes * 4).min(self.most);
         true
     }
 }

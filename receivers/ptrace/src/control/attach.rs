@@ -109,7 +109,11 @@ impl Control {
         }
         let count = self.attached.values().filter(|attached| attached.target == target).count();
         if count >= settings.max_processes || self.attached.len() >= MAX_PROCESSES {
-            let message = format!("more than {count} processes match, the others are not sampled");
+            let message = if count >= settings.max_processes {
+                format!("more than {count} processes match, the others are not sampled")
+            } else {
+                format!("{MAX_PROCESSES} processes are sampled already, those of this target are not")
+            };
             self.say(target, None, ProblemKind::TooMany, message);
             return Attempt::Refused;
         }

@@ -27,7 +27,7 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
     let mut hindrances = Vec::new();
     if files.stat().is_ok_and(|stat| stat.state == b'T') {
         let message = format!(
-            "process {pid} is stopped by a signal and stays so: its threads are shown where they stopped until it continues (`kill -CONT {pid}`)"
+            "process {pid} is stopped by a signal and stays so: nothing of it runs until it continues (`kill -CONT {pid}`)"
         );
         hindrances.push((ProblemKind::Stopped, message));
     }
@@ -41,7 +41,7 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
     }
     let groups = read_at_most(files.directory(), "cgroup", 64 << 10).unwrap_or_default().0;
     if is_frozen(&text(&groups)) {
-        let message = format!("process {pid} is in a frozen control group: it is sampled when that is thawed");
+        let message = format!("process {pid} is in a frozen control group: nothing of it runs until that is thawed");
         hindrances.push((ProblemKind::Frozen, message));
     }
     hindrances
@@ -77,12 +77,12 @@ pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
         return None;
     }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    Some(if threads > 1 {
-        format!("the main thread of process {pid} ended while others go on, which cannot be sampled from here on")
-    } else {
-        format!(
-            "process {pid} is a zombie: it ended, and its parent (process {}) did not take notice so far",
-            stat.parent
-        )
-    })
+    // Its first thread ended and others go on: it is sampled by those, or something else is in the way.
+    if threads > 1 {
+        return None;
+    }
+    Some(format!(
+        "process {pid} is a zombie: it ended, and its parent (process {}) did not take notice so far",
+        stat.parent
+    ))
 }

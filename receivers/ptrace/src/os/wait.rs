@@ -5,6 +5,8 @@
 
 use std::mem::MaybeUninit;
 
+use nix::errno::Errno;
+
 /// A thread that stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stop {
@@ -16,17 +18,26 @@ pub(crate) struct Stop {
     pub(crate) event: i32,
 }
 
+/// This thread traces no thread, and has no children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nobody;
+
 /// A thread that stopped and was not told yet. Does not wait.
 pub(crate) fn next_stop() -> Option<Stop> {
-    let change = wait(libc::P_ALL, 0, libc::WSTOPPED)?;
+    let change = wait(libc::P_ALL, 0, libc::WSTOPPED).ok()??;
     Some(Stop { thread: change.thread, signal: change.status & 0xff, event: change.status >> 8 })
 }
 
 /// A traced thread, or child of this thread, that ended and waits to be reaped; it stays so. Does not wait.
-pub(crate) fn next_ended() -> Option<u32> {
-    let change = wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT)?;
+pub(crate) fn next_ended() -> Result<Option<u32>, Nobody> {
+    let change = match wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT) {
+        Ok(change) => change,
+        Err(Errno::ECHILD) => return Err(Nobody),
+        Err(_) => None,
+    };
     // The kernel reports stops of tracees even where they are not asked for (`wait_task_stopped`).
-    matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED).then_some(change.thread)
+    let ended = |change: &Change| matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    Ok(change.filter(ended).map(|change| change.thread))
 }
 
 /// What `waitid` says.
@@ -38,25 +49,22 @@ struct Change {
 
 /// Reaps a thread that ended, if it did.
 pub(crate) fn reap(thread: u32) {
-    wait(libc::P_PID, thread, libc::WEXITED);
+    // Fails only where it is gone already.
+    wait(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
 #[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
-fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Option<Change> {
+fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the kernel writes a `siginfo_t` where the pointer shows, and reads nothing.
     let result = unsafe {
         libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD)
     };
-    if result != 0 {
-        return None;
-    }
+    Errno::result(result)?;
     // SAFETY: it was zeroed, and all its fields are integers and addresses, for which 0 is a value.
     let info = unsafe { info.assume_init() };
     // SAFETY: `waitid` fills the fields of SIGCHLD; where no thread has anything to say, they stay 0.
     let (process, status) = unsafe { (info.si_pid(), info.si_status()) };
-    match u32::try_from(process) {
-        Ok(0) | Err(_) => None,
-        Ok(thread) => Some(Change { thread, code: info.si_code, status }),
-    }
+    let thread = u32::try_from(process).ok().filter(|thread| *thread != 0);
+    Ok(thread.map(|thread| Change { thread, code: info.si_code, status }))
 }

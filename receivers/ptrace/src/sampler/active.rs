@@ -22,8 +22,10 @@ const STATUS: Duration = Duration::from_secs(1);
 /// How many names of threads are read again for a batch, at most: a tenth of a millisecond.
 const NAMES: usize = 16;
 
-/// The maps are asked to be read again at most this often; twice as long after each time, up to 16 times.
-const RELOAD: Duration = Duration::from_millis(250);
+/// The maps are asked to be read again at most this often, twice as long after each time, up to [`LONGEST_RELOAD`]: a program that starts
+/// loads its libraries within milliseconds, and one that compiles code forever is not worth the effort.
+const RELOAD: Duration = Duration::from_millis(8);
+const LONGEST_RELOAD: Duration = Duration::from_secs(4);
 
 /// A process.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(super) struct Active {
     pub(super) doubt: bool,
     /// Many threads came in this tick.
     pub(super) many_came: bool,
+    /// How often in a row a stop was refused.
+    pub(super) refusals: u64,
     /// A thread of it executes code of another architecture.
     pub(super) foreign: bool,
     batch: Builder,
@@ -73,6 +77,8 @@ pub(super) struct Found<'a> {
     pub(super) trust: Trust,
     pub(super) locations: &'a [Location],
     pub(super) at: Instant,
+    /// The thread was blocked, and stopped all the same.
+    pub(super) blocked: bool,
 }
 
 /// The time that a sample stands for.
@@ -105,6 +111,7 @@ impl Active {
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
             many_came: false,
+            refusals: 0,
             foreign: false,
             batch: Builder::new(id, grid.period_nano(), settings.mode),
             grid,
@@ -169,7 +176,7 @@ impl Active {
     pub(super) fn account_stopped(&mut self, index: usize, found: Found<'_>) -> Option<Place> {
         let share = self.take_share(index, found.at)?;
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, share, false);
+        let sample = self.sample(index, stack, share, found.blocked);
         let sample = self.batch.add_sample(sample);
         self.threads[index].run = None;
         self.threads[index].ran = true;
@@ -228,8 +235,11 @@ impl Active {
             },
             Mode::Cpu => {
                 let weight_nano = std::mem::take(&mut thread.run_unsampled);
-                let before = thread.sampled_at.replace(at);
-                Share { begins: beginning(at, weight_nano, before), weight_nano }
+                let begins = beginning(at, weight_nano, thread.sampled_at);
+                if weight_nano != 0 {
+                    thread.sampled_at = Some(thread.sampled_at.map_or(at, |before| before.max(at)));
+                }
+                Share { begins, weight_nano }
             }
         };
         (share.weight_nano != 0).then_some(share)
@@ -302,11 +312,11 @@ impl Active {
             return false;
         }
         self.reload_wanted = false;
-        if now > self.reload_due + RELOAD * 32 {
+        if now > self.reload_due + 2 * LONGEST_RELOAD {
             self.reload_interval = RELOAD;
         }
         self.reload_due = now + self.reload_interval;
-        self.reload_interval = (self.reload_interval * 2).min(RELOAD * 16);
+        self.reload_interval = (self.reload_interval * 2).min(LONGEST_RELOAD);
         true
     }
 

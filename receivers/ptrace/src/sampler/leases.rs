@@ -11,6 +11,7 @@ use crate::arch::{self, RawRegisters};
 use crate::lease::Held;
 use crate::message::{Location, ProcessId, Trust};
 use crate::os::time;
+use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Outcome, Registers, StackMemory};
 
@@ -24,6 +25,8 @@ const MOST_UNKNOWN: usize = 32;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lease {
     pub(super) process: ProcessId,
+    /// It was blocked, and is stopped for its registers.
+    pub(super) blocked: bool,
 }
 
 /// Threads that were asked to stop, by their ids.
@@ -39,6 +42,8 @@ pub(super) struct Captured {
     space: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
+    /// Whether it was blocked when it was asked to stop.
+    blocked: bool,
     stack: CapturedStack,
 }
 
@@ -54,7 +59,7 @@ enum CapturedStack {
 ///
 /// A program that starts, and one that loads a library, runs in code that was mapped a moment ago.
 #[derive(Debug)]
-struct Unknown {
+pub(super) struct Unknown {
     process: ProcessId,
     place: Place,
     trust: Trust,
@@ -82,11 +87,18 @@ pub(super) enum Taken {
 
 impl Captures {
     /// Takes registers and stack from a held thread and lets it go. `since` is a moment at which it had not been noticed yet.
-    pub(super) fn take(&mut self, process: &mut Active, held: Held, since: Instant, workshop: &mut Workshop) -> Taken {
+    pub(super) fn take(
+        &mut self,
+        process: &mut Active,
+        held: Held,
+        lease: Lease,
+        since: Instant,
+        workshop: &mut Workshop,
+    ) -> Taken {
         let thread = held.thread();
         let raw = held.registers();
         let captured = match &raw {
-            Ok(Some(raw)) => self.capture(process, thread, raw, workshop),
+            Ok(Some(raw)) => self.capture(process, thread, raw, lease.blocked, workshop),
             _ => None,
         };
         let lives = held.release();
@@ -105,14 +117,21 @@ impl Captures {
         process: &mut Active,
         thread: u32,
         raw: &RawRegisters,
+        blocked: bool,
         workshop: &mut Workshop,
     ) -> Option<Captured> {
         let index = process.find(thread)?;
         let state = &process.threads[index];
         let sp = arch::stack_pointer(raw);
         let mut pieces = self.spare.pop().unwrap_or_default();
-        if !pieces.copy(&process.files, sp, state.copy_size.bytes()) {
+        let size = if state.stopped_sp.is_none() { state.copy_size.at_first() } else { state.copy_size.bytes() };
+        if !pieces.copy(&process.files, sp, size) {
             process.doubt = true;
+            if process.files.alive() != Life::Same {
+                // It stopped at the first instruction of another program, of which nothing is known here.
+                self.spare.push(pieces);
+                return None;
+            }
         }
         let registers = arch::registers(raw);
         let stack = if state.is_scattered(sp) {
@@ -134,6 +153,7 @@ impl Captures {
             at: Instant::now(),
             space: process.space_number,
             in_call: arch::is_in_call(raw),
+            blocked,
             stack,
         })
     }
@@ -182,7 +202,10 @@ impl Captures {
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
-            place = process.account_stopped(index, Found { trust: outcome.trust, locations, at: captured.at });
+            place = process.account_stopped(
+                index,
+                Found { trust: outcome.trust, locations, at: captured.at, blocked: captured.blocked },
+            );
         }
         match (place, pieces) {
             (Some(place), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
@@ -199,22 +222,21 @@ impl Captures {
     }
 
     /// Unwinds once more what ended in unknown code, since the maps were read again.
-    pub(super) fn retry_unknown(
+    pub(super) fn retry(
         &mut self,
         process: &mut Active,
+        mut unknown: Unknown,
         workshop: &mut Workshop,
         locations: &mut Vec<Location>,
     ) {
-        for mut unknown in self.take_unknown(process.id) {
-            let outcome = workshop.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
-            if outcome.unknown_code.is_some() {
-                self.unknown.push(unknown);
-                continue;
-            }
-            let replaced = process.replace_stack(unknown.place, outcome.trust, locations);
-            process.observed(if replaced { outcome.trust } else { unknown.trust });
-            self.spare.push(unknown.pieces);
+        let outcome = workshop.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
+        if outcome.unknown_code.is_some() {
+            self.unknown.push(unknown);
+            return;
         }
+        let replaced = process.replace_stack(unknown.place, outcome.trust, locations);
+        process.observed(if replaced { outcome.trust } else { unknown.trust });
+        self.spare.push(unknown.pieces);
     }
 
     /// Gives up on what ended in unknown code: the samples are as they are.
@@ -225,7 +247,14 @@ impl Captures {
         }
     }
 
-    fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
+    /// Forgets what waits of a process.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.waiting.retain(|captured| captured.process != process);
+        self.unknown.retain(|unknown| unknown.process != process);
+    }
+
+    /// What ended in unknown code of a process.
+    pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
 }

@@ -137,8 +137,7 @@ impl Active {
                 thread.is_active(slot);
                 Look::Running
             }
-            // A zombie: it has neither.
-            Ok(Activity::Blocked { sp: 0, pc: 0, .. }) => {
+            Ok(activity) if activity.is_end() => {
                 thread.credited = slot;
                 Look::Nothing
             }
@@ -240,7 +239,10 @@ impl Active {
     fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
         let task = self.files.task();
         let files = &mut self.threads[index].files;
-        let sched = files.schedstat(task).ok()?;
+        let Ok(sched) = files.schedstat(task) else {
+            // It may have ended, and run before that.
+            return Some(before);
+        };
         if before.sched.kept() && sched == before.sched {
             return None;
         }

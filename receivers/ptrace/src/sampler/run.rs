@@ -159,6 +159,11 @@ impl<'a> Engine<'a> {
         self.processes.iter().position(|process| process.id == id)
     }
 
+    /// A process that is being sampled.
+    fn find_on(&self, id: ProcessId) -> Option<usize> {
+        self.find(id).filter(|&index| self.processes[index].on)
+    }
+
     fn obey(&mut self, command: Command) {
         let now = Instant::now();
         match command {
@@ -168,10 +173,14 @@ impl<'a> Engine<'a> {
             }
             Command::SetSpace(process, space) => {
                 if let Some(index) = self.find(process) {
+                    self.charge(process);
                     self.current = Some(process);
-                    let process = &mut self.processes[index];
-                    process.set_space(space);
-                    self.captures.retry_unknown(process, &mut self.workshop, &mut self.locations);
+                    self.processes[index].set_space(space);
+                    for unknown in self.captures.take_unknown(process) {
+                        self.harvest();
+                        let process = &mut self.processes[index];
+                        self.captures.retry(process, unknown, &mut self.workshop, &mut self.locations);
+                    }
                 }
             }
             Command::Sample(process, on) => {
@@ -212,13 +221,14 @@ impl<'a> Engine<'a> {
     }
 
     fn finish(&mut self, captured: super::leases::Captured) {
-        let Some(index) = self.find(captured.process) else {
+        let Some(index) = self.find_on(captured.process) else {
             return;
         };
         self.charge(captured.process);
-        self.current = Some(captured.process);
+        let current = self.current.replace(captured.process);
         let process = &mut self.processes[index];
         self.captures.finish(process, captured, &mut self.workshop, &mut self.locations);
+        self.current = current;
     }
 
     /// From now on this process pays: the clock is a system call, and is only read where the answer is another than before.
@@ -244,8 +254,8 @@ impl<'a> Engine<'a> {
                 return;
             };
             let lease = self.leases.remove(&held.thread());
-            let index = lease.and_then(|lease| self.find(lease.process));
-            let Some(index) = index else {
+            let found = lease.and_then(|lease| Some((lease, self.find_on(lease.process)?)));
+            let Some((lease, index)) = found else {
                 // Nobody wants its stack, but a system call that the stop interrupted still has to be mended.
                 held.registers().ok();
                 let thread = held.thread();
@@ -254,22 +264,23 @@ impl<'a> Engine<'a> {
                 }
                 continue;
             };
+            let current = self.current.replace(lease.process);
             let process = &mut self.processes[index];
-            self.current = Some(process.id);
             let thread = held.thread();
             if let Some(thread) = process.find(thread) {
                 process.threads[thread].leased = false;
             }
-            let taken = self.captures.take(process, held, self.noticed, &mut self.workshop);
+            let taken = self.captures.take(process, held, lease, self.noticed, &mut self.workshop);
             self.noticed = Instant::now();
             match taken {
                 Taken::Stack => {}
                 Taken::Killed => {
                     process.doubt = true;
-                    self.leases.insert(thread, lease.unwrap_or_default());
+                    self.leases.insert(thread, lease);
                 }
                 Taken::Architecture => process.foreign = true,
             }
+            self.current = current;
             if self.captures.waiting.len() >= MOST_CAPTURED
                 && let Some(captured) = self.captures.waiting.pop_front()
             {
@@ -277,6 +288,19 @@ impl<'a> Engine<'a> {
             }
             if self.leases.is_empty() {
                 return;
+            }
+        }
+    }
+
+    /// No thread is leased, although some were. A thread that executed a program has the id of its process's first thread since.
+    fn forget_leases(&mut self) {
+        for (thread, lease) in std::mem::take(&mut self.leases) {
+            if let Some(index) = self.find(lease.process) {
+                let process = &mut self.processes[index];
+                process.doubt = true;
+                if let Some(thread) = process.find(thread) {
+                    process.threads[thread].leased = false;
+                }
             }
         }
     }
@@ -289,7 +313,7 @@ impl<'a> Engine<'a> {
         self.ends_due = now + REAP;
         let own = std::process::id();
         let (leases, processes) = (&mut self.leases, &mut self.processes);
-        lease::reap_ended(|thread| {
+        let reaped = lease::reap_ended(|thread| {
             let lease = leases.remove(&thread);
             let process = lease.and_then(|lease| processes.iter_mut().find(|process| process.id == lease.process));
             if let Some(process) = process {
@@ -301,6 +325,9 @@ impl<'a> Engine<'a> {
             }
             is_child_of(own, thread)
         });
+        if reaped.is_err() {
+            self.forget_leases();
+        }
     }
 
     /// Stops sampling a process, and says what there is.
@@ -319,16 +346,16 @@ impl<'a> Engine<'a> {
         self.blocked.clear();
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
-        let batch = process.flush(now);
-        let status = process.status();
-        if let Some(batch) = batch {
-            self.processes[index].status.lost_observations += self.voice.say_batch(batch);
+        if let Some(batch) = process.flush(now) {
+            process.status.lost_observations += self.voice.say_batch(batch);
         }
+        let status = process.status();
         self.voice.say(Output::Status(status));
     }
 
     /// Says what there is of a process, and forgets it. Threads that were asked to stop are let go when they do.
     pub(super) fn let_go(&mut self, index: usize, why: Detached) {
+        self.serve();
         if self.processes[index].on {
             self.switch_off(index);
         }
@@ -351,13 +378,13 @@ impl<'a> Engine<'a> {
     /// Something is wrong with this program: the process that it was about is let go, the others stay.
     fn give_up(&mut self) {
         self.workshop = Workshop::default();
-        self.captures = Captures::default();
         self.running.clear();
         self.blocked.clear();
         let Some(process) = self.current.take() else {
             return;
         };
         // Whatever state it is in: nothing of it is used any more.
+        self.captures.forget(process);
         if let Some(index) = self.find(process) {
             self.processes.swap_remove(index);
             self.voice.say(Output::Problem {

@@ -14,7 +14,12 @@ use crate::process_files::Life;
 /// A living process is asked for its state in every so many ticks even if nothing seems wrong.
 const LIFE_STRIDE: u64 = 16;
 
-/// Stops that are refused before that is called a problem: a thread that is about to end refuses them, too.
+/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the thread would stand still
+/// meanwhile. It is not asked all the time whether it stopped, since asking and stopping want the same lock of the kernel.
+const SHORT_WAITS: usize = 3;
+const SHORT_WAIT: Duration = Duration::from_micros(4);
+
+/// Stops that are refused in a row before that is called a problem: a thread that is about to end refuses them, too.
 const REFUSALS: u64 = 5;
 
 /// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
@@ -115,34 +120,38 @@ impl Engine<'_> {
     /// Asks all running threads to stop.
     fn ask_to_stop(&mut self, index: usize) {
         let mut running = std::mem::take(&mut self.running);
-        let mut last = None;
+        if let Some(&thread) = running.first() {
+            self.prepare(index, thread);
+        }
         for (turn, thread) in running.drain(..).enumerate() {
             if turn > 0 {
                 self.harvest();
             }
-            self.request(index, thread);
-            last = Some(thread);
+            self.request(index, thread, false);
         }
-        if let Some(thread) = last {
-            self.prepare(index, thread);
+        for _ in 0..SHORT_WAITS {
+            if self.leases.is_empty() {
+                break;
+            }
+            let end = Instant::now() + SHORT_WAIT;
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
             self.harvest();
         }
         self.running = running;
     }
 
-    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs; meanwhile the thread stops.
-    ///
-    /// It takes several microseconds for a running thread to stop. To sleep for them and to be woken takes longer than to wait.
+    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs.
     fn prepare(&mut self, index: usize, thread: u32) {
         let process = &self.processes[index];
         let state = process.find(thread).map(|place| &process.threads[place]);
         if let Some(sp) = state.and_then(|state| state.stopped_sp) {
             process.files.read_memory(sp, &mut [0; 64]);
         }
-        self.noticed = Instant::now();
     }
 
-    fn request(&mut self, index: usize, thread: u32) {
+    fn request(&mut self, index: usize, thread: u32, blocked: bool) {
         if self.stopping.is_some() {
             return;
         }
@@ -157,16 +166,19 @@ impl Engine<'_> {
         match lease::request(thread) {
             Ok(()) => {
                 process.threads[state].leased = true;
+                process.refusals = 0;
                 let process = process.id;
-                self.leases.insert(thread, Lease { process });
+                self.leases.insert(thread, Lease { process, blocked });
             }
             Err(Refused::Ended) => process.census.invalidate(),
             Err(Refused::Denied) => {
                 // The time is lost: no later sample is to stand for it.
                 let slot = process.slot;
                 process.threads[state].credited = slot;
+                process.threads[state].run_unsampled = 0;
                 process.status.refused_stops += 1;
-                if process.status.refused_stops >= REFUSALS {
+                process.refusals += 1;
+                if process.refusals >= REFUSALS {
                     self.explain_refusal(index, state);
                 }
             }
@@ -175,9 +187,15 @@ impl Engine<'_> {
 
     fn explain_refusal(&mut self, index: usize, thread: usize) {
         let process = &mut self.processes[index];
-        let Some((tracer, _)) = process.threads[thread].files.status(process.files.task()) else {
+        let (files, task) = (&mut process.threads[thread].files, process.files.task());
+        let Some((tracer, _)) = files.status(task) else {
             return;
         };
+        // One that is about to end refuses as well, and one that was killed while it was held is still traced by this thread.
+        let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
+        if ends || tracer == nix::unistd::gettid().as_raw().unsigned_abs() {
+            return;
+        }
         let (kind, message) = if tracer != 0 {
             (
                 ProblemKind::Traced,
@@ -203,7 +221,7 @@ impl Engine<'_> {
             match process.passive(state, seen, &mut self.workshop, now) {
                 Passive::Known => process.account_blocked(state, Instant::now()),
                 Passive::Ran => {}
-                Passive::Stop => self.request(index, thread),
+                Passive::Stop => self.request(index, thread, true),
             }
             self.harvest();
         }
@@ -212,6 +230,7 @@ impl Engine<'_> {
 
     /// Settles what the tick cost.
     fn account(&mut self, index: usize, now: Instant) {
+        self.charge(self.processes[index].id);
         let process = &mut self.processes[index];
         if std::mem::take(&mut process.many_came) {
             // What it takes to take in so many is no measure of what sampling them takes.

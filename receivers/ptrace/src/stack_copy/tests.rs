@@ -40,11 +40,13 @@ fn no_memory() {
     }
 }
 
-/// Guarantees: the size follows deep stacks at once and shallow ones slowly, and never exceeds its limit.
+/// Guarantees: the size follows deep stacks at once and shallow ones slowly, is generous with a thread's first stack, and never exceeds its limit.
 #[test]
 fn size_follows_need() {
     let mut size = CopySize::new(64 << 10);
     assert_eq!(size.bytes(), 8 << 10);
+    assert_eq!(size.at_first(), 32 << 10);
+    assert_eq!(CopySize::new(16 << 10).at_first(), 16 << 10);
     assert!(size.fell_short(20 << 10));
     assert!(size.bytes() >= 30 << 10);
     assert!(size.fell_short(50 << 10));

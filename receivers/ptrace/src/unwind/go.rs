@@ -21,6 +21,10 @@ const MAX_SIZE: u64 = 1 << 30;
 /// Where the text of a module starts in `runtime.moduledata` of Go 1.26, where the table's header does not say it any more.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
+/// Where stacks are: neither in the page that is never mapped nor in the kernel's half (47 bits are Linux's, unless a process asks for more).
+const LEAST_POINTER: u64 = 0x1000;
+const MOST_POINTER: u64 = 1 << 47;
+
 const TOP_FRAME: u8 = 1;
 const WRITES_STACK_POINTER: u8 = 2;
 
@@ -90,7 +94,10 @@ impl Walk<'_> {
         if pointer == 0 {
             return Ok(Some(pointer));
         }
-        let place = pointer.wrapping_add(8);
+        if !pointer.is_multiple_of(8) || !(LEAST_POINTER..MOST_POINTER).contains(&pointer) {
+            return Ok(None);
+        }
+        let place = pointer + 8;
         let returns = self.memory.read_u64(place).ok_or(place)?;
         Ok(self.returns(returns, true).then_some(pointer))
     }

@@ -1,6 +1,9 @@
-/* `tracer PID`: another tracer. Seizes every thread of the process and holds them traced, running, until the input ends. */
+/* `tracer PID`: another tracer. Seizes every thread of the process and holds them traced, running, until the input ends. Waits for threads
+ * that somebody else has for a moment. */
 #include "common.h"
 #include <dirent.h>
+#include <errno.h>
+#include <sched.h>
 #include <sys/ptrace.h>
 
 int main(int count, char **arguments) {
@@ -11,7 +14,10 @@ int main(int count, char **arguments) {
     must(folder != NULL, "opendir");
     for (struct dirent *entry; (entry = readdir(folder));)
         if (entry->d_name[0] != '.')
-            must(ptrace(PTRACE_SEIZE, atoi(entry->d_name), NULL, NULL) == 0, "PTRACE_SEIZE");
+            while (ptrace(PTRACE_SEIZE, atoi(entry->d_name), NULL, NULL) != 0) {
+                must(errno == EPERM, "PTRACE_SEIZE");
+                sched_yield();
+            }
     closedir(folder);
     say("ready");
     until_end();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     compile,
     runner::{Outcome, tests},
-    session::{Life, Session},
+    session::{Life, Observed, Session},
     target::Target,
 };
 
@@ -68,7 +68,7 @@ fn threads_recursion_and_sleep() -> Outcome {
 }
 
 /// Guarantees: a program that the sampler starts is sampled from its first instruction: what ends within 60 ms has been seen, its exit
-/// code is reported, and its end.
+/// code is reported, and its end. Nothing of it is unknown code, although it maps its libraries while it is sampled.
 fn short_commands() -> Outcome {
     use profbridge_ptrace::message::{Detached, Select, Settings};
     let mut session = Session::start();
@@ -82,5 +82,8 @@ fn short_commands() -> Outcome {
     let life = seen.last();
     assert_eq!(life.detached, Some(Detached::Exited));
     assert!(!life.samples.is_empty(), "{:?}", life.status);
+    // Its libraries were mapped after the first look at its maps.
+    let known = |observed: &Observed| observed.locations.iter().all(|location| location.mapping.is_some());
+    assert!(life.samples.iter().all(known), "{}", life.top());
     Ok(())
 }

@@ -40,8 +40,7 @@ fn runs_again(session: &mut Session, target: &mut Target) {
     let count = session.seen.lives.last().map_or(0, |life| life.count("leaf"));
     session
         .until("samples after SIGCONT", |seen| seen.lives.last().is_some_and(|life| life.count("leaf") >= count + 50));
-    let before = target.ask("work");
-    while target.ask("work") == before {}
+    target.works();
 }
 
 /// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor time, and is sampled

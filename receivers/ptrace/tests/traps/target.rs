@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -91,6 +91,14 @@ impl Target {
         let words: Vec<&str> = line.split(' ').collect();
         let place = words.iter().position(|word| *word == name).unwrap_or_else(|| panic!("no {name} in {line:?}"));
         words[place + 1].parse().unwrap()
+    }
+
+    /// Asserts that the work which it counts goes on.
+    pub(crate) fn works(&mut self) {
+        let (before, end) = (self.ask("work"), Instant::now() + PATIENCE);
+        while self.ask("work") == before {
+            assert!(Instant::now() < end, "{} does not go on", self.described);
+        }
     }
 
     /// Its process id.

@@ -174,8 +174,7 @@ fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file,
     session.until("samples after the thaw", |seen| {
         seen.lives.iter().any(|life| life.process.pid == target.pid() && life.count("leaf") >= 20)
     });
-    let before = target.ask("work");
-    while target.ask("work") == before {}
+    target.works();
     session.finish();
     Ok(())
 }
