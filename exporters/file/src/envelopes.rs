@@ -69,7 +69,7 @@ impl Folder {
     /// Fails where nothing can be written, so that a wrong path shows at the start.
     fn probe(&self) -> io::Result<()> {
         let path = self.path.join(format!(".profbridge-{}.tmp", std::process::id()));
-        File::create(&path)?;
+        create(&path)?;
         fs::remove_file(&path)
     }
 
@@ -102,8 +102,13 @@ impl Folder {
 }
 
 fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(body)
+    create(path)?.write_all(body)
+}
+
+/// A file of this name that is new: one that a crash left is removed, and a link that somebody put there is not followed.
+fn create(path: &std::path::Path) -> io::Result<File> {
+    remove(path)?;
+    File::create_new(path)
 }
 
 /// Removes a file; that somebody else did is fine.
@@ -111,5 +116,23 @@ fn remove(path: &std::path::Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a link in the place of a new file is replaced and not followed, and what a crash left is no obstacle.
+    #[test]
+    fn links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["new", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        write_new(&path, b"body").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&other).unwrap()), (b"body".to_vec(), b"kept".to_vec()));
+        write_new(&path, b"more").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"more");
     }
 }
