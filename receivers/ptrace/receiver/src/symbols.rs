@@ -1,30 +1,61 @@
 //! The names of one process's locations: which file each mapping is for the symbolizer, and what it says by now.
 //!
 //! Files are known by their identity on this machine and not by their build id, since a process could map a forged file with
-//! another's build id. Before anything of a file is sampled it only costs its descriptor, and of those a process keeps a
-//! bounded number: the others are found again inside of the process's root, if they are still the same.
+//! another's build id. Before anything of a file is sampled it only costs its descriptor, and of those all processes together keep a
+//! bounded number: the others are found again inside of the process's root, if they are still the same. So are those that the symbolizer
+//! closed or forgot to make room for others.
+
+mod kept;
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::{Batch, Location, Mapping};
 use profbridge_symbolize::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
 
+use self::kept::{KEPT, Kept};
 use crate::assemble::Names;
 
-/// So many files of a process are kept open before anything of them is sampled.
-const MAX_OPEN_FILES: usize = 64;
+/// A file that was not found is looked for again after this: it may have come back, or another process's root may lead to it.
+const RETRY: Duration = Duration::from_secs(10);
 
-/// A mapping as the symbolizer needs it.
+/// What addresses belong to.
 #[derive(Debug)]
-enum Place {
-    /// Nothing of it was sampled yet.
-    Unasked { identity: FileIdentity, file: Option<File>, path: String },
-    /// The symbolizer knows it.
-    Object(ObjectId),
+enum Origin {
+    /// A file; open, where it was kept and nothing of it was sampled yet.
+    File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
+    /// The code that the kernel maps into every process.
+    Vdso,
+    /// What was compiled at run time.
+    PerfMap(File),
     /// There is no file.
     Nothing,
+}
+
+/// An origin as the symbolizer knows it.
+#[derive(Debug)]
+struct Place {
+    origin: Origin,
+    /// `None` until something of it was sampled. The symbolizer may have forgotten it since.
+    object: Option<ObjectId>,
+    /// When its file was looked for again.
+    retried: Option<Instant>,
+    /// That has not helped.
+    missing: bool,
+}
+
+impl Place {
+    fn new(origin: Origin) -> Self {
+        Self { origin, object: None, retried: None, missing: false }
+    }
+
+    /// Whether it is worth looking for the file now.
+    fn is_retried(&self) -> bool {
+        let has_file = matches!(self.origin, Origin::File { .. });
+        has_file && self.retried.is_none_or(|retried| retried.elapsed() >= RETRY)
+    }
 }
 
 /// The names of one process's locations.
@@ -34,9 +65,9 @@ pub struct ProcessNames {
     /// Tells perf maps of processes apart.
     number: u64,
     root: Option<Arc<File>>,
+    kept: &'static Kept,
     places: Vec<Place>,
-    open_files: usize,
-    perf_map: Option<ObjectId>,
+    perf_map: Option<Place>,
 }
 
 impl ProcessNames {
@@ -44,93 +75,140 @@ impl ProcessNames {
     #[must_use]
     pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
         let root = root.map(Arc::new);
-        Self { symbolizer, number, root, places: Vec::new(), open_files: 0, perf_map: None }
+        Self { symbolizer, number, root, kept: &KEPT, places: Vec::new(), perf_map: None }
     }
 
     /// A file is mapped. Mappings come in the order of their index.
     pub fn mapping(&mut self, mapping: Mapping) {
-        let place = match (mapping.file, mapping.path) {
-            (_, path) if path == "[vdso]" => Place::Object(self.symbolizer.vdso()),
+        let origin = match (mapping.file, mapping.path) {
+            (_, path) if path == "[vdso]" => Origin::Vdso,
             (Some(file), path) => match FileIdentity::of(&file) {
                 Ok(identity) => {
-                    let keep = self.open_files < MAX_OPEN_FILES || self.root.is_none();
-                    self.open_files += usize::from(keep);
-                    Place::Unasked { identity, file: keep.then_some(file), path }
+                    let file = self.kept.keep(identity, file, self.root.is_some());
+                    Origin::File { identity, file, path }
                 }
-                Err(_) => Place::Nothing,
+                Err(_) => Origin::Nothing,
             },
-            (None, _) => Place::Nothing,
+            (None, _) => Origin::Nothing,
         };
-        self.places.push(place);
+        self.places.push(Place::new(origin));
     }
 
     /// The process's perf map as it is now.
     pub fn perf_map(&mut self, file: File) {
-        self.perf_map = Some(self.symbolizer.perf_map(self.number, file));
+        self.perf_map = Some(Place::new(Origin::PerfMap(file)));
+        self.register(None);
     }
 
     /// Asks for the names of all locations of a batch.
     pub fn ask(&mut self, batch: &Batch) {
-        self.ask_for(batch.locations.iter().copied());
+        self.ask_for(batch.locations.clone());
     }
 
-    /// Whether the symbolizer may still say more about a batch. What it forgot or refused is asked for again.
+    /// Whether the symbolizer may still say more about a batch. What it forgot or refused is asked for again, and a file that it closed to
+    /// make room is looked for again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         let mut late = false;
         let mut again = Vec::new();
         for &location in &batch.locations {
             let Some(object) = self.object(location) else { continue };
             let answer = self.symbolizer.answer(object, location.address);
-            if let Answer::Unknown(Unknown::NotAsked | Unknown::Refused) = answer {
-                again.push(location);
-            }
             late |= answer.is_late();
+            match answer {
+                Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
+                Answer::Unknown(Unknown::NoFile) => {
+                    if self.place(location.mapping).is_some_and(Place::is_retried) {
+                        again.push(location);
+                    }
+                }
+                _ => {
+                    if answer.symbols().is_some()
+                        && let Some(place) = self.place_mut(location.mapping)
+                    {
+                        place.missing = false;
+                    }
+                }
+            }
         }
         let late = late || !again.is_empty();
-        self.ask_for(again.into_iter());
+        self.ask_for(again);
         late
     }
 
-    fn ask_for(&mut self, locations: impl Iterator<Item = Location>) {
-        let mut asked: Vec<(ObjectId, u64)> =
-            locations.filter_map(|location| Some((self.find(location)?, location.address))).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        for group in asked.chunk_by(|left, right| left.0 == right.0) {
-            let addresses: Vec<u64> = group.iter().map(|&(_, address)| address).collect();
-            self.symbolizer.ask(group[0].0, &addresses);
+    fn ask_for(&mut self, mut locations: Vec<Location>) {
+        locations.sort_unstable_by_key(|location| (location.mapping, location.address));
+        locations.dedup();
+        for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
+            let mapping = group[0].mapping;
+            let addresses: Vec<u64> = group.iter().map(|location| location.address).collect();
+            let known = self.place(mapping).and_then(|place| place.object);
+            // The symbolizer may have closed a perf map, which it then does not read again although it has grown.
+            let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
+            let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
+            let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
+            let was_missing = addresses.iter().any(is_missing);
+            if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
+                // It is forgotten, since others had to be known.
+                if let Some(object) = self.register(mapping) {
+                    self.symbolizer.ask(object, &addresses);
+                }
+            } else if (was_missing || addresses.iter().any(is_missing))
+                && let Some(place) = self.place_mut(mapping)
+                && place.is_retried()
+            {
+                place.retried = Some(Instant::now());
+                if std::mem::replace(&mut place.missing, true) {
+                    // As it is found now, it is not found: another process's root may have led to it.
+                    self.symbolizer.forget(object);
+                }
+                if let Some(object) = self.register(mapping) {
+                    self.symbolizer.ask(object, &addresses);
+                }
+            }
         }
     }
 
-    /// The object of a location, which becomes known to the symbolizer where it is not.
-    fn find(&mut self, location: Location) -> Option<ObjectId> {
-        let Some(index) = location.mapping else { return self.perf_map };
-        let place = self.places.get_mut(index as usize)?;
-        if let Place::Unasked { identity, file, path } = place {
-            let source = match (file.take(), &self.root) {
-                (Some(file), _) => {
-                    self.open_files -= 1;
-                    Source::File(file)
-                }
-                (None, Some(root)) => Source::InRoot { root: Arc::clone(root), path: PathBuf::from(path.as_str()) },
-                (None, None) => {
-                    *place = Place::Nothing;
-                    return None;
-                }
-            };
-            let object =
-                Object { key: Key::File(*identity), source, root: self.root.clone(), path: std::mem::take(path) };
-            *place = Place::Object(self.symbolizer.object(object));
+    /// Tells the symbolizer of an object, which gets its file again where that was closed.
+    fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
+        let Self { symbolizer, number, root, places, perf_map, .. } = self;
+        let place = match mapping {
+            None => perf_map.as_mut()?,
+            Some(index) => places.get_mut(index as usize)?,
+        };
+        let registered = match &mut place.origin {
+            Origin::Nothing => None,
+            Origin::Vdso => Some(symbolizer.vdso()),
+            Origin::PerfMap(file) => file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file)),
+            Origin::File { identity, file, path } => {
+                let open = file.take().and_then(|file| Arc::try_unwrap(file).or_else(|shared| shared.try_clone()).ok());
+                let in_root =
+                    || Some(Source::InRoot { root: Arc::clone(root.as_ref()?), path: PathBuf::from(path.as_str()) });
+                open.map(Source::File).or_else(in_root).map(|source| {
+                    let key = Key::File(*identity);
+                    symbolizer.object(Object { key, source, root: root.clone(), path: path.clone() })
+                })
+            }
+        };
+        place.object = registered.or(place.object);
+        registered.or(place.object)
+    }
+
+    fn place(&self, mapping: Option<u32>) -> Option<&Place> {
+        match mapping {
+            None => self.perf_map.as_ref(),
+            Some(index) => self.places.get(index as usize),
         }
-        self.object(location)
+    }
+
+    fn place_mut(&mut self, mapping: Option<u32>) -> Option<&mut Place> {
+        match mapping {
+            None => self.perf_map.as_mut(),
+            Some(index) => self.places.get_mut(index as usize),
+        }
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {
-        let Some(index) = location.mapping else { return self.perf_map };
-        match self.places.get(index as usize)? {
-            Place::Object(object) => Some(*object),
-            Place::Unasked { .. } | Place::Nothing => None,
-        }
+        self.place(location.mapping)?.object
     }
 }
 
@@ -143,7 +221,7 @@ impl Names for ProcessNames {
 
 impl Drop for ProcessNames {
     fn drop(&mut self) {
-        if let Some(map) = self.perf_map {
+        if let Some(map) = self.perf_map.as_ref().and_then(|map| map.object) {
             self.symbolizer.forget(map);
         }
     }
