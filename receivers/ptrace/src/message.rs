@@ -170,6 +170,9 @@ pub struct Process {
     pub namespace_pid: u32,
     /// When it started, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
+    /// Tells what it executes from everything else that was ever executed on this machine: a one-way hash of the boot, the process's start
+    /// and where the kernel put the program (`process_info`). It is the same whoever looks and whenever, and the program cannot change it.
+    pub exec_id: u64,
     /// The path of its executable in its own mount namespace.
     pub executable: String,
     /// Its arguments, cut at 4 KiB.
@@ -296,7 +299,7 @@ pub struct Sample {
     pub weight_nano: u64,
     /// How often the thread was found with it.
     pub observations: u32,
-    /// Whether the thread was blocked: then nothing was stopped to take it.
+    /// Whether the thread was blocked: then nothing was stopped to take it, unless its stack needed a register that was not known.
     pub blocked: bool,
 }
 

@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::Mode;
+use hmac_sha256::Hash;
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::discover::{container, control_group, read_at_most, text};
@@ -67,6 +68,8 @@ fn parse_status(text: &str) -> StatusFile {
 pub(crate) struct Clock {
     boot_seconds: u64,
     ticks_per_second: u64,
+    /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros where it is hidden.
+    boot_id: [u8; 36],
 }
 
 impl Clock {
@@ -84,7 +87,10 @@ impl Clock {
             .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no btime"))?;
         let ticks = sysconf(SysconfVar::CLK_TCK)?.and_then(|ticks| u64::try_from(ticks).ok());
-        Ok(Self { boot_seconds, ticks_per_second: ticks.filter(|ticks| *ticks > 0).unwrap_or(100) })
+        let (id, _) = read_at_most(&root, "sys/kernel/random/boot_id", 36).unwrap_or_default();
+        let mut boot_id = [0; 36];
+        boot_id[..id.len()].copy_from_slice(&id);
+        Ok(Self { boot_seconds, ticks_per_second: ticks.filter(|ticks| *ticks > 0).unwrap_or(100), boot_id })
     }
 
     /// A time in ticks since the system's start, in nanoseconds since the Unix epoch.
@@ -129,6 +135,7 @@ pub(crate) fn describe(
         pid: files.pid(),
         namespace_pid: if status.namespace_pid == 0 { files.pid() } else { status.namespace_pid },
         start_unix_nano: clock.unix_nano(files.start_ticks()),
+        exec_id: exec_id(directory, clock.boot_id, files.start_ticks()),
         executable: executable.strip_suffix(" (deleted)").unwrap_or(&executable).to_owned(),
         arguments: split_arguments(&arguments),
         user: status.user,
@@ -138,6 +145,33 @@ pub(crate) fn describe(
         root: root.ok().map(File::from),
     };
     Ok(Described { process, faults })
+}
+
+/// Tells what a process executes from everything else, see [`Process::exec_id`].
+///
+/// The kernel makes the auxiliary vector anew in each exec and keeps a copy that the program cannot write (`mm->saved_auxv`). The addresses in
+/// it are drawn by chance: those of the program, of its loader, of the vDSO and of the random bytes on its stack (`AT_PHDR`, `AT_BASE`,
+/// `AT_SYSINFO_EHDR`, `AT_RANDOM`; getauxval(3)). The random bytes themselves are not taken: programs may overwrite them, and those of Go
+/// do when they start (`runtime/rand.go`, `randinit`). Where a process is started without address space randomization, an exec of the
+/// same program with arguments of the same length is not told apart.
+///
+/// A one-way hash, since these addresses are what a target's defences rest on.
+fn exec_id(directory: BorrowedFd<'_>, boot_id: [u8; 36], start_ticks: u64) -> u64 {
+    let mut hash = Hash::new();
+    hash.update(b"profbridge exec 1\0");
+    hash.update(boot_id);
+    hash.update(start_ticks.to_le_bytes());
+    match read_at_most(directory, "auxv", FILE) {
+        Ok((vector, _)) if !vector.is_empty() => hash.update(vector),
+        // The file, since its path may change.
+        _ => {
+            if let Ok(file) = fstatat(directory, "exe", AtFlags::empty()) {
+                hash.update(file.st_dev.to_le_bytes());
+                hash.update(file.st_ino.to_le_bytes());
+            }
+        }
+    }
+    hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn read_text(directory: BorrowedFd<'_>, name: &str) -> String {

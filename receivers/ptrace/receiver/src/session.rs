@@ -2,9 +2,9 @@
 //!
 //! Sentry's profiles specification draws two things for each session: a `profiler_id`, and whether the session is
 //! profiled (`profile_session_sample_rate`, "The sampling decision is made once"; "The session starts when the SDK is
-//! configured and stops when the service terminates"). Both follow here from what the process is, so that they stay the
-//! same when profbridge or its sampler process starts anew, while a process that starts again, or executes another
-//! program, has others. Stopping and starting the profiler within one life changes neither: spans find their profiler
+//! configured and stops when the service terminates"). Both follow here from what an exec fixes ([`Process::exec_id`]), so that they
+//! stay the same when profbridge or its sampler process starts anew, when the program rewrites its command line, and when the wall clock is
+//! set, while a process that starts again, or executes another program, has others. Stopping and starting the profiler within one life changes neither: spans find their profiler
 //! by their process, whatever was switched meanwhile.
 //!
 //! The processor `chunk` makes the `profiler_id` from the resource: host or container, pid, start, and
@@ -19,7 +19,7 @@ pub const SESSION_ATTRIBUTE: &str = "profbridge.session.id";
 /// A session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// Its number: a fixed hash of what the process is.
+    /// Its number: a fixed hash of host, process id, and what the process executes.
     pub id: u64,
     /// Whether it is profiled.
     pub sampled: bool,
@@ -30,14 +30,12 @@ impl Session {
     #[must_use]
     pub fn of(host: &str, process: &Process, rate: f64) -> Self {
         let mut bytes = Vec::with_capacity(256);
-        bytes.extend_from_slice(b"profbridge session 1\0");
-        bytes.extend_from_slice(&process.start_unix_nano.to_le_bytes());
+        bytes.extend_from_slice(b"profbridge session 2\0");
+        bytes.extend_from_slice(&process.exec_id.to_le_bytes());
+        // A process that was forked and executes nothing has all but its id in common with its parent, and possibly its start.
         bytes.extend_from_slice(&process.pid.to_le_bytes());
-        let texts = [host, process.container.as_deref().unwrap_or_default(), &process.executable];
-        for text in texts.into_iter().chain(process.arguments.iter().map(String::as_str)) {
-            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(text.as_bytes());
-        }
+        // Machines that go on from one image of their memory have one boot.
+        bytes.extend_from_slice(host.as_bytes());
         let id = xxh3_64(&bytes);
         // Another hash than the id's own bits, so that ids of sampled sessions are spread over all numbers.
         let draw = xxh3_64(&id.to_le_bytes());

@@ -1,6 +1,6 @@
 //! What is told about a process.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use super::*;
@@ -59,8 +59,50 @@ fn describes_a_child() {
 /// Guarantees: times that no clock shows are no overflow.
 #[test]
 fn absurd_times() {
-    let clock = Clock { boot_seconds: u64::MAX, ticks_per_second: 100 };
+    let clock = Clock { boot_seconds: u64::MAX, ticks_per_second: 100, boot_id: [0; 36] };
     assert_eq!(clock.unix_nano(u64::MAX), 0);
-    let clock = Clock { boot_seconds: 1, ticks_per_second: 100 };
+    let clock = Clock { boot_seconds: 1, ticks_per_second: 100, boot_id: [0; 36] };
     assert_eq!(clock.unix_nano(250), 3_500_000_000);
+}
+
+/// Guarantees: what a process executes has the same number whenever somebody looks, whatever the wall clock says;
+/// another boot and another exec of the same program in the same process have others.
+#[test]
+fn exec_ids() {
+    let clock = Clock::read().unwrap();
+    assert!(clock.boot_id.iter().all(u8::is_ascii_graphic), "{:?}", clock.boot_id);
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "echo; read line; exec /bin/sh -c 'echo; read line'"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let id = |clock: Clock| {
+        let files = ProcessFiles::open(pid).unwrap();
+        describe(&files, ProcessId(3), TargetId(4), &[], clock).unwrap().process.exec_id
+    };
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let first = id(clock);
+    let again = id(Clock { boot_seconds: clock.boot_seconds + 1000, ..clock });
+    let other_boot = id(Clock { boot_id: [7; 36], ..clock });
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let executed = id(clock);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(first, again);
+    assert!(first != executed && first != other_boot && first != 0);
+}
+
+/// Guarantees: where the auxiliary vector cannot be read, the executable and the start make the number.
+#[test]
+fn exec_ids_without_a_vector() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = File::open(folder.path()).unwrap();
+    let id = |ticks| exec_id(directory.as_fd(), [1; 36], ticks);
+    let nothing = id(1);
+    std::os::unix::fs::symlink("/bin/sh", folder.path().join("exe")).unwrap();
+    assert_eq!(id(1), id(1));
+    assert!(id(1) != id(2) && id(1) != nothing);
 }

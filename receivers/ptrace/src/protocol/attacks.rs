@@ -150,6 +150,24 @@ fn nonsense() {
     assert!(refused(Told::Mapping(mapping)).contains("the index of a mapping"));
 }
 
+/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything; other kinds of fields are refused.
+#[test]
+fn exec_ids() {
+    let process = |exec_id| wire::Process { pid: 1, namespace_pid: 1, exec_id, ..wire::Process::default() };
+    for id in [0, 1, u64::MAX] {
+        let event = decode(Told::Attached(process(id)), None).unwrap();
+        assert!(matches!(event, Event::Attached(process) if process.exec_id == id));
+    }
+    // Field 2 of the packet: a process whose ids are 1 and whose field 12 is a number of another kind, of other length, or cut off.
+    for field in [&[12 << 3, 1][..], &[12 << 3 | 2, 2, 1, 1], &[12 << 3 | 5, 1, 1, 1, 1], &[12 << 3 | 1, 1, 1, 1]] {
+        let mut told = vec![3 << 3, 1, 4 << 3, 1];
+        told.extend_from_slice(field);
+        let mut packet = vec![2 << 3 | 2, told.len() as u8];
+        packet.extend_from_slice(&told);
+        assert!(matches!(decode_event(&packet, None), Err(Violation::Undecodable(_))), "{field:?}");
+    }
+}
+
 /// Guarantees: the owner takes no file that it could be made to wait for, write to, or mistake for another kind.
 #[test]
 fn files() {
@@ -231,6 +249,7 @@ fn attached(id: u64, target: u32, variable: Option<&str>) -> Event {
         pid: 1,
         namespace_pid: 1,
         start_unix_nano: 0,
+        exec_id: 0,
         executable: String::new(),
         arguments: Vec::new(),
         user: 0,

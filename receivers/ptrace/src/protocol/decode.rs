@@ -123,6 +123,7 @@ fn decode_process(process: wire::Process, root: Option<File>) -> Result<Event, V
         pid: process.pid,
         namespace_pid: process.namespace_pid,
         start_unix_nano: process.start_unix_nano,
+        exec_id: process.exec_id,
         executable: process.executable,
         arguments: process.arguments,
         user: process.user,

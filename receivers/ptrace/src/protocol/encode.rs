@@ -131,6 +131,7 @@ fn encode_process(process: Process) -> (wire::Process, Option<File>) {
         control_group: process.control_group.map(|group| cut(&group, MAX_GROUP)),
         container: process.container.map(|container| cut(&container, MAX_GROUP)),
         environment,
+        exec_id: process.exec_id,
     };
     (encoded, process.root)
 }

@@ -108,6 +108,7 @@ fn process() -> Process {
         pid: 5,
         namespace_pid: 1,
         start_unix_nano: 1_700_000_000_000_000_000,
+        exec_id: 0xfedc_ba98_7654_3210,
         executable: "/usr/bin/x".into(),
         arguments: vec!["x".into(), String::new()],
         user: 1000,

@@ -137,6 +137,8 @@ pub(super) struct Process {
     pub(super) container: Option<String>,
     #[prost(message, repeated, tag = "11")]
     pub(super) environment: Vec<Variable>,
+    #[prost(fixed64, tag = "12")]
+    pub(super) exec_id: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

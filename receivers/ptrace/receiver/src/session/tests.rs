@@ -10,6 +10,7 @@ fn process() -> Process {
         pid: 7,
         namespace_pid: 7,
         start_unix_nano: 1_767_225_600_000_000_000,
+        exec_id: 5,
         executable: "/usr/bin/app".to_owned(),
         arguments: vec!["app".to_owned(), "--serve".to_owned()],
         user: 1000,
@@ -20,20 +21,24 @@ fn process() -> Process {
     }
 }
 
-/// Guarantees: the session of a process is the same whoever looks and however often, and another one for another start, program,
-/// argument, container or host.
+/// Guarantees: the session of a process is the same whoever looks and however often, whatever it writes over its command line and
+/// wherever the wall clock is set, and another one for another exec, process or host.
 #[test]
 fn sessions_are_lives() {
     let of = |process: &Process| Session::of("host", process, 1.0).id;
     let one = of(&process());
     assert_eq!(one, of(&Process { id: ProcessId(9), user: 0, ..process() }), "numbers of the sampler say nothing");
     assert_eq!(Session { id: one, sampled: true }.attribute(), format!("{one:016x}"));
+    for same in [
+        Process { start_unix_nano: 1, ..process() },
+        Process { arguments: vec!["postgres: idle".to_owned()], ..process() },
+        Process { executable: "/usr/bin/app.old".to_owned(), ..process() },
+    ] {
+        assert_eq!(of(&same), one);
+    }
     let others = [
-        of(&Process { start_unix_nano: 1, ..process() }),
+        of(&Process { exec_id: 6, ..process() }),
         of(&Process { pid: 8, ..process() }),
-        of(&Process { executable: "/usr/bin/other".to_owned(), ..process() }),
-        of(&Process { arguments: vec!["app--serve".to_owned()], ..process() }),
-        of(&Process { container: Some("c".to_owned()), ..process() }),
         Session::of("other", &process(), 1.0).id,
     ];
     for (position, other) in others.iter().enumerate() {
