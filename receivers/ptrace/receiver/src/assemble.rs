@@ -8,6 +8,7 @@
 //! (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`); mappings carry the build ids of
 //! opentelemetry-specification `specification/profiles/mappings.md`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ const SCOPE: &str = env!("CARGO_PKG_NAME");
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
     /// The key.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value.
     pub value: Value,
 }
@@ -126,6 +127,9 @@ pub struct Subject<'a> {
 pub struct Assembler {
     builder: Builder,
     malformed: u64,
+    excessive: u64,
+    /// Pieces that runs were divided into, beyond the first of each.
+    pieces: u64,
 }
 
 /// What came out.
@@ -135,6 +139,8 @@ pub struct Assembled {
     pub profiles: Profiles,
     /// Observations that refer to something that is not there or to a time that is none, and are left out.
     pub malformed: u64,
+    /// Runs whose end is left out, since all together were divided into too many pieces.
+    pub excessive: u64,
 }
 
 impl Assembler {
@@ -147,7 +153,7 @@ impl Assembler {
     /// Adds the batches of a process.
     pub fn process(&mut self, subject: Subject<'_>, batches: &[Batch]) {
         let attributes: Vec<_> =
-            subject.resource.iter().map(|attribute| (attribute.key, attribute.value.any())).collect();
+            subject.resource.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
         self.builder.resource(&attributes);
         self.builder.scope(SCOPE, env!("CARGO_PKG_VERSION"));
         let mut places = Places::default();
@@ -170,8 +176,8 @@ impl Assembler {
     ///
     /// It is larger than 4 GiB.
     pub fn finish(self) -> Result<Assembled, Invalid> {
-        let Self { builder, malformed } = self;
-        Ok(Assembled { profiles: builder.finish()?, malformed })
+        let Self { builder, malformed, excessive, .. } = self;
+        Ok(Assembled { profiles: builder.finish()?, malformed, excessive })
     }
 
     fn profile<'a>(
@@ -207,7 +213,14 @@ impl Assembler {
             times.clear();
             values.clear();
             for (time, weight) in observations {
-                for (time, weight) in pieces(time, weight) {
+                for (position, (time, weight)) in pieces(time, weight).enumerate() {
+                    if position > 0 {
+                        if self.pieces == MAX_ALL_PIECES {
+                            self.excessive += 1;
+                            break;
+                        }
+                        self.pieces += 1;
+                    }
                     times.push(time);
                     values.push(signed(weight));
                 }
@@ -240,7 +253,7 @@ fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
         let begins = next?;
         left -= 1;
         let cut = (begins / cuts + 1).saturating_mul(cuts);
-        // What a target's memory can claim is bounded by the sampler's clock; a bound here keeps a defect from filling memory.
+        // An honest sampler says runs as long as its own batches; this keeps a defect from filling memory.
         let ends = if left == 0 { end } else { cut.min(end) };
         next = (ends < end).then_some(ends);
         Some((begins, ends - begins))
@@ -252,6 +265,10 @@ const LAST_MOMENT: u64 = i64::MAX as u64;
 
 /// The most pieces of one run: an hour's.
 const MAX_PIECES: u64 = 7201;
+
+/// The most pieces of all runs of a batch, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken over could claim an hour
+/// for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
+const MAX_ALL_PIECES: u64 = 2 << 20;
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

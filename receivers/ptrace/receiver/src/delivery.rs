@@ -13,8 +13,7 @@ use profbridge_net::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Batches that wait for the pipelines. There is one for each process and interval.
-const QUEUE: usize = 64;
+use crate::problems::Seldom;
 
 /// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need to be
 /// put out under memory pressure.
@@ -26,22 +25,26 @@ const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause between two offers.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The entrance. The task ends, when all is delivered, with the last clone.
-#[derive(Debug, Clone)]
+/// The entrance. The task ends, when all is delivered, after this is dropped.
+#[derive(Debug)]
 pub(crate) struct Delivery {
-    sender: mpsc::Sender<(Profiles, u64)>,
+    /// Bounded in bytes by `limit` and not by number: all processes may be due in the same moment.
+    sender: mpsc::UnboundedSender<(Profiles, u64)>,
     intake: Intake,
     waiting: Arc<AtomicU64>,
+    limit: u64,
+    warned: Seldom,
 }
 
 impl Delivery {
-    /// The entrance, and the task that has to be run.
+    /// The entrance, and the task that has to be run. At most `limit` bytes wait, beyond the last batch.
     pub(crate) fn new(
         intake: Intake,
         telemetry: TransportTelemetry,
         shutdown: Shutdown,
+        limit: u64,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (sender, mut receiver) = mpsc::channel::<(Profiles, u64)>(QUEUE);
+        let (sender, mut receiver) = mpsc::unbounded_channel::<(Profiles, u64)>();
         let waiting = Arc::new(AtomicU64::new(0));
         let mut courier = Courier { intake: intake.clone(), telemetry, shutdown, losing: false };
         let counted = Arc::clone(&waiting);
@@ -51,16 +54,24 @@ impl Delivery {
                 counted.fetch_sub(bytes, Ordering::Relaxed);
             }
         };
-        (Self { sender, intake, waiting }, task)
+        (Self { sender, intake, waiting, limit, warned: Seldom::default() }, task)
     }
 
-    /// Takes a batch, or counts its loss where too many wait.
-    pub(crate) fn send(&self, profiles: Profiles) {
+    /// Takes a batch, or counts its loss where too much waits.
+    pub(crate) fn send(&mut self, profiles: Profiles) {
         let (bytes, observations) = (size(&profiles), profiles.observations());
+        let waiting = self.waiting();
+        if waiting >= self.limit {
+            if self.warned.is_due(Instant::now()) {
+                tracing::warn!("{observations} samples are lost, since {waiting} bytes wait for the pipelines already");
+            }
+            return self.intake.refused(Reason::QueueFull, observations);
+        }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        if self.sender.try_send((profiles, bytes)).is_err() {
+        if self.sender.send((profiles, bytes)).is_err() {
+            // Its task panicked, which ends the receiver.
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.intake.refused(Reason::QueueFull, observations);
+            self.intake.refused(Reason::Internal, observations);
         }
     }
 

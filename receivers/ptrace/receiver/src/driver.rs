@@ -4,6 +4,7 @@
 //! [`Delivery`], names are asked for when a batch arrives and looked at when it leaves.
 
 mod answers;
+mod remembered;
 mod restart;
 mod tracked;
 
@@ -20,6 +21,7 @@ use profbridge_symbolize::Symbolizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::remembered::Remembered;
 use self::restart::Backoff;
 use self::tracked::Tracked;
 use crate::assemble::Assembler;
@@ -28,7 +30,7 @@ use crate::control::server::Heard as Control;
 use crate::delivery::Delivery;
 use crate::lifecycle::{Lifecycle, Outcome};
 use crate::link::{Heard, Launch, Link};
-use crate::problems::Said;
+use crate::problems::{Said, Seldom};
 use crate::resource::{self, ENVIRONMENT};
 use crate::session::Session;
 use crate::spans::OpenSpans;
@@ -36,8 +38,9 @@ use crate::spans::OpenSpans;
 /// How often samples that wait for names are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Mappings of one process that are kept: an address of a later one has no name.
-const MAX_MAPPINGS: usize = 65_536;
+/// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no file and no name.
+/// A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
+const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
 
 /// So much of a message of the sampler process is logged, in characters.
 const MAX_SAID: usize = 2048;
@@ -58,8 +61,8 @@ pub(crate) struct Parts {
 /// What is known about a target beyond its settings.
 #[derive(Debug, Default)]
 struct TargetState {
-    /// The process of a command, as it was last seen: its id and start.
-    command: Option<(u32, u64)>,
+    /// The process of a command, as it was last seen.
+    command: Option<CommandProcess>,
     /// The command ended; it is not started again.
     ended: bool,
 }
@@ -75,10 +78,11 @@ pub(crate) struct Driver {
     /// The attached ones by the sampler process's number.
     live: HashMap<ProcessId, u64>,
     next: u64,
-    /// The lifecycles of sessions that were attached when the sampler process ended.
-    remembered: HashMap<u64, Lifecycle>,
+    /// The lifecycles of sessions that were attached when a sampler process ended.
+    remembered: Remembered,
     spans: OpenSpans,
     said: Said,
+    full: Seldom,
     backoff: Backoff,
     late: u64,
 }
@@ -102,9 +106,10 @@ impl Driver {
             processes: BTreeMap::new(),
             live: HashMap::new(),
             next: 0,
-            remembered: HashMap::new(),
+            remembered: Remembered::default(),
             spans: OpenSpans::default(),
             said: Said::default(),
+            full: Seldom::default(),
             backoff: Backoff::default(),
             late: 0,
         }
@@ -175,7 +180,7 @@ impl Driver {
         let (target, state) = (&self.settings.targets[index], &self.targets[index]);
         let select = match (&target.select, state) {
             (Select::Command(_), TargetState { ended: true, .. }) => return None,
-            (Select::Command(_), TargetState { command: Some((pid, _)), .. }) => Select::Pid(*pid),
+            (Select::Command(_), TargetState { command: Some(known), .. }) => Select::Pid(known.pid),
             (select, _) => select.clone(),
         };
         Some(Target {
@@ -203,10 +208,9 @@ impl Driver {
         let pause = self.backoff.ended(now);
         tracing::error!("{}: the sampler process is gone, another one starts in {pause:?}: {how}", self.parts.id);
         self.parts.intake.note("sampler_restarts", 1);
-        self.remembered.clear();
         for (_, number) in std::mem::take(&mut self.live) {
             if let Some(process) = self.processes.get_mut(&number) {
-                self.remembered.insert(process.session.id, process.lifecycle);
+                self.remembered.put(process.session.id, process.lifecycle());
                 process.end(now);
             }
         }
@@ -235,11 +239,7 @@ impl Driver {
                 }
             }
             Event::Attached(process) => self.attached(*process),
-            Event::Mapping(mapping) => {
-                if let Some(process) = self.find(mapping.process) {
-                    process.mapping(mapping, MAX_MAPPINGS);
-                }
-            }
+            Event::Mapping(mapping) => self.mapping(mapping),
             Event::PerfMap { process, file } => {
                 if let Some(names) = self.find(process).and_then(|process| process.names.as_mut()) {
                     names.perf_map(file);
@@ -270,10 +270,10 @@ impl Driver {
         let index = process.target.0 as usize;
         let Some(target) = self.settings.targets.get(index) else { return };
         if matches!(target.select, Select::Command(_)) {
-            let is = (process.pid, process.start_unix_nano);
+            let is = CommandProcess::of(&process);
             match self.targets[index].command {
                 // The sampler process is another one than the one that started the command, whose id is used again.
-                Some(known) if !is_same(known, is) => {
+                Some(known) if !known.is_same(is) => {
                     self.targets[index].ended = true;
                     return self.tell(Command::Unwatch(process.target));
                 }
@@ -284,7 +284,7 @@ impl Driver {
         let session = Session::of(&self.parts.host, &process, target.session_sample_rate);
         let open = self.spans.sampled(process.target, process.pid);
         let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
-        if let Some(remembered) = self.remembered.remove(&session.id) {
+        if let Some(remembered) = self.remembered.take(session.id) {
             lifecycle = remembered;
             // Spans may have come and gone in between.
             lifecycle.spans_changed(open);
@@ -322,7 +322,22 @@ impl Driver {
         }
     }
 
+    /// A file is mapped into a process.
+    fn mapping(&mut self, mapping: message::Mapping) {
+        let all: u64 = self.processes.values().map(|process| process.mapping_bytes).sum();
+        let Some(process) = self.find(mapping.process) else { return };
+        let left = MAX_MAPPINGS.0.saturating_sub(process.mapping_bytes).min(MAX_MAPPINGS.1.saturating_sub(all));
+        if !process.mapping(mapping, left) {
+            self.parts.intake.note("sampler_mappings_left_out", 1);
+        }
+    }
+
     fn batch(&mut self, batch: message::Batch) {
+        // A process that is sampled from its first moment was stopped by hand before the sampler process started anew: nobody wants
+        // what was seen before it heard of that.
+        if self.find(batch.process).is_some_and(|process| !process.has_run()) {
+            return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
+        }
         let waiting: u64 = self.processes.values().map(|process| process.pending_bytes).sum();
         let waiting = waiting + self.parts.delivery.waiting();
         let limit = self.settings.max_pending_bytes;
@@ -330,7 +345,7 @@ impl Driver {
         let bytes = tracked::size(&batch);
         if waiting + bytes > limit {
             self.parts.intake.refused(Reason::QueueFull, observations);
-            if self.said.is_news("full") {
+            if self.full.is_due(Instant::now()) {
                 tracing::warn!(
                     "{}: samples are lost, since {limit} bytes wait for names and pipelines already: see max_pending_bytes",
                     self.parts.id
@@ -436,8 +451,12 @@ impl Driver {
         let intake = &self.parts.intake;
         match assembler.finish() {
             Ok(assembled) => {
-                if assembled.malformed > 0 {
-                    intake.refused(Reason::Malformed, assembled.malformed);
+                for (reason, lost) in
+                    [(Reason::Malformed, assembled.malformed), (Reason::LimitExceeded, assembled.excessive)]
+                {
+                    if lost > 0 {
+                        intake.refused(reason, lost);
+                    }
                 }
                 self.parts.delivery.send(assembled.profiles);
             }
@@ -509,9 +528,31 @@ fn sampled_at_once(target: &TargetSettings) -> bool {
     target.lifecycle == crate::lifecycle::Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
 }
 
-/// Whether two processes, as (id, start), are the same. The start comes from a clock of 10 ms and the time of the boot.
-fn is_same(left: (u32, u64), right: (u32, u64)) -> bool {
-    left.0 == right.0 && left.1.abs_diff(right.1) < 1_000_000_000
+/// What may wait for the pipelines, in bytes: with names and with runs divided, a batch is larger than what the sampler said, whose
+/// bound is `max_pending_bytes` itself.
+pub(crate) fn delivery_limit(settings: &Settings) -> u64 {
+    settings.max_pending_bytes.saturating_mul(2)
+}
+
+/// The process of a command.
+#[derive(Debug, Clone, Copy)]
+struct CommandProcess {
+    pid: u32,
+    start_unix_nano: u64,
+    exec_id: u64,
+}
+
+impl CommandProcess {
+    fn of(process: &Process) -> Self {
+        Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
+    }
+
+    /// Whether two are the same process. A command may execute another program, which keeps its start; the start moves with the wall
+    /// clock, which says nothing of a program's own number. It comes from a clock of 10 ms and the time of the boot.
+    fn is_same(self, other: Self) -> bool {
+        let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
+        self.pid == other.pid && (started_together || self.exec_id == other.exec_id)
+    }
 }
 
 #[cfg(test)]

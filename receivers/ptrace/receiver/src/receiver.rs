@@ -64,7 +64,8 @@ pub(crate) async fn start(
     let symbolizer = symbolizer.map_err(|error| StartError(format!("symbolize: cannot start a thread: {error}")))?;
     let link = launch().map_err(StartError)?;
     let transport = context.telemetry.transport("sampler");
-    let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone());
+    let limit = crate::driver::delivery_limit(&settings);
+    let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
     let parts = Parts { id: context.id, intake: context.next, host, symbolizer, delivery, launch };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;

@@ -7,6 +7,8 @@
 mod otel;
 mod time;
 
+use std::borrow::Cow;
+
 use profbridge_ptrace::message::Process;
 
 use crate::assemble::{Attribute, Value};
@@ -19,6 +21,29 @@ pub const ENVIRONMENT: [&str; 4] =
 
 /// The longest text that goes into an attribute, in bytes: what Sentry takes of a string.
 const MAX_TEXT: usize = 4096;
+
+/// The longest key that is passed on from a process's environment, in bytes; longer ones are no names.
+const MAX_KEY: usize = 256;
+
+/// So many attributes of a process's environment are passed on beyond those that have a meaning here.
+const MAX_PASSED: usize = 64;
+
+/// What these may take, keys and values, in bytes. They are part of each batch.
+const MAX_PASSED_BYTES: usize = 16 << 10;
+
+/// Attributes, and beginnings of attributes, that say what is observed here: a process's environment has no say in them, also where they
+/// are not set. `deployment.environment` is the former name of `deployment.environment.name`.
+const OWN: [&str; 9] = [
+    "process.",
+    "container.id",
+    "telemetry.",
+    "thread.",
+    "profile.",
+    "profbridge.",
+    "host.name",
+    "os.type",
+    "deployment.environment",
+];
 
 /// The resource of a process, and what was wrong with its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +67,8 @@ pub fn describe(host: &str, process: &Process, names: &ServiceNames, session: Se
         Some(Ok(told)) => (told, None),
         None => (Vec::new(), None),
     };
-    let told = |key: &str| told.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+    let all = &told;
+    let told = |key: &str| all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
     let mut resource = Resource(Vec::new());
     resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(told("service.name")));
     resource.text("service.version", names.version.as_deref().or(told("service.version")));
@@ -64,6 +90,15 @@ pub fn describe(host: &str, process: &Process, names: &ServiceNames, session: Se
     resource.text("host.name", Some(host));
     resource.text("os.type", Some("linux"));
     resource.text(SESSION_ATTRIBUTE, Some(&session.attribute()));
+    let left_out = resource.pass_on(all);
+    let complaint = complaint.or_else(|| {
+        (left_out > 0).then(|| {
+            format!(
+                "{left_out} attributes of OTEL_RESOURCE_ATTRIBUTES are left out: at most {MAX_PASSED} are passed on, with \
+                 {MAX_PASSED_BYTES} bytes together and keys of at most {MAX_KEY}"
+            )
+        })
+    });
     Described { attributes: resource.0, complaint }
 }
 
@@ -80,11 +115,34 @@ impl Resource {
     fn text(&mut self, key: &'static str, text: Option<&str>) {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
         let cut = text.floor_char_boundary_at(MAX_TEXT);
-        self.0.push(Attribute { key, value: Value::Text(cut.to_owned()) });
+        self.0.push(Attribute { key: key.into(), value: Value::Text(cut.to_owned()) });
+    }
+
+    /// Adds what a process says of itself and nobody else does. Returns how many attributes found no room.
+    fn pass_on(&mut self, told: &[(String, String)]) -> usize {
+        let (mut count, mut bytes, mut left_out) = (0, 0, 0);
+        for (position, (key, value)) in told.iter().enumerate() {
+            let is_own = OWN.iter().any(|own| key == own || (own.ends_with('.') && key.starts_with(own)));
+            // The last of several counts.
+            let is_said_again = told[position + 1..].iter().any(|(later, _)| later == key);
+            if is_own || is_said_again || value.is_empty() || self.0.iter().any(|known| known.key == *key) {
+                continue;
+            }
+            let value = value.floor_char_boundary_at(MAX_TEXT);
+            let size = key.len() + value.len();
+            if key.len() > MAX_KEY || count == MAX_PASSED || bytes + size > MAX_PASSED_BYTES {
+                left_out += 1;
+                continue;
+            }
+            count += 1;
+            bytes += size;
+            self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.to_owned()) });
+        }
+        left_out
     }
 
     fn int(&mut self, key: &'static str, number: i64) {
-        self.0.push(Attribute { key, value: Value::Int(number) });
+        self.0.push(Attribute { key: key.into(), value: Value::Int(number) });
     }
 }
 

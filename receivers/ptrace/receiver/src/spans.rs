@@ -27,6 +27,8 @@ pub enum Scope {
     Process(u32),
     /// All processes of a target.
     Target(TargetId),
+    /// The process with this id, as one of a target.
+    Member(u32, TargetId),
 }
 
 /// What became of an announcement.
@@ -139,7 +141,7 @@ impl OpenSpans {
     #[must_use]
     pub fn sampled(&self, target: TargetId, pid: u32) -> usize {
         let of = |scope| self.sampled.get(&scope).copied().unwrap_or(0);
-        of(Scope::Process(pid)) + of(Scope::Target(target))
+        of(Scope::Process(pid)) + of(Scope::Target(target)) + of(Scope::Member(pid, target))
     }
 
     /// How many spans are open.

@@ -68,8 +68,8 @@ fn mapping() -> FileMapping {
 
 fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
     let resource = [
-        Attribute { key: "service.name", value: Value::Text("app".into()) },
-        Attribute { key: "process.pid", value: Value::Int(100) },
+        Attribute { key: "service.name".into(), value: Value::Text("app".into()) },
+        Attribute { key: "process.pid".into(), value: Value::Int(100) },
     ];
     let mut assembler = Assembler::new();
     assembler.process(Subject { resource: &resource, mappings: &[mapping()], names }, batches);
@@ -91,7 +91,7 @@ fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
 /// each observation with its weight.
 #[test]
 fn one_profile() {
-    let Assembled { profiles, malformed } = assembled(&[batch()], &Nameless);
+    let Assembled { profiles, malformed, .. } = assembled(&[batch()], &Nameless);
     let (profile, dictionary) = (only(&profiles), profiles.dictionary());
     assert_eq!(malformed, 0);
     let name = |value: profbridge_model::ValueType| (dictionary.string(value.kind), dictionary.string(value.unit));
@@ -185,7 +185,7 @@ fn malformed_is_counted() {
     broken.samples[1].stack = 9;
     broken.stacks[1].locations = vec![99];
     broken.locations[1].mapping = Some(77);
-    let Assembled { profiles, malformed } = assembled(&[broken], &Nameless);
+    let Assembled { profiles, malformed, .. } = assembled(&[broken], &Nameless);
     assert_eq!((malformed, profiles.observations()), (3, 1));
 }
 
@@ -237,6 +237,26 @@ fn absurd_numbers() {
     absurd.samples[1].time_unix_nano = u64::MAX;
     absurd.samples[2].weight_nano = u64::MAX;
     absurd.period_nano = u64::MAX;
-    let Assembled { profiles, malformed } = assembled(&[absurd], &Nameless);
+    let Assembled { profiles, malformed, .. } = assembled(&[absurd], &Nameless);
     assert_eq!((malformed, profiles.observations()), (2, MAX_PIECES + 1));
+}
+
+/// Guarantees: hours that a sampler claims for each of many samples do not fill memory; what is left out of them is counted.
+#[test]
+fn many_absurd_numbers() {
+    let hour = 3_600_000 * MS;
+    let claimed = 2000;
+    let mut absurd = batch();
+    absurd.samples = (0..claimed)
+        .map(|n| message::Sample {
+            time_unix_nano: T0 + n * 2 * hour,
+            weight_nano: hour,
+            observations: 1,
+            ..message::Sample::default()
+        })
+        .collect();
+    let Assembled { profiles, malformed, excessive } = assembled(&[absurd], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (0, MAX_ALL_PIECES + claimed));
+    // An hour is 7200 pieces or more, of which the first is free.
+    assert_eq!(excessive, claimed - MAX_ALL_PIECES / 7199);
 }

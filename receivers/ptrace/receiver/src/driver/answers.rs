@@ -74,7 +74,7 @@ impl Driver {
         let mut response = Response { ok: true, ..Response::default() };
         for number in chosen {
             let Some(tracked) = self.processes.get_mut(&number) else { continue };
-            let outcome = if on { tracked.lifecycle.start() } else { tracked.lifecycle.stop() };
+            let outcome = tracked.change(|lifecycle| if on { lifecycle.start() } else { lifecycle.stop() });
             let message = match outcome {
                 Outcome::Started => "the profiler runs now".to_owned(),
                 Outcome::Stopped => "the profiler has stopped".to_owned(),
@@ -86,7 +86,7 @@ impl Driver {
                 let what = if on { "start" } else { "stop" };
                 tracing::debug!("{}: {what} of process {pid} does nothing: {why}", self.parts.id);
             }
-            let profiling = tracked.lifecycle.is_running();
+            let profiling = tracked.lifecycle().is_running();
             response.changed += u64::from(self.apply(number, outcome));
             response.processes.push(ProcessAnswer { target: self.name(target).to_owned(), pid, profiling, message });
         }
@@ -111,7 +111,7 @@ impl Driver {
                     executable: process.executable.clone(),
                     session: tracked.session.attribute(),
                     sampled: tracked.session.sampled,
-                    profiling: tracked.lifecycle.is_running(),
+                    profiling: tracked.lifecycle().is_running(),
                     open_spans: self.spans.sampled(process.target, process.pid) as u64,
                     threads: tracked.status.threads,
                     rate_hertz: tracked.status.rate_hertz,
@@ -142,10 +142,11 @@ impl Driver {
     ) -> Result<Response, Fault> {
         let (key, decision) = headers.span()?;
         let target = headers.target.as_deref().map(|name| self.target(name)).transpose()?;
-        let scope = match (headers.pid.or(peer), target) {
-            (_, Some(target)) if headers.pid.is_none() => Scope::Target(target),
-            (Some(pid), _) => Scope::Process(pid),
-            (None, _) => {
+        let scope = match (headers.pid, target, peer) {
+            (None, Some(target), _) => Scope::Target(target),
+            (Some(pid), Some(target), _) => self.member(pid, target)?,
+            (Some(pid), None, _) | (None, None, Some(pid)) => Scope::Process(pid),
+            (None, None, None) => {
                 let rule = "the client's process id is not known here (another PID namespace?): name a target";
                 return Err(Fault { place: "pid".to_owned(), rule: rule.to_owned() });
             }
@@ -167,6 +168,19 @@ impl Driver {
         Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() })
     }
 
+    /// A process of a target. One that is not attached yet may become one.
+    fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
+        let attached = self.live.values().filter_map(|number| self.processes.get(number));
+        let targets: Vec<TargetId> =
+            attached.filter(|tracked| tracked.process.pid == pid).map(|tracked| tracked.process.target).collect();
+        if targets.is_empty() || targets.contains(&target) {
+            return Ok(Scope::Member(pid, target));
+        }
+        let names: Vec<&str> = targets.iter().map(|&target| self.name(target)).collect();
+        let rule = format!("is a process of {}, and not of {}", names.join(", "), self.name(target));
+        Err(Fault { place: "pid".to_owned(), rule })
+    }
+
     fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<Response, Fault> {
         let (key, _) = headers.span()?;
         match self.spans.end(connection, key) {
@@ -183,6 +197,7 @@ impl Driver {
             self.processes.get(number).is_some_and(|tracked| match scope {
                 Scope::Process(pid) => tracked.process.pid == pid,
                 Scope::Target(target) => tracked.process.target == target,
+                Scope::Member(pid, target) => tracked.process.pid == pid && tracked.process.target == target,
             })
         };
         self.live.values().filter(is_in).copied().collect()
@@ -194,7 +209,7 @@ impl Driver {
         for number in self.in_scope(scope) {
             let Some(tracked) = self.processes.get_mut(&number) else { continue };
             let open = self.spans.sampled(tracked.process.target, tracked.process.pid);
-            let outcome = tracked.lifecycle.spans_changed(open);
+            let outcome = tracked.change(|lifecycle| lifecycle.spans_changed(open));
             changed += u64::from(self.apply(number, outcome));
         }
         changed
@@ -203,16 +218,17 @@ impl Driver {
     /// Why a sampled root span profiles nothing, where that is so.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
-        if processes.iter().any(|tracked| tracked.lifecycle.is_running()) {
+        if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {
             return None;
         }
         let Some(first) = processes.first() else {
             return Some(match scope {
                 Scope::Process(pid) => format!("process {pid} is not attached for a configured target (yet)"),
                 Scope::Target(target) => format!("no process of {} is attached (yet)", self.name(target)),
+                Scope::Member(pid, target) => format!("process {pid} is not attached for {} (yet)", self.name(target)),
             });
         };
-        Some(match (first.lifecycle.mode(), first.lifecycle.is_sampled()) {
+        Some(match (first.lifecycle().mode(), first.lifecycle().is_sampled()) {
             (Mode::Manual, _) => "profile_lifecycle is manual: spans do not start the profiler".to_owned(),
             (Mode::Trace, _) => crate::lifecycle::Why::NotSampled.to_string(),
         })

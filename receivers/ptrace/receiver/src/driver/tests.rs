@@ -44,7 +44,8 @@ impl Rig {
         let metrics = Metrics::new(Budget::new(1 << 30));
         let (trigger, shutdown) = Shutdown::pair();
         let transport = metrics.receiver("ptrace").transport("sampler");
-        let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone());
+        let limit = delivery_limit(&settings);
+        let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone(), limit);
         let (started, mut samplers) = mpsc::channel(8);
         let mut launch: Launch = Box::new(move || {
             let (commands, waiting) = mpsc::channel(64);
@@ -133,6 +134,7 @@ fn process(id: u64, pid: u32) -> Process {
         pid,
         namespace_pid: pid,
         start_unix_nano: START + u64::from(pid) * 1_000_000_000,
+        exec_id: u64::from(pid),
         executable: "/usr/bin/app".to_owned(),
         arguments: vec!["app".to_owned()],
         user: 0,
@@ -241,6 +243,42 @@ async fn a_shutdown_loses_nothing() {
     rig.couriers.await.unwrap();
 }
 
+/// Guarantees: at an interval and at the shutdown any number of processes may be due in one moment; what they have to say all arrives.
+#[tokio::test(start_paused = true)]
+async fn many_processes_are_due_at_once() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    for number in 0..100 {
+        rig.say(attached(number, 1000 + number as u32)).await;
+        rig.say(batch(number, 3)).await;
+    }
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    for _ in 0..100 {
+        assert_eq!(rig.profiles().await.observations(), 3);
+    }
+    for number in 0..100 {
+        rig.say(batch(number, 2)).await;
+    }
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    rig.trigger.trigger();
+    assert!(matches!(rig.command().await, Command::Stop));
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    let mut pids = Vec::new();
+    for _ in 0..100 {
+        let profiles = rig.profiles().await;
+        assert_eq!(profiles.observations(), 2);
+        let Some(Value::Int(pid)) = profiles.find(&profiles.resources()[0].resource.attributes, "process.pid") else {
+            panic!()
+        };
+        pids.push(*pid);
+    }
+    pids.dedup();
+    assert_eq!(pids.len(), 100);
+    rig.driver.await.unwrap();
+    rig.couriers.await.unwrap();
+    assert_eq!(rig.consumer.totals().dropped.total(), 0);
+}
+
 /// Guarantees: start and stop reach the sampler, and what does nothing says why and tells the sampler nothing.
 #[tokio::test(start_paused = true)]
 async fn manual_control() {
@@ -324,6 +362,33 @@ async fn spans_of_others() {
     rig.stop().await;
 }
 
+/// Guarantees: a span for a process of a target counts for that process of that target only; a process of another target is refused with
+/// its target's name.
+#[tokio::test(start_paused = true)]
+async fn spans_of_a_process_of_a_target() {
+    let mut rig = Rig::start(
+        "{web: {executable: app, profile_lifecycle: trace}, worker: {executable: x, profile_lifecycle: trace}}",
+    );
+    rig.watched().await;
+    rig.watched().await;
+    let of = |pid, target: &str| {
+        Request::SpanStart(SpanHeaders { pid: Some(pid), target: Some(target.to_owned()), ..span(SAMPLED) })
+    };
+    let early = rig.ask(1, Some(99), of(8, "web")).await;
+    assert!(early.ok && early.message.unwrap().contains("process 8 is not attached for web"));
+    rig.say(attached(1, 7)).await;
+    rig.say(attached(2, 8)).await;
+    assert_eq!(rig.sample().await, (2, true));
+    let fault = rig.ask(2, Some(99), of(7, "worker")).await.error.unwrap();
+    assert_eq!((&*fault.place, &*fault.rule), ("pid", "is a process of web, and not of worker"));
+    assert!(rig.is_silent().await);
+    assert_eq!(rig.ask(3, Some(99), of(7, "web")).await.changed, 1);
+    assert_eq!(rig.sample().await, (1, true));
+    rig.control.send(Control::Closed(ConnectionId(3))).await.unwrap();
+    assert_eq!(rig.sample().await, (1, false));
+    rig.stop().await;
+}
+
 /// Guarantees: a session that is not sampled is never profiled, whoever asks.
 #[tokio::test(start_paused = true)]
 async fn unsampled_sessions() {
@@ -352,12 +417,12 @@ async fn sessions_follow_lives() {
     rig.say(batch(1, 1)).await;
     assert_eq!(session_of(&rig.profiles().await), first);
     rig.say(Event::Detached { process: ProcessId(1), why: Detached::Executed }).await;
-    let other = Process { executable: "/usr/bin/other".to_owned(), ..process(2, 7) };
+    let other = Process { exec_id: 70, executable: "/usr/bin/other".to_owned(), ..process(2, 7) };
     rig.say(Event::Attached(Box::new(other))).await;
     rig.say(batch(2, 1)).await;
     let second = session_of(&rig.profiles().await);
     rig.say(Event::Detached { process: ProcessId(2), why: Detached::Exited }).await;
-    rig.say(Event::Attached(Box::new(Process { start_unix_nano: 1, ..process(3, 7) }))).await;
+    rig.say(Event::Attached(Box::new(Process { exec_id: 71, start_unix_nano: 1, ..process(3, 7) }))).await;
     rig.say(batch(3, 1)).await;
     let third = session_of(&rig.profiles().await);
     assert!(first != second && second != third && first != third);
@@ -387,6 +452,69 @@ async fn a_dead_sampler_is_replaced() {
     rig.stop().await;
 }
 
+/// Guarantees: what was switched by hand outlasts a sampler process that dies before it has found the process again, and what the next
+/// one sampled before it was told goes nowhere.
+#[tokio::test(start_paused = true)]
+async fn a_stop_outlasts_two_deaths() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.say(attached(2, 8)).await;
+    rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(7) })).await;
+    assert_eq!(rig.sample().await, (1, false));
+    for _ in 0..2 {
+        rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+        rig.sampler = rig.samplers.recv().await.unwrap();
+        assert!(rig.watched().await.sample_at_once);
+    }
+    rig.say(attached(1, 7)).await;
+    assert_eq!(rig.sample().await, (1, false));
+    rig.say(attached(2, 8)).await;
+    rig.say(batch(1, 5)).await;
+    rig.say(batch(2, 3)).await;
+    assert_eq!(rig.profiles().await.observations(), 3, "only of the process that runs");
+    // From the start on its samples are wanted, also those that come behind another stop.
+    rig.ask(1, None, start()).await;
+    rig.ask(1, None, stop()).await;
+    rig.say(batch(1, 2)).await;
+    assert_eq!(rig.profiles().await.observations(), 2);
+    let consumer = rig.stop().await;
+    assert!(consumer.totals().notes.contains(&("sampler_unwanted_samples", 5)));
+    assert_eq!(consumer.totals().dropped.total(), 0);
+}
+
+/// Guarantees: what the files of a process take is bounded in bytes; those beyond, and all behind them, are counted.
+#[tokio::test(start_paused = true)]
+async fn endless_paths() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let mapping = |index, length| {
+        Event::Mapping(message::Mapping {
+            process: ProcessId(1),
+            index,
+            path: "x".repeat(length),
+            start: 0,
+            end: 1,
+            file_offset: 0,
+            build_id: None,
+            htlhash: None,
+            main: false,
+            file: None,
+        })
+    };
+    let each = 4096;
+    let fitting = (MAX_MAPPINGS.0 / (2 * each as u64 + 2 * size_of::<crate::assemble::FileMapping>() as u64)) as u32;
+    for index in 0..fitting + 5 {
+        rig.say(mapping(index, each)).await;
+    }
+    // It would fit, but it is not the next one.
+    rig.say(mapping(fitting + 5, 0)).await;
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));
+    rig.stop().await;
+}
+
 /// Guarantees: a command is started once: a new sampler process is told to look for its process, and lets go of a stranger that has
 /// got its id; when the command has ended, nothing is looked for.
 #[tokio::test(start_paused = true)]
@@ -397,7 +525,13 @@ async fn commands_are_started_once() {
     rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(rig.watched().await.select, Select::Pid(7));
-    rig.say(Event::Attached(Box::new(Process { start_unix_nano: 1, ..process(1, 7) }))).await;
+    // The wall clock was set: it is the same process all the same.
+    rig.say(Event::Attached(Box::new(Process { start_unix_nano: START, ..process(1, 7) }))).await;
+    assert!(rig.is_silent().await);
+    rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+    rig.sampler = rig.samplers.recv().await.unwrap();
+    assert_eq!(rig.watched().await.select, Select::Pid(7));
+    rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(1, 7) }))).await;
     assert!(matches!(rig.command().await, Command::Unwatch(TargetId(0))));
     rig.sampler.heard.send(Heard::Ended(None)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();

@@ -6,7 +6,7 @@ use profbridge_ptrace::message::{Batch, Location, Mapping, Process, Sample, Stac
 use tokio::time::Instant;
 
 use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Lifecycle, Outcome};
 use crate::session::Session;
 use crate::symbols::ProcessNames;
 
@@ -15,11 +15,15 @@ use crate::symbols::ProcessNames;
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: Session,
-    pub(super) lifecycle: Lifecycle,
+    lifecycle: Lifecycle,
+    /// Its profiler has run since it was attached.
+    has_run: bool,
     pub(super) status: Status,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
+    /// What the mappings take, in bytes.
+    pub(super) mapping_bytes: u64,
     pending: Vec<Batch>,
     pub(super) pending_bytes: u64,
     /// When its samples are due.
@@ -44,9 +48,11 @@ impl Tracked {
             process,
             session,
             lifecycle,
+            has_run: lifecycle.is_running(),
             names,
             resource,
             mappings: Vec::new(),
+            mapping_bytes: 0,
             pending: Vec::new(),
             pending_bytes: 0,
             due,
@@ -55,15 +61,36 @@ impl Tracked {
         }
     }
 
-    /// A file is mapped. Beyond the limit its addresses have no mapping.
-    pub(super) fn mapping(&mut self, mapping: Mapping, limit: usize) {
-        if self.mappings.len() >= limit {
-            return;
+    pub(super) fn lifecycle(&self) -> Lifecycle {
+        self.lifecycle
+    }
+
+    /// Something may change the lifecycle.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Lifecycle) -> Outcome) -> Outcome {
+        let outcome = change(&mut self.lifecycle);
+        self.has_run |= self.lifecycle.is_running();
+        outcome
+    }
+
+    /// Whether its profiler runs, or has run since it was attached: what was sampled before a stop may come behind it.
+    pub(super) fn has_run(&self) -> bool {
+        self.has_run
+    }
+
+    /// A file is mapped. One that takes more than `left` bytes is left out, with all behind it, and their addresses have no mapping.
+    /// Returns whether it was taken.
+    pub(super) fn mapping(&mut self, mapping: Mapping, left: u64) -> bool {
+        let bytes = mapping_size(&mapping);
+        // Mappings are found by their index, so there is none behind one that is missing.
+        if bytes > left || mapping.index as usize != self.mappings.len() {
+            return false;
         }
+        self.mapping_bytes += bytes;
         self.mappings.push(FileMapping::from(&mapping));
         if let Some(names) = &mut self.names {
             names.mapping(mapping);
         }
+        true
     }
 
     pub(super) fn take(&mut self, batch: Batch, bytes: u64) {
@@ -98,6 +125,12 @@ impl Tracked {
         };
         Subject { resource: &self.resource, mappings: &self.mappings, names }
     }
+}
+
+/// What a mapping takes in memory, in bytes: its path is here and with its names.
+fn mapping_size(mapping: &Mapping) -> u64 {
+    let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
+    (2 * size_of::<FileMapping>() + 2 * mapping.path.len() + build_id) as u64
 }
 
 /// What a batch takes in memory, in bytes.

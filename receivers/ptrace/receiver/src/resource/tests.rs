@@ -10,6 +10,7 @@ fn process(environment: &[(&str, &str)]) -> Process {
         pid: 1234,
         namespace_pid: 7,
         start_unix_nano: 1_767_225_600_000_000_000,
+        exec_id: 5,
         executable: "/opt/app/server".to_owned(),
         arguments: vec!["server".to_owned(), "--password=secret".to_owned()],
         user: 1000,
@@ -49,11 +50,11 @@ fn process_attributes() {
         assert_eq!(find(&described, key), Some(value), "{key}");
     }
     let ints: Vec<_> =
-        described.attributes.iter().filter(|a| matches!(a.value, Value::Int(_))).map(|a| (a.key, &a.value)).collect();
+        described.attributes.iter().filter(|a| matches!(a.value, Value::Int(_))).map(|a| (&*a.key, &a.value)).collect();
     assert_eq!(ints, [("process.pid", &Value::Int(1234)), ("process.vpid", &Value::Int(7))]);
     assert_eq!(find(&described, "service.name"), None);
     assert!(!format!("{described:?}").contains("secret"));
-    let mut keys: Vec<_> = described.attributes.iter().map(|attribute| attribute.key).collect();
+    let mut keys: Vec<_> = described.attributes.iter().map(|attribute| &attribute.key).collect();
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), described.attributes.len(), "each key once");
@@ -117,4 +118,41 @@ fn bad_variables() {
     assert_eq!(find(&told, "service.name").unwrap(), "ä".repeat(2048));
     let told = described(&[("OTEL_SERVICE_NAME", "")], &ServiceNames::default());
     assert_eq!(find(&told, "service.name"), None, "an empty variable is none");
+}
+
+/// Guarantees: whatever else a process says of itself is passed on, the last of several; what profbridge says itself is not, whether it is
+/// set or not, and configuration comes first.
+#[test]
+fn passed_on() {
+    let attributes = "k8s.pod.name=web-0,cloud.region=eu%2Dwest,k8s.pod.name=web-1,process.pid=1,process.owner=root,container.id=x,\
+                      telemetry.sdk.name=y,profbridge.session.id=0,host.name=z,host.id=h,os.type=plan9,service.name=told,\
+                      service.criticality=high,deployment.environment=old,thread.id=9,empty=";
+    let names = ServiceNames { name: Some("configured".to_owned()), ..ServiceNames::default() };
+    let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", attributes)], &names);
+    assert_eq!(told.complaint, None);
+    let before = described(&[], &names);
+    let mut more: Vec<_> =
+        told.attributes.iter().filter(|attribute| !before.attributes.contains(attribute)).map(|a| &*a.key).collect();
+    more.sort_unstable();
+    let expected = ["cloud.region", "deployment.environment.name", "host.id", "k8s.pod.name", "service.criticality"];
+    assert_eq!(more, expected);
+    assert_eq!(find(&told, "k8s.pod.name"), Some("web-1"));
+    assert_eq!(find(&told, "cloud.region"), Some("eu-west"));
+    assert!(before.attributes.iter().all(|attribute| told.attributes.contains(attribute)));
+}
+
+/// Guarantees: what is passed on has a bound in number and in bytes, and what is left out is said.
+#[test]
+fn passed_on_is_bounded() {
+    let many: Vec<String> = (0..100).map(|n| format!("key{n}=v")).collect();
+    let long: Vec<String> = (0..6).map(|n| format!("key{n}={}", "v".repeat(5000))).collect();
+    let key = format!("{}=v", "k".repeat(MAX_KEY + 1));
+    for (attributes, passed, left_out) in
+        [(many.join(","), MAX_PASSED, 36), (long.join(","), MAX_PASSED_BYTES / (MAX_TEXT + 4), 3), (key, 0, 1)]
+    {
+        let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", &attributes)], &ServiceNames::default());
+        let count = told.attributes.iter().filter(|attribute| attribute.key.starts_with('k')).count();
+        assert_eq!(count, passed);
+        assert!(told.complaint.unwrap().starts_with(&format!("{left_out} attributes")), "{left_out}");
+    }
 }
