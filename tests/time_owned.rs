@@ -44,8 +44,8 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
 
 /// What the receiver sends every five seconds for a process.
 fn exports(pid: i64) -> Vec<Profiles> {
-    let text = |key, text: &str| Attribute { key, value: Value::Text(text.to_owned()) };
-    let resource = [text("host.name", "h"), Attribute { key: "process.pid", value: Value::Int(pid) }];
+    let text = |key: &'static str, text: &str| Attribute { key: key.into(), value: Value::Text(text.to_owned()) };
+    let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: Value::Int(pid) }];
     let mut batches = Vec::new();
     let mut tick = 0;
     while tick * PERIOD < LENGTH {

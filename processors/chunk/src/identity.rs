@@ -8,8 +8,8 @@
 //! 2. `host.id`, or else `host.name`, and `process.pid`,
 //! 3. `service.instance.id`,
 //!
-//! plus `process.creation.time` where it is known, and `profbridge.session.id`, by which the built-in sampler tells the
-//! programs apart that one process executes one after the other. Names of services and executables never enter it: two replicas of a
+//! plus `profbridge.session.id`, by which the built-in sampler tells the programs apart that one process executes one after the other, or else
+//! `process.creation.time` where it is known (which is another when the wall clock was set, and the session's id is not). Names of services and executables never enter it: two replicas of a
 //! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
 //! that sent it, so that it is never merged with anything that differs in either.
 //!
@@ -26,7 +26,7 @@
 //! | 3 | `host.name` |
 //! | 4 | `process.pid` |
 //! | 5 | `service.instance.id` |
-//! | 6 | `process.creation.time` |
+//! | 6 | `process.creation.time` (without 10) |
 //! | 7 | the peer (weak only) |
 //! | 8 | a key (weak only), keys in ascending order, each followed by its |
 //! | 9 | value: see the code of `put_value` |
@@ -102,11 +102,10 @@ pub(crate) fn identify<'a>(
         Kind::Instance => text("service.instance.id").map(|id| encoding.put(5, &id)).is_some(),
     });
     if complete {
-        if let Some(start) = text("process.creation.time") {
-            encoding.put(6, &start);
-        }
         if let Some(session) = text("profbridge.session.id") {
             encoding.put(10, &session);
+        } else if let Some(start) = text("process.creation.time") {
+            encoding.put(6, &start);
         }
         return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong };
     }

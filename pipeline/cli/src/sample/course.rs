@@ -114,6 +114,7 @@ mod tests {
             pid: 7,
             namespace_pid: 7,
             start_unix_nano: 1,
+            exec_id: number,
             executable: "/srv/app".to_owned(),
             arguments: Vec::new(),
             user: 0,

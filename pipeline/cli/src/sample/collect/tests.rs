@@ -18,6 +18,7 @@ fn process(id: u64) -> Process {
         pid: 7,
         namespace_pid: 7,
         start_unix_nano: T0 - SECOND,
+        exec_id: id,
         executable: format!("/srv/app{id}"),
         arguments: Vec::new(),
         user: 0,
