@@ -58,7 +58,7 @@ fn names_do_not_identify() {
     assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so.
+/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so, and then by nothing else.
 #[test]
 fn sessions_of_one_process() {
     let session =
@@ -66,6 +66,16 @@ fn sessions_of_one_process() {
     assert_ne!(session("a"), session("b"));
     assert_ne!(session("a"), strong(&[("host.id", "h".into()), ("process.pid", 7.into())]));
     assert_eq!(session("a"), session("a"));
+    // The wall clock may be set between two looks at a process.
+    let started = |time: &str| {
+        strong(&[
+            ("host.id", "h".into()),
+            ("process.pid", 7.into()),
+            ("process.creation.time", time.into()),
+            ("profbridge.session.id", "a".into()),
+        ])
+    };
+    assert_eq!(started("2026-01-01T00:00:00Z"), started("2026-01-01T00:00:01Z"));
 }
 
 /// Guarantees: anything less is weak, scoped to its peer, and differs where any attribute differs.
