@@ -330,7 +330,8 @@ pub struct Status {
     pub stops: u64,
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
-    /// The time for which the sampler had threads stopped, in nanoseconds.
+    /// The time for which the sampler had threads stopped, in nanoseconds: from the last look at which they had not stopped yet, or from when they
+    /// had been asked to, or from when the sampler was woken, until they were let go.
     pub stopped_nano: u64,
     /// Stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],

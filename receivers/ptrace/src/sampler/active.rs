@@ -47,8 +47,9 @@ pub(super) struct Active {
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
-    /// Many threads came in this tick.
-    pub(super) many_came: bool,
+    /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not happen again.
+    pub(super) settles_until: u64,
+    pub(super) settled_until: u64,
     /// How often in a row a stop was refused.
     pub(super) refusals: u64,
     /// A thread of it executes code of another architecture.
@@ -110,7 +111,8 @@ impl Active {
             budget: Budget::new(&settings, now),
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
-            many_came: false,
+            settles_until: 0,
+            settled_until: 0,
             refusals: 0,
             foreign: false,
             batch: Builder::new(id, grid.period_nano(), settings.mode),
@@ -131,6 +133,8 @@ impl Active {
         let seed = time::unix_nano() ^ u64::from(self.files.pid());
         self.grid = Grid::new(now, self.settings.rate_hertz, seed);
         self.slot = 0;
+        self.settles_until = 0;
+        self.settled_until = 0;
         self.census = Census::new(now);
         self.budget = Budget::new(&self.settings, now);
         self.status.rate_hertz = self.settings.rate_hertz;

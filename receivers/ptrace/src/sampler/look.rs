@@ -84,7 +84,7 @@ impl Workshop {
 
 impl Active {
     /// How many slots make a second.
-    fn slots_per_second(&self) -> u64 {
+    pub(super) fn slots_per_second(&self) -> u64 {
         1_000_000_000 / self.grid.period_nano()
     }
 
@@ -94,7 +94,7 @@ impl Active {
     }
 
     /// For how many slots a thread must not have run to be idle: a second.
-    fn idle_patience(&self) -> u64 {
+    pub(super) fn idle_patience(&self) -> u64 {
         let threads = (self.threads.len() as u64).max(MANY_THREADS);
         self.slots_per_second() * MANY_THREADS / threads
     }

@@ -25,8 +25,9 @@ const REFUSALS: u64 = 5;
 /// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
 const LOOKS: usize = 32;
 
-/// More threads than this that come at once are not charged to the budget.
+/// More threads than this that come at once are not charged to the budget, at most once in so many seconds.
 const MANY: usize = 32;
+const SETTLED: u64 = 10;
 
 impl Engine<'_> {
     /// One tick of one process.
@@ -80,7 +81,12 @@ impl Engine<'_> {
                 if ids.is_empty() {
                     process.doubt = true;
                 }
-                process.many_came = process.set_threads(ids) > MANY;
+                let came = process.set_threads(ids);
+                // Not again and again: threads that come and go all the time are what sampling the process costs.
+                if came > MANY && process.slot >= process.settled_until {
+                    process.settles_until = process.slot + process.idle_patience() + 1;
+                    process.settled_until = process.settles_until + SETTLED * process.slots_per_second();
+                }
                 for state in &mut process.threads {
                     state.leased = self.leases.contains_key(&state.files.id);
                 }
@@ -129,6 +135,7 @@ impl Engine<'_> {
             }
             self.request(index, thread, false);
         }
+        self.noticed = Instant::now();
         for _ in 0..SHORT_WAITS {
             if self.leases.is_empty() {
                 break;
@@ -232,8 +239,8 @@ impl Engine<'_> {
     fn account(&mut self, index: usize, now: Instant) {
         self.charge(self.processes[index].id);
         let process = &mut self.processes[index];
-        if std::mem::take(&mut process.many_came) {
-            // What it takes to take in so many is no measure of what sampling them takes.
+        if process.slot < process.settles_until {
+            // What it takes to take in so many, until those that are idle are known to be, is no measure of what sampling them takes.
             self.cpu.take();
             process.budget.restart(now);
         }

@@ -51,8 +51,9 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
             if arguments == ["1", "0"] {
                 floors.push(floor::share(target.pid(), time / TURNS)?);
             }
+            // Threads count as idle only after a second.
             session.sample(true)?;
-            session.listen(SETTLE)?;
+            session.listen(WARM_UP)?;
         }
         let status = session.status;
         let shares = |shares: &[Share], of: fn(&Share) -> f64| median(&shares.iter().map(of).collect::<Vec<f64>>());
