@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use profbridge_ptrace::message::{Detached, Mode, Select, Settings};
+
 use crate::{
     compile,
     runner::{Outcome, tests},
@@ -9,7 +11,7 @@ use crate::{
     target::Target,
 };
 
-tests![shares_within_two_points, threads_recursion_and_sleep, short_commands];
+tests![shares_within_two_points, threads_recursion_and_sleep, short_commands, libraries_of_a_command];
 
 fn weight_at_leaf(life: &Life, function: &str) -> f64 {
     let found = life.samples.iter().filter(|observed| {
@@ -22,7 +24,6 @@ fn weight_at_leaf(life: &Life, function: &str) -> f64 {
 
 /// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured within two points.
 fn shares_within_two_points() -> Outcome {
-    use profbridge_ptrace::message::{Mode, Settings};
     let target = Target::start(&compile::c("shares"), &[]);
     // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
     let settings =
@@ -68,22 +69,31 @@ fn threads_recursion_and_sleep() -> Outcome {
 }
 
 /// Guarantees: a program that the sampler starts is sampled from its first instruction: what ends within 60 ms has been seen, its exit
-/// code is reported, and its end. Nothing of it is unknown code, although it maps its libraries while it is sampled.
+/// code is reported, and its end.
 fn short_commands() -> Outcome {
-    use profbridge_ptrace::message::{Detached, Select, Settings};
+    let life = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 7");
+    assert!(!life.samples.is_empty(), "{:?}", life.status);
+    Ok(())
+}
+
+/// Guarantees: nothing of a program that starts is unknown code, although its libraries are mapped after the first look at its maps.
+fn libraries_of_a_command() -> Outcome {
+    let life = shell("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 7");
+    assert!(life.samples.len() > 3, "{:?}", life.status);
+    let known = |observed: &Observed| observed.locations.iter().all(|location| location.mapping.is_some());
+    assert!(life.samples.iter().all(known), "{}", life.top());
+    Ok(())
+}
+
+/// The life of a shell that executes a script, which ends with code 7.
+fn shell(script: &str) -> Life {
     let mut session = Session::start();
-    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 7";
     let command = ["/bin/sh", "-c", script].map(Into::into).to_vec();
     let id = session.watch(Select::Command(command), Settings::default());
     session.until("the end of the command", |seen| !seen.ended.is_empty());
     session.until("the end of the process", |seen| seen.last().detached.is_some());
-    let seen = session.finish();
+    let mut seen = session.finish();
     assert_eq!(seen.ended, [(id, 7)]);
-    let life = seen.last();
-    assert_eq!(life.detached, Some(Detached::Exited));
-    assert!(!life.samples.is_empty(), "{:?}", life.status);
-    // Its libraries were mapped after the first look at its maps.
-    let known = |observed: &Observed| observed.locations.iter().all(|location| location.mapping.is_some());
-    assert!(life.samples.iter().all(known), "{}", life.top());
-    Ok(())
+    assert_eq!(seen.last().detached, Some(Detached::Exited));
+    seen.lives.pop().expect("a life")
 }
