@@ -142,7 +142,8 @@ fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1_000.0 => format!("{value:.0}"),
         middle if middle >= 100.0 => format!("{value:.1}"),
-        small if small >= 0.1 || small == 0.0 => format!("{value:.2}"),
+        small if small >= 10.0 => format!("{value:.2}"),
+        small if small >= 0.1 || small == 0.0 => format!("{value:.3}"),
         _ => format!("{value:.4}"),
     }
 }
