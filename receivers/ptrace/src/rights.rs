@@ -105,6 +105,9 @@ impl Powers {
         if self.yama == 3 {
             return format!("the command cannot be traced: {NO_TRACING}");
         }
+        if self.yama == 2 && !self.trace_others {
+            return format!("the command cannot be traced: {ADMIN_ONLY}; {}", self.how_to_get());
+        }
         let container = if self.container {
             ": a container's seccomp profile is the usual reason (`--security-opt seccomp=unconfined`, or a profile that allows ptrace)"
         } else {
@@ -167,6 +170,21 @@ mod tests {
         assert_eq!(explain(POWERS, 0, libc::ESRCH).0, ProblemKind::Missing);
         assert_eq!(explain(POWERS, 0, libc::EIO).0, ProblemKind::Malformed);
         assert!(explain(POWERS, 0, libc::EMFILE).1.contains("ulimit -n"));
+    }
+
+    /// Guarantees: where a command may not be traced, it is said which of the system's rules forbids that.
+    #[test]
+    fn every_refusal_of_a_command() {
+        for (powers, words) in [
+            (Powers { yama: 3, trace_others: true, ..POWERS }, "ptrace_scope is 3"),
+            (Powers { yama: 2, ..POWERS }, "CAP_SYS_PTRACE only"),
+            (Powers { yama: 2, trace_others: true, ..POWERS }, "seccomp filter"),
+            (Powers { yama: 1, ..POWERS }, "seccomp filter"),
+            (Powers { container: true, ..POWERS }, "container's seccomp profile"),
+        ] {
+            let message = powers.explain_command();
+            assert!(message.contains(words), "{powers:?}: {message}");
+        }
     }
 
     /// Guarantees: nothing is said to be missing when everything is there, and everything that is missing is said.

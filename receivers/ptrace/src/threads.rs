@@ -13,12 +13,14 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, fstat};
 
 use crate::os::directory::for_each_number;
+use crate::os::time::thread_cpu;
 use crate::probe::{Activity, SchedStat, read_schedstat, read_syscall};
 
 /// How often the threads are counted again although nothing shows that some came or went.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
 
-/// The share of time that may go into listing threads: the next listing waits for this many times the length of the last.
+/// The share of time that may go into listing threads: the next listing waits for this many times the processor time of the last. A listing during
+/// which this thread had no processor cost nothing, and must not hide the threads that come next.
 const RESCAN_SHARE: u32 = 40;
 
 /// A file that is kept open, or opened for each reading where descriptors have run out.
@@ -171,13 +173,42 @@ impl Census {
             return Ok(None);
         }
         ids.clear();
+        let before = thread_cpu();
         for_each_number(task, |id| ids.push(id))
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
         ids.sort_unstable();
         self.links = links;
-        let end = Instant::now();
-        self.not_before = end + end.duration_since(now) * RESCAN_SHARE;
-        self.latest = end + SAFETY_RESCAN;
+        self.not_before = now + thread_cpu().saturating_sub(before) * RESCAN_SHARE;
+        self.latest = now + SAFETY_RESCAN;
         Ok(Some(ids))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// Guarantees: threads that come while a tick is held up are found by the next one, however long that took.
+    #[test]
+    fn held_up() {
+        let task = File::open("/proc/self/task").unwrap();
+        // So long that the number of threads, which other tests change as well, is not what decides.
+        let begun = Instant::now().checked_sub(SAFETY_RESCAN * 2).unwrap();
+        let mut census = Census::new(begun);
+        let mut ids = Vec::new();
+        assert!(census.threads(task.as_fd(), begun, &mut ids).unwrap().is_some());
+        let (ended, wait) = std::sync::mpsc::channel::<()>();
+        let (said, id) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            said.send(nix::unistd::gettid()).unwrap();
+            wait.recv().ok();
+        });
+        let id = id.recv().unwrap().as_raw().unsigned_abs();
+        let found = census.threads(task.as_fd(), Instant::now(), &mut ids).unwrap().unwrap();
+        assert!(found.contains(&id));
+        drop(ended);
+        thread.join().unwrap();
     }
 }

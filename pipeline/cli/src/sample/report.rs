@@ -74,7 +74,8 @@ impl Report<'_> {
         if let Some(more) = costs.len().checked_sub(MOST_FUNCTIONS).filter(|&more| more > 0) {
             let rest: u64 = costs.iter().skip(MOST_FUNCTIONS).map(|cost| cost.own_nano).sum();
             let own = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
-            line(out, format_args!("  {own:>18}  {:>18}  in {more} more functions", ""));
+            let plural = if more == 1 { "" } else { "s" };
+            line(out, format_args!("  {own:>18}  {:>18}  in {more} more function{plural}", ""));
         }
     }
 

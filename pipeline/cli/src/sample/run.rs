@@ -226,12 +226,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Problems that leave nothing to sample are said at the end, as the reason of a failure.
+    /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves what right is missing.
     fn problem(&mut self, problem: &Problem) {
-        if self.course.refusal() != Some(&problem.message) {
-            let message = problem.message.clone();
-            self.say(&format!("note: {message}"));
+        if self.course.refusal() == Some(&problem.message) {
+            return;
         }
+        self.say(&format!("note: {}", problem.message));
         if problem.kind == ProblemKind::Permission {
             self.say_hints();
         }
