@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Asks for stacks under each of Yama's rules about tracing, in an emulated machine.
+"""Samples in an emulated machine, whose rules about tracing and whose clock may be changed.
 
-Usage: yama.py PATH_TO_PROFBRIDGE PATH_TO_KERNEL
+Usage: other_kernel.py PATH_TO_PROFBRIDGE PATH_TO_KERNEL
 
 Needs `qemu-system-x86_64`, a statically linked `busybox`, a C compiler, and a kernel (bzImage) built with CONFIG_SECURITY_YAMA, as
 those of the distributions are. The machine is emulated without any help of the processor, so that this runs everywhere, and has no
 network. Checks for kernel.yama.ptrace_scope 0 to 3, as a user and as root, by process id and for a command, that profbridge
-samples what the kernel allows, and otherwise says which rule forbids it and what allows it.
+samples what the kernel allows, and otherwise says which rule forbids it and what allows it; and that nothing is lost, and no process
+becomes another, when the clock is put an hour forward and two hours back.
 """
 
 import gzip
@@ -27,8 +28,13 @@ volatile uint64_t sink;
 __attribute__((noinline)) void hot_native_function(void) { for (uint64_t i = 0; i < 100000; i++) sink += i * i; }
 int main(int count, char **arguments) {
     (void)arguments;
-    time_t end = time(0) + (count > 1 ? 4 : 60);
-    while (time(0) < end) hot_native_function();
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    time_t end = now.tv_sec + (count > 1 ? 4 : 60);
+    while (now.tv_sec < end) {
+        hot_native_function();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    }
 }
 """
 
@@ -37,6 +43,13 @@ INIT = """#!/bin/busybox sh
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp; chmod 1777 /tmp
 echo
+echo "case: clock"
+date -s "2026-11-21 12:00:00"
+/bin/workload & process=$!
+cd /tmp; profbridge run --config /etc/clock.yaml 2>&1 & bridge=$!
+sleep 5; date -s "2026-11-21 13:00:00"; sleep 5; date -s "2026-11-21 11:00:00"; sleep 5
+kill $bridge; wait $bridge; echo "status $?"
+ls /tmp/envelopes; kill $process; wait $process
 for scope in 0 1 2 3; do
     echo $scope > /proc/sys/kernel/yama/ptrace_scope
     for user in user root; do
@@ -55,6 +68,13 @@ for scope in 0 1 2 3; do
 done
 echo "case: end"
 poweroff -f
+"""
+
+CLOCK = """
+receivers: {ptrace: {targets: {workload: {executable: workload}}, export_interval: 1s, control: {enabled: false}}}
+processors: {chunk: {window: 2s, lateness: 2s}}
+exporters: {file: {path: envelopes}}
+service: {pipelines: {profiles: {receivers: [ptrace], processors: [chunk], exporters: [file]}}}
 """
 
 WITHOUT = {
@@ -100,6 +120,7 @@ def machine(binary, kernel):
         subprocess.run(["cc", "-O1", "-static", "-x", "c", "-o", program, "-"], input=WORKLOAD.encode(), check=True)
         entries = {
             "init": INIT.encode(),
+            "etc/clock.yaml": CLOCK.encode(),
             "etc/passwd": b"root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n",
             "etc/group": b"root:x:0:\nuser:x:1000:\n",
             "bin/busybox": read(shutil.which("busybox")),
@@ -117,12 +138,24 @@ def machine(binary, kernel):
         return done.stdout.replace("\r", "\n")
 
 
+def clock(said):
+    taken = re.search(r"receiver ptrace: (\d+) observations", said)
+    expect("status 0" in said and taken, "profbridge ends with status 0" if taken else said)
+    went = re.search(rf"pipeline profiles: {taken[1]} in, {taken[1]} out", said)
+    sent = re.search(rf"exporter file: {taken[1]} in, \d+ synthesized, (\d+) sent", said)
+    expect(went and sent, f"all of {taken[1]} observations arrive, whatever the clock does" if went and sent else said)
+    chunks = re.findall(r"20261121T(\d\d)\d{4}\.\d+Z-(\w+)-\w+\.envelope", said)
+    expect({hour for hour, _ in chunks} == {"11", "12", "13"}, "there are chunks from before and after each change of the clock")
+    expect(len({profiler for _, profiler in chunks}) == 1, "they are of one profiler")
+
+
 def main():
     binary, kernel = sys.argv[1:3]
     said = machine(binary, kernel)
     parts = dict(re.findall(r"^case: (.+)\n((?:(?!case: ).*\n)*)", said, re.MULTILINE))
     if "end" not in parts:
         sys.exit(f"the machine did not come to its end:\n{said}")
+    clock(parts["clock"])
     for scope in range(4):
         for user in ("user", "root"):
             for way in ("process", "command"):
@@ -137,7 +170,7 @@ def main():
                     right = hot and float(hot[1]) > 80
                     expect(right, f"scope {scope}, {user}, {way}: the hot function leads with {hot[1]} %" if right else text)
             expect("still runs" in parts[f"{scope} {user} alive"], f"scope {scope}, {user}: the process still runs")
-    print("yama: everything agrees")
+    print("other kernel: everything agrees")
 
 
 if __name__ == "__main__":
