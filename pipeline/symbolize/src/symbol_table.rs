@@ -157,7 +157,8 @@ impl Builder {
 
     /// The best symbol at each address, in order: a function before a label, one with a size before one without, a
     /// global (or weak, which is how glibc exports its standard names) before a local one, then the name with fewer
-    /// leading underscores (`malloc` before `__libc_malloc`), the shorter one, and the first in alphabetical order.
+    /// leading underscores (`malloc` before `__libc_malloc`), the shorter one, and the first in alphabetical order; where one name
+    /// stands there with several sizes, the largest.
     fn one_per_start(&mut self) -> Vec<Candidate> {
         let names = &self.names;
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -166,7 +167,7 @@ impl Builder {
             let name = name_at(names, candidate.name);
             let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
             let kind = (candidate.function, candidate.size > 0, candidate.global);
-            (Reverse(kind), underscores, name.len(), name)
+            (Reverse(kind), underscores, name.len(), name, Reverse(candidate.size))
         };
         let same = candidates.chunk_by(|a, b| a.start == b.start);
         same.filter_map(|same| same.iter().min_by_key(|candidate| rank(candidate)).copied()).collect()

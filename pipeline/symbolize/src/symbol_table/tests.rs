@@ -41,6 +41,10 @@ fn aliases() {
     assert_eq!(aliases(&[("a", 0, true, true), ("sized", 5, true, false)]), "sized");
     assert_eq!(aliases(&[("a", 5, false, true), ("function", 0, true, false)]), "function");
     assert_eq!(aliases(&[("bb", 5, true, true), ("ab", 5, true, true), ("aaa", 5, true, true)]), "ab");
+    for sizes in [[1, 2], [2, 1]] {
+        let given = sizes.map(|size| one(20, size, "twice", true, true));
+        assert_eq!(find(&table(&given), 21), Some("twice"));
+    }
 }
 
 /// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is none; what
@@ -94,7 +98,7 @@ fn oracle(given: &[Given], address: u64) -> Option<&str> {
         let rank = |symbol: &Given| {
             let underscores = symbol.name.chars().take_while(|&c| c == '_').count();
             let kind = (symbol.function, symbol.size > 0, symbol.global);
-            (kind, Reverse((underscores, symbol.name.len(), symbol.name.clone())))
+            (kind, Reverse((underscores, symbol.name.len(), symbol.name.clone())), symbol.size)
         };
         rank(a).cmp(&rank(b))
     };

@@ -202,7 +202,10 @@ fn what_is_too_long_is_cut() {
 }
 
 fn batches() -> impl Strategy<Value = Batch> {
-    let thread = (any::<u32>(), any::<u32>(), "\\PC{0,15}", any::<u64>());
+    // What the kernel keeps of a name are 15 bytes, and it may cut a character in two.
+    let name = prop_oneof!["[a-z]{0,15}".prop_map(String::into_bytes), vec(any::<u8>(), 0..16)];
+    let name = name.prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let thread = (any::<u32>(), any::<u32>(), name, any::<u64>());
     let location = (any::<Option<u16>>(), any::<u64>());
     let stack = (0..3u8, vec(any::<prop::sample::Index>(), 0..400));
     let sample =
