@@ -1,6 +1,7 @@
 //! With programs that a compiler made here, and the threads that read them.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ static inline __attribute__((always_inline)) int inner(int n) { sum += n; return
 __attribute__((noinline)) int work(int n) {
   return inner(n) + 1;
 }
-int main(void) { char c; return read(0, &c, 1) < 0 ? work(1) : work(2); }
+int main(void) { char c = '.'; return write(1, &c, 1) < 0 || read(0, &c, 1) < 0 ? work(1) : work(2); }
 ";
 
 /// A program in a folder of its own.
@@ -61,9 +62,12 @@ impl Program {
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
-    /// Runs until its standard input is closed.
+    /// Runs until its standard input is closed. It has said something before: when a program was only just executed, its files may not be
+    /// mapped yet.
     fn start(&self) -> Child {
-        Command::new(self.path()).stdin(Stdio::piped()).spawn().unwrap()
+        let mut child = Command::new(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        child
     }
 }
 
