@@ -93,6 +93,11 @@ impl PidFd {
 
     /// Takes the status of a child that ended; `None` while it runs.
     pub(crate) fn take_status(&self) -> Option<ChildStatus> {
+        // A living child is not waited for: where another thread of this program traces it, the kernel reports its stops to any wait, whatever
+        // that asks for (`wait_task_stopped`). The tracer would never hear of the stop, and the child stand still for ever.
+        if !self.ended_within(Duration::ZERO) {
+            return None;
+        }
         match waitid(Id::PIDFd(self.as_fd()), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
             Ok(WaitStatus::Exited(_, code)) => Some(ChildStatus::Exited(code)),
             Ok(WaitStatus::Signaled(_, signal, _)) => Some(ChildStatus::Killed(signal as i32)),
@@ -105,5 +110,61 @@ impl PidFd {
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::lease::{self, Held};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match look() {
+                Some(found) => return found,
+                None if Instant::now() > deadline => panic!("did not happen: {what}"),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Guarantees: to ask for the status of a child that lives does not take the stop that its tracer, another thread, waits for.
+    #[test]
+    fn stops_are_left_to_the_tracer() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let process = PidFd::open(pid).unwrap();
+        let (stopped, is_stopped) = std::sync::mpsc::channel();
+        let (asked, is_asked) = std::sync::mpsc::channel();
+        let tracer = std::thread::spawn(move || {
+            if lease::request(pid).is_err() {
+                stopped.send(false).unwrap();
+                return;
+            }
+            wait_for("the stop", || {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+                stat.contains(") t ").then_some(())
+            });
+            stopped.send(true).unwrap();
+            is_asked.recv().unwrap();
+            let held = wait_for("the tracer's turn", Held::next);
+            assert!(held.thread() == pid && held.release());
+        });
+        if is_stopped.recv().unwrap() {
+            assert_eq!(process.take_status(), None);
+            asked.send(()).unwrap();
+        } else {
+            println!("untested here: tracing is not allowed");
+        }
+        let traced = tracer.join();
+        drop(child.stdin.take());
+        traced.unwrap();
+        let status = wait_for("the end", || process.take_status());
+        assert_eq!(status, ChildStatus::Exited(0));
     }
 }
