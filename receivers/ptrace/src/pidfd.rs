@@ -135,6 +135,7 @@ mod tests {
 
     /// Guarantees: to ask for the status of a child that lives does not take the stop that its tracer, another thread, waits for.
     #[test]
+    #[allow(clippy::zombie_processes, reason = "its status is what is taken here")]
     fn stops_are_left_to_the_tracer() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id();
