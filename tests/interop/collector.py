@@ -107,14 +107,7 @@ service:
     profiles: {receivers: [otlp], exporters: [otlp]}
 """
 
-TELEMETRY = """
-  telemetry:
-    metrics: {address: "127.0.0.1:0"}
-    health: {address: "127.0.0.1:0"}
-"""
-
-TO_SENTRY = (
-    """
+TO_SENTRY = """
 receivers:
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}
 processors: {dedup: , chunk: }
@@ -124,11 +117,8 @@ service:
   pipelines:
     profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 """
-    + TELEMETRY
-)
 
-TO_OTLP = (
-    """
+TO_OTLP = """
 receivers:
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}
 exporters:
@@ -137,8 +127,6 @@ service:
   pipelines:
     profiles: {receivers: [otlp], exporters: [otlp]}
 """
-    + TELEMETRY
-)
 
 
 if __name__ == "__main__":

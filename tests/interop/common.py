@@ -125,6 +125,17 @@ def expect(condition, message):
     print(f"ok: {message}")
 
 
+def build_workload(source, path):
+    """Compiles a C program that needs no library."""
+    subprocess.run(["cc", "-O1", "-static", "-x", "c", "-o", path, "-"], input=source.encode(), check=True)
+
+
+def libraries(binary):
+    """The paths of the libraries that a program is loaded with."""
+    listed = subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout
+    return re.findall(r"(/\S+) \(0x", listed)
+
+
 def envelopes(folder):
     """The profile chunks in a folder of envelope files: (item header, payload)."""
     found = []
@@ -176,14 +187,17 @@ class Program:
 
 
 class Profbridge(Program):
-    """profbridge with a configuration, in a temporary folder, once it listens."""
+    """profbridge with a configuration, in a temporary folder, once it listens. Its metrics and health are on ports of their own."""
 
     def __init__(self, binary, config, environment=None):
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = self.temporary.name
         with open(os.path.join(self.folder, "config.yaml"), "w") as file:
             file.write(config)
-        super().__init__([os.path.abspath(binary), "run"], self.folder, environment)
+        command = [os.path.abspath(binary), "run"]
+        for part in ("metrics", "health"):
+            command += ["--set", f"service.telemetry.{part}.address=127.0.0.1:0"]
+        super().__init__(command, self.folder, environment)
         self.wait_for_log("profbridge is running")
 
     def address(self, name):

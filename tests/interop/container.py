@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 import uuid
 
-from common import Profbridge, envelopes, expect
+from common import Profbridge, build_workload, envelopes, expect, libraries
 
 WORKLOAD = """
 #include <stdint.h>
@@ -35,9 +35,6 @@ processors: {{chunk: {{window: 2s}}}}
 exporters:
   file: {{path: envelopes, format: sentry}}
 service:
-  telemetry:
-    metrics: {{address: "127.0.0.1:0"}}
-    health: {{address: "127.0.0.1:0"}}
   pipelines:
     profiles: {{receivers: [ptrace], processors: [chunk], exporters: [file]}}
 """
@@ -58,11 +55,10 @@ def image(binary, name):
     """An image of the workload, profbridge and its libraries."""
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "workload")
-        subprocess.run(["cc", "-O1", "-static", "-x", "c", "-o", program, "-"], input=WORKLOAD.encode(), check=True)
-        libraries = re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout)
+        build_workload(WORKLOAD, program)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
-            files = {"app/workload": program, "bin/profbridge": binary, **{path.lstrip("/"): path for path in libraries}}
+            files = {"app/workload": program, "bin/profbridge": binary, **{path.lstrip("/"): path for path in libraries(binary)}}
             for folder in sorted({str(parent) for path in files for parent in pathlib.PurePath(path).parents} - {"."}):
                 entry = tarfile.TarInfo(folder)
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o755

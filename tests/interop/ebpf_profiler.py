@@ -44,9 +44,6 @@ processors: {dedup: , chunk: {window: 20s}}
 exporters:
   file: {path: envelopes, format: sentry}
 service:
-  telemetry:
-    metrics: {address: "127.0.0.1:0"}
-    health: {address: "127.0.0.1:0"}
   pipelines:
     profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 """

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from common import expect
+from common import build_workload, expect, libraries
 
 WORKLOAD = """
 #include <stdint.h>
@@ -117,7 +117,7 @@ def machine(binary, kernel):
     """What the machine says while it runs."""
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "workload")
-        subprocess.run(["cc", "-O1", "-static", "-x", "c", "-o", program, "-"], input=WORKLOAD.encode(), check=True)
+        build_workload(WORKLOAD, program)
         entries = {
             "init": INIT.encode(),
             "etc/clock.yaml": CLOCK.encode(),
@@ -127,7 +127,7 @@ def machine(binary, kernel):
             "bin/workload": read(program),
             "bin/profbridge": read(binary),
         }
-        for library in re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout):
+        for library in libraries(binary):
             entries[library.lstrip("/")] = read(library)
         image = os.path.join(folder, "initramfs")
         with open(image, "wb") as file:

@@ -128,9 +128,6 @@ exporters:
     path: envelopes
     format: sentry
 service:
-  telemetry:
-    metrics: {address: "127.0.0.1:0"}
-    health: {address: "127.0.0.1:0"}
   pipelines:
     profiles/otlp: {receivers: [otlp], processors: [dedup], exporters: [otlp]}
     profiles/sentry: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
