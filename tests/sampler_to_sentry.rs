@@ -100,12 +100,20 @@ fn may_trace(pid: &str) -> Vec<bool> {
     threads.map(|thread| of(thread.unwrap().path())).collect()
 }
 
+/// Whether there is a right to be given up; says so where not.
+fn tests_may_trace() -> bool {
+    let may = may_trace(&std::process::id().to_string()).iter().all(|may| *may);
+    if !may {
+        println!("skipped: the tests themselves may not trace");
+    }
+    may
+}
+
 /// Guarantees: the process with the pipeline does not keep the right to trace, in any of its threads; its sampler has it.
 #[test]
 fn only_the_sampler_may_trace() {
-    let own = std::process::id().to_string();
-    if !may_trace(&own).iter().all(|may| *may) {
-        return println!("skipped: the tests themselves may not trace");
+    if !tests_may_trace() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut program = Running::start(Command::new(hot()).arg("120"));
@@ -128,9 +136,8 @@ fn only_the_sampler_may_trace() {
 /// processes; that is said once, with the reason.
 #[test]
 fn who_else_may_trace() {
-    let own = std::process::id().to_string();
-    if !may_trace(&own).iter().all(|may| *may) {
-        return println!("skipped: the tests themselves may not trace");
+    if !tests_may_trace() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut program = Running::start(Command::new(hot()).arg("120"));

@@ -1,9 +1,12 @@
 //! What is said where nothing can be sampled.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use tempfile::TempDir;
 
 use crate::process::{command, run};
 use crate::targets::{Running, hot};
@@ -76,13 +79,15 @@ fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
     Command::new("setpriv").args(nobody).arg(binary).args(arguments).current_dir(folder).output()
 }
 
-/// Whether that user can be taken on; says so where not.
-fn can_be_nobody(folder: &Path) -> bool {
-    match as_nobody(folder, &["--version"]) {
-        Ok(output) if output.status.success() => true,
+/// A folder with these permissions, for that user. `None` where it cannot be taken on, which is said.
+fn folder_for_nobody(mode: u32) -> Option<TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+    match as_nobody(folder.path(), &["--version"]) {
+        Ok(output) if output.status.success() => Some(folder),
         other => {
             println!("skipped: another user cannot be taken on: {other:?}");
-            false
+            None
         }
     }
 }
@@ -91,11 +96,7 @@ fn can_be_nobody(folder: &Path) -> bool {
 /// sampled, and it is said how to write elsewhere.
 #[test]
 fn unwritable_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
-    if !can_be_nobody(folder.path()) {
-        return;
-    }
+    let Some(folder) = folder_for_nobody(0o555) else { return };
     let output = as_nobody(folder.path(), &["sample", "--", "echo", "started"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -107,12 +108,8 @@ fn unwritable_folder() {
 /// goes on.
 #[test]
 fn no_rights() {
-    let folder = tempfile::tempdir().unwrap();
     // The user that may do nothing has to write its result somewhere.
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    if !can_be_nobody(folder.path()) {
-        return;
-    }
+    let Some(folder) = folder_for_nobody(0o777) else { return };
     let mut program = Running::start(Command::new(hot()).arg("60"));
     program.line();
     let output = as_nobody(folder.path(), &["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
