@@ -155,6 +155,13 @@ impl Active {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
     }
 
+    /// A thread is not leased any more.
+    pub(super) fn returned(&mut self, thread: u32) {
+        if let Some(index) = self.find(thread) {
+            self.threads[index].leased = false;
+        }
+    }
+
     /// Takes in the threads that came and forgets those that went: how many came.
     pub(super) fn set_threads(&mut self, ids: &[u32]) -> usize {
         let before = std::mem::take(&mut self.threads);

@@ -267,9 +267,7 @@ impl<'a> Engine<'a> {
             let current = self.current.replace(lease.process);
             let process = &mut self.processes[index];
             let thread = held.thread();
-            if let Some(thread) = process.find(thread) {
-                process.threads[thread].leased = false;
-            }
+            process.returned(thread);
             let taken = self.captures.take(process, held, lease, self.noticed, &mut self.workshop);
             self.noticed = Instant::now();
             match taken {
@@ -298,9 +296,7 @@ impl<'a> Engine<'a> {
             if let Some(index) = self.find(lease.process) {
                 let process = &mut self.processes[index];
                 process.doubt = true;
-                if let Some(thread) = process.find(thread) {
-                    process.threads[thread].leased = false;
-                }
+                process.returned(thread);
             }
         }
     }
@@ -319,9 +315,7 @@ impl<'a> Engine<'a> {
             if let Some(process) = process {
                 process.census.invalidate();
                 process.doubt = true;
-                if let Some(index) = process.find(thread) {
-                    process.threads[index].leased = false;
-                }
+                process.returned(thread);
             }
             is_child_of(own, thread)
         });
