@@ -4,6 +4,8 @@
 //! [`Delivery`], names are asked for when a batch arrives and looked at when it leaves.
 
 mod answers;
+mod command;
+mod outgoing;
 mod remembered;
 mod restart;
 mod tracked;
@@ -21,10 +23,10 @@ use profbridge_symbolize::Symbolizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::command::CommandProcess;
 use self::remembered::Remembered;
 use self::restart::Backoff;
 use self::tracked::Tracked;
-use crate::assemble::Assembler;
 use crate::config::{Settings, TargetSettings};
 use crate::control::server::Heard as Control;
 use crate::delivery::Delivery;
@@ -34,9 +36,6 @@ use crate::problems::{Said, Seldom};
 use crate::resource::{self, ENVIRONMENT};
 use crate::session::Session;
 use crate::spans::OpenSpans;
-
-/// How often samples that wait for names are looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no file and no name.
 /// A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
@@ -419,65 +418,6 @@ impl Driver {
         tracing::info!("{}: process {pid} of {} {why}", self.parts.id, self.name(target));
     }
 
-    // ---- what goes out
-
-    /// A process's time has come: sends its samples, unless they wait for names that may still come in time.
-    fn look_at(&mut self, number: u64, now: Instant) {
-        let Some(process) = self.processes.get_mut(&number) else { return };
-        let waited = now.saturating_duration_since(process.due);
-        if waited < self.settings.max_wait && process.waits_for_names() {
-            process.look_at = now + LOOK_AGAIN.min(self.settings.max_wait.saturating_sub(waited));
-            return;
-        }
-        self.export(number);
-        if let Some(process) = self.processes.get_mut(&number) {
-            if process.ended {
-                self.processes.remove(&number);
-            } else {
-                process.due = now + self.settings.export_interval;
-                process.look_at = process.due;
-            }
-        }
-    }
-
-    fn export(&mut self, number: u64) {
-        let Some(process) = self.processes.get_mut(&number) else { return };
-        let batches = process.take_pending();
-        if batches.iter().all(|batch| batch.samples.is_empty()) {
-            return;
-        }
-        let mut assembler = Assembler::new();
-        assembler.process(process.subject(), &batches);
-        let intake = &self.parts.intake;
-        match assembler.finish() {
-            Ok(assembled) => {
-                for (reason, lost) in
-                    [(Reason::Malformed, assembled.malformed), (Reason::LimitExceeded, assembled.excessive)]
-                {
-                    if lost > 0 {
-                        intake.refused(reason, lost);
-                    }
-                }
-                self.parts.delivery.send(assembled.profiles);
-            }
-            Err(invalid) => {
-                let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
-                tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
-                intake.refused(Reason::LimitExceeded, lost);
-            }
-        }
-    }
-
-    /// Tells how many names came too late.
-    fn note_late(&mut self) {
-        let Some(symbolizer) = &self.parts.symbolizer else { return };
-        let late = symbolizer.counters().late;
-        let more = late.saturating_sub(std::mem::replace(&mut self.late, late));
-        if more > 0 {
-            self.parts.intake.note("late_names", more);
-        }
-    }
-
     /// A lifecycle may have changed: tells the sampler process. Returns whether it has.
     fn apply(&mut self, number: u64, outcome: Outcome) -> bool {
         let on = match outcome {
@@ -532,27 +472,6 @@ fn sampled_at_once(target: &TargetSettings) -> bool {
 /// bound is `max_pending_bytes` itself.
 pub(crate) fn delivery_limit(settings: &Settings) -> u64 {
     settings.max_pending_bytes.saturating_mul(2)
-}
-
-/// The process of a command.
-#[derive(Debug, Clone, Copy)]
-struct CommandProcess {
-    pid: u32,
-    start_unix_nano: u64,
-    exec_id: u64,
-}
-
-impl CommandProcess {
-    fn of(process: &Process) -> Self {
-        Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
-    }
-
-    /// Whether two are the same process. A command may execute another program, which keeps its start; the start moves with the wall
-    /// clock, which says nothing of a program's own number. It comes from a clock of 10 ms and the time of the boot.
-    fn is_same(self, other: Self) -> bool {
-        let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
-        self.pid == other.pid && (started_together || self.exec_id == other.exec_id)
-    }
 }
 
 #[cfg(test)]

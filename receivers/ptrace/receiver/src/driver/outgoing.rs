@@ -1,0 +1,71 @@
+//! What goes out: the samples of a process, when their time has come.
+
+use std::time::Duration;
+
+use profbridge_model::Reason;
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::assemble::Assembler;
+
+/// How often samples that wait for names are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+impl Driver {
+    /// A process's time has come: sends its samples, unless they wait for names that may still come in time.
+    pub(super) fn look_at(&mut self, number: u64, now: Instant) {
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let waited = now.saturating_duration_since(process.due);
+        if waited < self.settings.max_wait && process.waits_for_names() {
+            process.look_at = now + LOOK_AGAIN.min(self.settings.max_wait.saturating_sub(waited));
+            return;
+        }
+        self.export(number);
+        if let Some(process) = self.processes.get_mut(&number) {
+            if process.ended {
+                self.processes.remove(&number);
+            } else {
+                process.due = now + self.settings.export_interval;
+                process.look_at = process.due;
+            }
+        }
+    }
+
+    pub(super) fn export(&mut self, number: u64) {
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let batches = process.take_pending();
+        if batches.iter().all(|batch| batch.samples.is_empty()) {
+            return;
+        }
+        let mut assembler = Assembler::new();
+        assembler.process(process.subject(), &batches);
+        let intake = &self.parts.intake;
+        match assembler.finish() {
+            Ok(assembled) => {
+                for (reason, lost) in
+                    [(Reason::Malformed, assembled.malformed), (Reason::LimitExceeded, assembled.excessive)]
+                {
+                    if lost > 0 {
+                        intake.refused(reason, lost);
+                    }
+                }
+                self.parts.delivery.send(assembled.profiles);
+            }
+            Err(invalid) => {
+                let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
+                tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
+                intake.refused(Reason::LimitExceeded, lost);
+            }
+        }
+    }
+
+    /// Tells how many names came too late.
+    pub(super) fn note_late(&mut self) {
+        let Some(symbolizer) = &self.parts.symbolizer else { return };
+        let late = symbolizer.counters().late;
+        let more = late.saturating_sub(std::mem::replace(&mut self.late, late));
+        if more > 0 {
+            self.parts.intake.note("late_names", more);
+        }
+    }
+}
