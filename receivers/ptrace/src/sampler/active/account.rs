@@ -52,7 +52,7 @@ impl Active {
         in_time
     }
 
-    /// A sample of a thread that is blocked with [`ThreadState::blocked`]: the last sample stands for longer, where it was the same.
+    /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it was the same.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let Some(share) = self.take_share(index, now) else {
             return;
