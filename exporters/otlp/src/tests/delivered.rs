@@ -42,7 +42,7 @@ async fn a_busy_peer_gets_it_later() {
     let context = ExporterContext { telemetry: telemetry.clone(), budget };
     let exporter = (FACTORY.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
     let running = exporter.start(context).await.unwrap();
-    running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now()).await;
+    running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now());
     for _ in 0..3 {
         peer.seen.recv().await.unwrap();
     }

@@ -20,6 +20,21 @@ pub enum Sizer {
     Items,
 }
 
+/// What happens where a queue has no room.
+///
+/// In the Collector a full queue refuses what its receiver still holds. Here data may have waited in a processor since
+/// its receiver took it, so it is the next request that is refused, before it is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overflow {
+    /// Receivers refuse what would come to this queue, and the sender keeps it. What is inside already waits.
+    #[default]
+    Refuse,
+    /// Receivers wait with what would come to this queue (`block_on_overflow`). What is inside already waits.
+    Wait,
+    /// What does not fit is dropped and counted, and nobody waits (`drop_on_overflow`).
+    Drop,
+}
+
 /// `sending_queue`: what may wait in front of an exporter.
 ///
 /// Whatever the unit, the bodies in one queue never take more than the memory limit of the process.
@@ -30,7 +45,7 @@ pub struct QueueConfig {
     num_consumers: usize,
     queue_size: u64,
     sizer: Sizer,
-    block_on_overflow: bool,
+    overflow: Overflow,
 }
 
 /// [`QueueConfig`] as it is written.
@@ -42,6 +57,7 @@ struct RawQueue {
     queue_size: Option<config::ByteSize>,
     sizer: Sizer,
     block_on_overflow: bool,
+    drop_on_overflow: bool,
 }
 
 /// More consumers than this are more connections than a destination wants from one sender.
@@ -59,19 +75,29 @@ pub enum BadQueue {
     /// Nothing would ever be taken.
     #[error("`queue_size` is 0, so nothing would be taken; write `enabled: false` to go without a queue")]
     NoRoom,
+    /// Waiting and dropping at once.
+    #[error("`block_on_overflow` and `drop_on_overflow` contradict each other; write one of them")]
+    WaitsAndDrops,
 }
 
 impl Default for RawQueue {
     fn default() -> Self {
-        Self { enabled: true, num_consumers: 4, queue_size: None, sizer: Sizer::Bytes, block_on_overflow: false }
+        Self {
+            enabled: true,
+            num_consumers: 4,
+            queue_size: None,
+            sizer: Sizer::Bytes,
+            block_on_overflow: false,
+            drop_on_overflow: false,
+        }
     }
 }
 
 impl Default for QueueConfig {
-    /// 64 MiB, 4 consumers; what does not fit is dropped and counted.
+    /// 64 MiB, 4 consumers; while it is full requests are refused.
     fn default() -> Self {
-        let RawQueue { enabled, num_consumers, sizer, block_on_overflow, .. } = RawQueue::default();
-        Self { enabled, num_consumers, queue_size: default_size(sizer), sizer, block_on_overflow }
+        let RawQueue { enabled, num_consumers, sizer, .. } = RawQueue::default();
+        Self { enabled, num_consumers, queue_size: default_size(sizer), sizer, overflow: Overflow::Refuse }
     }
 }
 
@@ -90,7 +116,13 @@ impl TryFrom<RawQueue> for QueueConfig {
 
     fn try_from(raw: RawQueue) -> Result<Self, BadQueue> {
         let queue_size = raw.queue_size.map_or_else(|| default_size(raw.sizer), config::ByteSize::get);
-        let queue = Self::try_new(raw.sizer, queue_size, raw.num_consumers, raw.block_on_overflow)?;
+        let overflow = match (raw.block_on_overflow, raw.drop_on_overflow) {
+            (false, false) => Overflow::Refuse,
+            (true, false) => Overflow::Wait,
+            (false, true) => Overflow::Drop,
+            (true, true) => return Err(BadQueue::WaitsAndDrops),
+        };
+        let queue = Self::try_new(raw.sizer, queue_size, raw.num_consumers, overflow)?;
         Ok(Self { enabled: raw.enabled, ..queue })
     }
 }
@@ -101,23 +133,23 @@ impl QueueConfig {
     /// # Errors
     ///
     /// Names the rule that is broken.
-    pub fn try_new(sizer: Sizer, size: u64, consumers: usize, block_on_overflow: bool) -> Result<Self, BadQueue> {
+    pub fn try_new(sizer: Sizer, size: u64, consumers: usize, overflow: Overflow) -> Result<Self, BadQueue> {
         match (consumers, size) {
             (0, _) => Err(BadQueue::NoConsumers),
             (1..=MAX_CONSUMERS, 0) => Err(BadQueue::NoRoom),
             (1..=MAX_CONSUMERS, _) => {
-                Ok(Self { enabled: true, num_consumers: consumers, queue_size: size, sizer, block_on_overflow })
+                Ok(Self { enabled: true, num_consumers: consumers, queue_size: size, sizer, overflow })
             }
             _ => Err(BadQueue::ManyConsumers),
         }
     }
 
-    /// No queue: a pipeline waits until what it handed over was sent or lost.
+    /// No queue: while a request is on its way, its pipeline waits with the next.
     pub fn disabled() -> Self {
         Self { enabled: false, ..Self::default() }
     }
 
-    /// Whether there is a queue. Without one a pipeline waits until what it handed over was sent or lost.
+    /// Whether there is a queue. Without one a pipeline waits until what it handed over before was sent or lost.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
@@ -137,9 +169,9 @@ impl QueueConfig {
         self.sizer
     }
 
-    /// Whether a pipeline waits where the queue is full. Otherwise what does not fit is dropped and counted.
-    pub fn blocks_on_overflow(&self) -> bool {
-        self.block_on_overflow
+    /// What happens where the queue has no room.
+    pub fn overflow(&self) -> Overflow {
+        self.overflow
     }
 }
 

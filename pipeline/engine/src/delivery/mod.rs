@@ -1,7 +1,7 @@
 //! Delivery: the queue in front of every exporter, its consumers, timeouts and retries. Written once, for all of them.
 //!
 //! The pipeline's thread turns telemetry into requests ([`Exporter::prepare`]) and puts them into a queue that is
-//! bounded in bytes. Consumers take them out, make one attempt after the other, and settle each request exactly once:
+//! bounded. Consumers take them out, make one attempt after the other, and settle each request exactly once:
 //! sent, or lost under a reason.
 
 mod backoff;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use profbridge_model::Telemetry;
 use tokio::time::Instant;
 
-pub use config::{BadQueue, BadRetry, QueueConfig, RetryConfig, Sizer};
+pub use config::{BadQueue, BadRetry, Overflow, QueueConfig, RetryConfig, Sizer};
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, StartError};
@@ -55,9 +55,25 @@ pub trait DynExporter: Send {
 
 /// Where pipelines put telemetry for one exporter.
 pub trait Sink: Send + Sync {
-    /// Prepares telemetry and queues the requests. From here on the sink answers for it. Waits only where the queue is
-    /// configured to (`block_on_overflow`, or no queue at all), and never after the deadline of a shutdown.
-    fn accept<'a>(&'a self, telemetry: &'a Telemetry, now: Now) -> BoxFuture<'a, ()>;
+    /// The exporter's id in the configuration.
+    fn id(&self) -> &str;
+
+    /// What happens where there is no room.
+    fn overflow(&self) -> Overflow;
+
+    /// Whether a batch can be handed over now. Always, where what does not fit is dropped ([`Overflow::Drop`]), and
+    /// where nothing waits any longer because the deadline of a shutdown has passed.
+    fn has_room(&self) -> bool;
+
+    /// Completes when [`Sink::has_room`] holds, at once where it does. Safe to drop at any time.
+    fn room(&self) -> BoxFuture<'_, ()>;
+
+    /// Prepares telemetry and queues the requests. From here on the sink answers for it. Never waits.
+    ///
+    /// A caller makes sure that there is room. A batch is then taken whole, so the queue may exceed its bound by the
+    /// requests of one batch for each pipeline that hands over at the same time; they are charged to the memory budget
+    /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
+    fn accept(&self, telemetry: &Telemetry, now: Now);
 }
 
 /// An exporter that runs.

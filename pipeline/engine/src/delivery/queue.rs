@@ -78,9 +78,27 @@ impl<T> Queue<T> {
         self.state().level
     }
 
-    /// Appends an entry, or gives it back. An entry that is larger than the whole queue is taken where the queue is
-    /// empty, since there would never be more room for it.
+    /// Whether the bounds leave any room, or nothing will be taken any more. A queue that holds nothing always has room,
+    /// however large the next entry is: there would never be more room for it.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state();
+        let Level { units, bytes, .. } = state.level;
+        state.closed || (units < self.bounds.units && bytes < self.bounds.bytes)
+    }
+
+    /// Appends an entry, whatever the bounds say, or gives it back where the queue is closed.
+    pub(super) fn push(&self, entry: T, weight: Weight) -> Result<(), T> {
+        self.append(entry, weight, |_| true).map_err(|(entry, _)| entry)
+    }
+
+    /// Appends an entry that keeps the bounds, or gives it back. An entry that is larger than the whole queue is taken
+    /// where the queue is empty, since there would never be more room for it.
     pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, Refusal)> {
+        let Bounds { units, bytes } = self.bounds;
+        self.append(entry, weight, |after| after.units <= units && after.bytes <= bytes)
+    }
+
+    fn append(&self, entry: T, weight: Weight, fits: impl Fn(Level) -> bool) -> Result<(), (T, Refusal)> {
         let mut state = self.state();
         if state.closed {
             return Err((entry, Refusal::Closed));
@@ -88,26 +106,26 @@ impl<T> Queue<T> {
         let is_empty = state.waiting.is_empty() && state.level.in_flight == 0;
         let units = state.level.units.saturating_add(weight.units);
         let bytes = state.level.bytes.saturating_add(weight.bytes);
-        if !is_empty && (units > self.bounds.units || bytes > self.bounds.bytes) {
+        let after = Level { units, bytes, ..state.level };
+        if !is_empty && !fits(after) {
             return Err((entry, Refusal::Full));
         }
-        state.level.units = units;
-        state.level.bytes = bytes;
+        state.level = after;
         state.waiting.push_back(entry);
         drop(state);
         self.filled.notify_one();
         Ok(())
     }
 
-    /// Waits for room after a refusal: `retry` is called until it says that it need not be called again.
-    pub(super) async fn until_freed<R>(&self, mut retry: impl FnMut() -> Option<R>) -> R {
+    /// Waits until [`Queue::has_room`].
+    pub(super) async fn room(&self) {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             // From here on no change is missed.
             freed.as_mut().enable();
-            if let Some(result) = retry() {
-                return result;
+            if self.has_room() {
+                return;
             }
             freed.await;
         }
@@ -143,12 +161,6 @@ impl<T> Queue<T> {
         level.in_flight = level.in_flight.saturating_sub(1);
         drop(state);
         self.freed.notify_waiters();
-    }
-
-    /// Whether nothing waits and everything taken out is settled.
-    pub(super) fn is_idle(&self) -> bool {
-        let state = self.state();
-        state.waiting.is_empty() && state.level.in_flight == 0
     }
 
     /// Takes nothing more.

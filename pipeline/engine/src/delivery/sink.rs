@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::log_gate::LogGate;
 use super::queue::{Bounds, Queue, Refusal};
 use super::ticket::Ticket;
-use super::{DeliverySettings, ExporterContext, Sink, Sizer};
+use super::{DeliverySettings, ExporterContext, Overflow, Sink, Sizer};
 use crate::balance::Balance;
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, Prepared, Request};
@@ -108,6 +108,12 @@ impl<E: Exporter> Core<E> {
         self.phase.borrow().aborted
     }
 
+    /// Whether the deadline of a shutdown has passed.
+    fn is_over(&self) -> bool {
+        let Phase { deadline, aborted } = *self.phase.borrow();
+        aborted || deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     /// Waits until the deadline of a shutdown has passed.
     pub(super) async fn over(&self) {
         let mut phase = self.phase.subscribe();
@@ -178,77 +184,80 @@ impl<E: Exporter> Core<E> {
         let _one_at_a_time = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
         self.exporter.prepare(telemetry, now)
     }
+
+    fn enqueue(&self, mut ticket: Ticket<E>) {
+        let weight = ticket.weight();
+        // It may be taken out, and settled, before the push returns.
+        ticket.set_queued(true);
+        let pushed = match self.settings.queue.overflow() {
+            Overflow::Drop => self.queue.try_push(ticket, weight),
+            Overflow::Refuse | Overflow::Wait => {
+                self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
+            }
+        };
+        let Err((mut ticket, refusal)) = pushed else {
+            self.publish();
+            return;
+        };
+        ticket.set_queued(false);
+        let observations = ticket.request().observations;
+        let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
+        ticket.lost(reason);
+        self.note_loss(observations, reason, "the queue did not take it");
+    }
 }
 
 /// The entrance that pipelines see.
 pub(super) struct Entrance<E: Exporter>(pub(super) Arc<Core<E>>);
 
 impl<E: Exporter> Sink for Entrance<E> {
-    fn accept<'a>(&'a self, telemetry: &'a Telemetry, now: Now) -> BoxFuture<'a, ()> {
+    fn id(&self) -> &str {
+        self.0.telemetry().id()
+    }
+
+    fn overflow(&self) -> Overflow {
+        self.0.settings.queue.overflow()
+    }
+
+    fn has_room(&self) -> bool {
+        self.overflow() == Overflow::Drop || self.0.queue.has_room() || self.0.is_over()
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let core = &self.0;
-            let inbound = telemetry.observations();
-            let prepared = core.prepare(telemetry, now);
-            let edge = core.telemetry().edge();
-            let balance = Balance {
-                inbound,
-                synthesized: prepared.synthesized,
-                outbound: prepared.requests.iter().map(|request| request.observations).sum(),
-                dropped: prepared.losses.total(),
-                ..Balance::default()
-            };
-            debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", core.telemetry().id());
-            edge.add_in(inbound);
-            edge.add_synthesized(prepared.synthesized);
-            edge.drop_all(&prepared.losses);
-            edge.note_all(&prepared.notes);
-            edge.add_unaccounted(balance.unaccounted());
-            // All are in the engine's hands at once, so that a panic or a waiting queue leaves none uncounted.
-            let tickets: Vec<_> =
-                prepared.requests.into_iter().map(|request: Request<_>| Ticket::new(core, request)).collect();
-            for ticket in tickets {
-                enqueue(core, ticket).await;
+            if self.has_room() {
+                return;
+            }
+            tokio::select! {
+                () = self.0.queue.room() => {}
+                () = self.0.over() => {}
             }
         })
     }
-}
 
-async fn enqueue<E: Exporter>(core: &Arc<Core<E>>, ticket: Ticket<E>) {
-    let waits = !core.settings.queue.is_enabled() || core.settings.queue.blocks_on_overflow();
-    let mut waiting = Some(ticket);
-    let mut push = || {
-        let mut ticket = waiting.take()?;
-        let weight = ticket.weight();
-        ticket.set_queued(true);
-        match core.queue.try_push(ticket, weight) {
-            Ok(()) => Some(None),
-            Err((mut ticket, refusal)) => {
-                ticket.set_queued(false);
-                if refusal == Refusal::Full && waits {
-                    waiting = Some(ticket);
-                    return None;
-                }
-                Some(Some((ticket, refusal)))
-            }
-        }
-    };
-    let pushed = tokio::select! {
-        biased;
-        pushed = core.queue.until_freed(&mut push) => pushed,
-        () = core.over() => waiting.take().map(|ticket| (ticket, Refusal::Closed)),
-    };
-    if let Some((ticket, refusal)) = pushed {
-        let observations = ticket.request().observations;
-        let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
-        ticket.lost(reason);
-        core.note_loss(observations, reason, "the queue did not take it");
-        return;
-    }
-    core.publish();
-    if !core.settings.queue.is_enabled() {
-        tokio::select! {
-            () = core.queue.until_freed(|| core.queue.is_idle().then_some(())) => {}
-            () = core.over() => {}
+    fn accept(&self, telemetry: &Telemetry, now: Now) {
+        let core = &self.0;
+        let inbound = telemetry.observations();
+        let prepared = core.prepare(telemetry, now);
+        let edge = core.telemetry().edge();
+        let balance = Balance {
+            inbound,
+            synthesized: prepared.synthesized,
+            outbound: prepared.requests.iter().map(|request| request.observations).sum(),
+            dropped: prepared.losses.total(),
+            ..Balance::default()
+        };
+        debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", core.telemetry().id());
+        edge.add_in(inbound);
+        edge.add_synthesized(prepared.synthesized);
+        edge.drop_all(&prepared.losses);
+        edge.note_all(&prepared.notes);
+        edge.add_unaccounted(balance.unaccounted());
+        // All are in the engine's hands at once, so that a panic leaves none uncounted.
+        let tickets: Vec<_> =
+            prepared.requests.into_iter().map(|request: Request<_>| Ticket::new(core, request)).collect();
+        for ticket in tickets {
+            core.enqueue(ticket);
         }
     }
 }

@@ -26,9 +26,9 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Queues of `entries` requests, one consumer, pauses of exactly 1, 2, 4 and 8 s within a minute.
-fn settings(entries: u64, blocks: bool) -> DeliverySettings {
+fn settings(entries: u64, overflow: Overflow) -> DeliverySettings {
     DeliverySettings {
-        queue: QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, 1, blocks).unwrap(),
+        queue: QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, 1, overflow).unwrap(),
         retry: RetryConfig::try_new(seconds(1), seconds(8), 2.0, 0.0, seconds(60)).unwrap(),
         timeout: seconds(5),
     }
@@ -44,7 +44,9 @@ impl Delivery {
     }
 
     async fn put(&self, observations: u64) {
-        self.running.sink().accept(&batch(observations).into(), ManualClock::default().now()).await;
+        let sink = self.running.sink();
+        sink.room().await;
+        sink.accept(&batch(observations).into(), ManualClock::default().now());
     }
 
     /// Stops within `within`, checks that nothing vanished, and says what became of everything.
@@ -64,7 +66,7 @@ impl Delivery {
 /// Guarantees: what a destination accepts is counted as sent, once, with what will be billed.
 #[tokio::test(start_paused = true)]
 async fn sends() {
-    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, false)).await;
+    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
     delivery.put(7).await;
     delivery.put(5).await;
     let telemetry = delivery.telemetry.clone();
@@ -78,7 +80,7 @@ async fn sends() {
 #[tokio::test(start_paused = true)]
 async fn partial_success() {
     let fake = FakeExporter::new([Reply::Reject(3)]);
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(7).await;
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!((totals.outbound, totals.dropped.get(Reason::RejectedByPeer)), (4, 3));
@@ -92,7 +94,7 @@ async fn retry_schedule() {
     let later = || Reply::Fail(Retry::Later, Reason::RetriesExhausted);
     let after = Reply::Fail(Retry::After(seconds(20)), Reason::RetriesExhausted);
     let fake = FakeExporter::new([later(), later(), Reply::Hang, after]);
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     let started = Instant::now();
     delivery.put(1).await;
     fake.attempts(5).await;
@@ -109,7 +111,7 @@ async fn retry_schedule() {
 #[tokio::test(start_paused = true)]
 async fn retries_are_used_up() {
     let fake = FakeExporter::always(Reply::Fail(Retry::Later, Reason::RetriesExhausted));
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     // 0, 1, 3, 7, 15, 23, 31, 39, 47, 55: the next would begin after 60 s.
     fake.attempts(10).await;
@@ -126,7 +128,7 @@ async fn retries_are_used_up() {
 #[tokio::test(start_paused = true)]
 async fn failure_for_good() {
     let fake = FakeExporter::new([Reply::Fail(Retry::Never, Reason::RejectedByPeer)]);
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.dropped.get(Reason::RejectedByPeer), 6);
@@ -138,19 +140,19 @@ async fn failure_for_good() {
 async fn rate_limit() {
     let fake = FakeExporter::new([]);
     *fake.seen.refuses.lock().unwrap() = Some(Reason::RateLimited);
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.dropped.get(Reason::RateLimited), 6);
     assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
 }
 
-/// Guarantees: a queue takes as many bytes as configured, counting what is on its way, and drops and counts the newest
-/// beyond that, without waiting.
+/// Guarantees: where dropping was asked for, a queue takes as many bytes as configured, counting what is on its way, and
+/// drops and counts the newest beyond that, without waiting.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_the_newest() {
     let fake = FakeExporter::always(Reply::Hang);
-    let delivery = Delivery::start(&fake, settings(3, false)).await;
+    let delivery = Delivery::start(&fake, settings(3, Overflow::Drop)).await;
     let before = Instant::now();
     for observations in 1..=5 {
         delivery.put(observations).await;
@@ -169,9 +171,9 @@ async fn full_queue_drops_the_newest() {
 #[tokio::test(start_paused = true)]
 async fn other_sizers() {
     for (sizer, size) in [(Sizer::Requests, 2), (Sizer::Items, 10)] {
-        let queue = QueueConfig::try_new(sizer, size, 1, false).unwrap();
+        let queue = QueueConfig::try_new(sizer, size, 1, Overflow::Drop).unwrap();
         let fake = FakeExporter::always(Reply::Hang);
-        let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+        let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
         for _ in 0..3 {
             delivery.put(5).await;
         }
@@ -184,10 +186,10 @@ async fn other_sizers() {
 /// Guarantees: whatever the unit of its bound, a queue holds no more bytes than the memory limit of the process.
 #[tokio::test(start_paused = true)]
 async fn memory_limit_bounds_every_queue() {
-    let queue = QueueConfig::try_new(Sizer::Requests, 100, 1, false).unwrap();
+    let queue = QueueConfig::try_new(Sizer::Requests, 100, 1, Overflow::Drop).unwrap();
     let mut fake = FakeExporter::always(Reply::Hang);
     fake.body = 300_000;
-    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
     for _ in 0..5 {
         delivery.put(1).await;
     }
@@ -201,25 +203,43 @@ async fn memory_limit_bounds_every_queue() {
 async fn oversized_request() {
     let mut fake = FakeExporter::new([]);
     fake.body = 5000;
-    let delivery = Delivery::start(&fake, settings(1, true)).await;
+    let delivery = Delivery::start(&fake, settings(1, Overflow::Wait)).await;
     delivery.put(1).await;
     delivery.put(2).await;
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.outbound, 3);
 }
 
-/// Guarantees: with `block_on_overflow` a full queue makes its pipeline wait and loses nothing.
+/// Guarantees: unless dropping was asked for, a full queue says that it has no room until it has some again, and a
+/// pipeline that waits for it loses nothing.
 #[tokio::test(start_paused = true)]
-async fn blocks_on_overflow() {
-    let fake = FakeExporter::always(Reply::Slow(seconds(3)));
-    let delivery = Delivery::start(&fake, settings(1, true)).await;
-    let started = Instant::now();
-    for _ in 0..4 {
-        delivery.put(1).await;
+async fn waits_for_room() {
+    for overflow in [Overflow::Refuse, Overflow::Wait] {
+        let fake = FakeExporter::always(Reply::Slow(seconds(3)));
+        let delivery = Delivery::start(&fake, settings(1, overflow)).await;
+        let started = Instant::now();
+        for _ in 0..4 {
+            delivery.put(1).await;
+            assert!(!delivery.running.sink().has_room());
+        }
+        assert_eq!(started.elapsed(), seconds(9));
+        let totals = delivery.stop(seconds(10)).await;
+        assert_eq!(totals.outbound, 4);
     }
-    assert_eq!(started.elapsed(), seconds(9));
+}
+
+/// Guarantees: what is handed over without room is taken and sent all the same: nothing that is inside is dropped.
+#[tokio::test(start_paused = true)]
+async fn more_than_the_bound() {
+    let fake = FakeExporter::always(Reply::Slow(seconds(1)));
+    let delivery = Delivery::start(&fake, settings(1, Overflow::Refuse)).await;
+    for _ in 0..4 {
+        delivery.running.sink().accept(&batch(2).into(), ManualClock::default().now());
+    }
+    assert_eq!(delivery.telemetry.queue().size, 4 * ENTRY);
+    assert_eq!(delivery.budget.used(), 4 * ENTRY);
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.outbound, 4);
+    assert_eq!(totals.outbound, 8);
 }
 
 /// Guarantees: a pipeline that waits for a full queue stops waiting at the deadline of a shutdown, and what it waited
@@ -227,7 +247,7 @@ async fn blocks_on_overflow() {
 #[tokio::test(start_paused = true)]
 async fn waiting_ends_with_the_shutdown() {
     let fake = FakeExporter::always(Reply::Hang);
-    let delivery = Delivery::start(&fake, settings(1, true)).await;
+    let delivery = Delivery::start(&fake, settings(1, Overflow::Wait)).await;
     delivery.put(1).await;
     let started = Instant::now();
     delivery.running.drain_by(started + seconds(7));
@@ -237,14 +257,16 @@ async fn waiting_ends_with_the_shutdown() {
     assert_eq!(totals.dropped.get(Reason::Shutdown), 3);
 }
 
-/// Guarantees: without a queue a pipeline waits until its request was sent.
+/// Guarantees: without a queue there is no room for a second request until the first was sent.
 #[tokio::test(start_paused = true)]
 async fn without_a_queue() {
     let fake = FakeExporter::always(Reply::Slow(seconds(3)));
-    let settings = DeliverySettings { queue: QueueConfig::disabled(), ..settings(1, false) };
+    let settings = DeliverySettings { queue: QueueConfig::disabled(), ..settings(1, Overflow::Refuse) };
     let delivery = Delivery::start(&fake, settings).await;
     let started = Instant::now();
     delivery.put(1).await;
+    assert!(!delivery.running.sink().has_room());
+    delivery.running.sink().room().await;
     assert_eq!(started.elapsed(), seconds(3));
     assert_eq!(delivery.telemetry.sent_requests(), 1);
     delivery.stop(seconds(10)).await;
@@ -254,8 +276,8 @@ async fn without_a_queue() {
 #[tokio::test(start_paused = true)]
 async fn consumers() {
     let fake = FakeExporter::always(Reply::Slow(seconds(1)));
-    let queue = QueueConfig::try_new(Sizer::Requests, 100, 3, false).unwrap();
-    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, false) }).await;
+    let queue = QueueConfig::try_new(Sizer::Requests, 100, 3, Overflow::Refuse).unwrap();
+    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Refuse) }).await;
     let started = Instant::now();
     for _ in 0..7 {
         delivery.put(1).await;
@@ -271,7 +293,7 @@ async fn consumers() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_drains_until_the_deadline() {
     let fake = FakeExporter::always(Reply::Slow(seconds(3)));
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     for _ in 0..5 {
         delivery.put(2).await;
     }
@@ -286,7 +308,7 @@ async fn shutdown_drains_until_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_a_hopeless_retry() {
     let fake = FakeExporter::always(Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted));
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(2).await;
     fake.attempts(1).await;
     let started = Instant::now();
@@ -299,7 +321,7 @@ async fn shutdown_does_not_wait_for_a_hopeless_retry() {
 #[tokio::test(start_paused = true)]
 async fn panic_while_sending() {
     let fake = FakeExporter::new([Reply::Panic]);
-    let delivery = Delivery::start(&fake, settings(10, false)).await;
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(2).await;
     delivery.put(3).await;
     let totals = delivery.stop(seconds(10)).await;
@@ -309,10 +331,11 @@ async fn panic_while_sending() {
 /// Guarantees: what is handed over after the end is counted as lost.
 #[tokio::test(start_paused = true)]
 async fn after_the_end() {
-    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, false)).await;
+    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
     let (sink, telemetry) = (delivery.running.sink(), delivery.telemetry.clone());
     delivery.stop(seconds(1)).await;
-    sink.accept(&batch(4).into(), ManualClock::default().now()).await;
+    assert!(sink.has_room(), "nobody waits behind the end");
+    sink.accept(&batch(4).into(), ManualClock::default().now());
     assert_eq!(telemetry.edge().totals().dropped.get(Reason::Shutdown), 4);
 }
 
@@ -341,11 +364,12 @@ proptest! {
         entries in 1u64..6,
         consumers in 1usize..4,
         within in 0u64..30,
+        overflow in prop_oneof![Just(Overflow::Refuse), Just(Overflow::Wait), Just(Overflow::Drop)],
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let queue = QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, consumers, false).unwrap();
-            let delivery = Delivery::start(&FakeExporter::new(script), DeliverySettings { queue, ..settings(1, false) }).await;
+            let queue = QueueConfig::try_new(Sizer::Bytes, entries * ENTRY, consumers, overflow).unwrap();
+            let delivery = Delivery::start(&FakeExporter::new(script), DeliverySettings { queue, ..settings(1, Overflow::Refuse) }).await;
             let expected: u64 = batches.iter().map(|(observations, _)| observations).sum();
             for (observations, pause) in batches {
                 delivery.put(observations).await;
@@ -387,7 +411,7 @@ fn config_is_the_collectors() {
     assert_eq!(defaults.retry_on_failure.max_elapsed_time(), seconds(300));
     let yaml = "{sending_queue: {sizer: requests, num_consumers: 10, block_on_overflow: true}, retry_on_failure: {enabled: false}}";
     let collector = written(yaml).unwrap();
-    assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, true).unwrap());
+    assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, Overflow::Wait).unwrap());
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
     assert_eq!(written("{sending_queue: {queue_size: 8MiB}}").unwrap().sending_queue.queue_size(), 8 << 20);
     assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.is_enabled());

@@ -6,7 +6,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::component::{Held, Retry};
-use crate::delivery::{DeliverySettings, ExporterContext, QueueConfig, RetryConfig, RunningExporter, Sizer, deliver};
+use crate::delivery::{
+    DeliverySettings, ExporterContext, Overflow, QueueConfig, RetryConfig, RunningExporter, Sizer, deliver,
+};
 use crate::fakes::{FakeExporter, Holder, Reply, batch};
 use crate::health::State;
 use crate::intake::Intake;
@@ -34,10 +36,10 @@ async fn sink(
     fake: &FakeExporter,
     around: &Surroundings,
     entries: u64,
-    blocks: bool,
+    overflow: Overflow,
 ) -> (RunningExporter, ExporterTelemetry) {
     let settings = DeliverySettings {
-        queue: QueueConfig::try_new(Sizer::Requests, entries, 1, blocks).unwrap(),
+        queue: QueueConfig::try_new(Sizer::Requests, entries, 1, overflow).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::ZERO,
     };
@@ -141,7 +143,7 @@ fn unaccounted_loss_is_asserted() {
 async fn acknowledged_on_admission() {
     let around = paused();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 10, false).await;
+    let (exporter, sent) = sink(&fake, &around, 10, Overflow::Refuse).await;
     let pipeline = pipeline("profiles", &around, vec![holder(30)], &[&exporter]);
     let (intake, receiver) = intake(&around, &[&pipeline]);
     let began = Instant::now();
@@ -162,7 +164,7 @@ async fn acknowledged_on_admission() {
 async fn stop_flushes() {
     let around = around();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 100, false).await;
+    let (exporter, sent) = sink(&fake, &around, 100, Overflow::Refuse).await;
     let mut pipeline = pipeline("profiles", &around, vec![holder(3600), holder(7200)], &[&exporter]);
     let (intake, _) = intake(&around, &[&pipeline]);
     for _ in 0..20 {
@@ -182,7 +184,7 @@ async fn stop_flushes() {
 async fn panic_ends_one_pipeline() {
     let around = around();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 100, false).await;
+    let (exporter, sent) = sink(&fake, &around, 100, Overflow::Refuse).await;
     let breaks = Holder { panics_at: Some(8), ..Holder::new(Duration::from_secs(3600)) };
     let mut broken = pipeline("broken", &around, vec![("breaks".to_owned(), Box::new(breaks))], &[&exporter]);
     let (alone, _) = intake(&around, &[&broken]);
@@ -215,7 +217,7 @@ async fn panic_while_preparing() {
     let around = around();
     let fake = FakeExporter::new([]);
     *fake.seen.prepare_panics.lock().unwrap() = true;
-    let (exporter, _) = sink(&fake, &around, 100, false).await;
+    let (exporter, _) = sink(&fake, &around, 100, Overflow::Refuse).await;
     let mut pipeline = pipeline("broken", &around, vec![], &[&exporter]);
     let (intake, _) = intake(&around, &[&pipeline]);
     consume(&intake, 9).await.unwrap();
@@ -223,14 +225,14 @@ async fn panic_while_preparing() {
     assert_eq!(pipeline.counters().edge.totals().dropped.get(Reason::Internal), 9);
 }
 
-/// Guarantees: an exporter whose destination hangs costs its own queue and nothing else: the others get everything, and
-/// senders do not wait.
+/// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination hangs:
+/// the others get everything, and senders do not wait.
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
     let around = around();
     let (hangs, works) = (FakeExporter::always(Reply::Hang), FakeExporter::new([]));
-    let (first, lost) = sink(&hangs, &around, 2, false).await;
-    let (second, _) = sink(&works, &around, 100, false).await;
+    let (first, lost) = sink(&hangs, &around, 2, Overflow::Drop).await;
+    let (second, _) = sink(&works, &around, 100, Overflow::Refuse).await;
     let pipeline = pipeline("profiles", &around, vec![], &[&first, &second]);
     let (intake, _) = intake(&around, &[&pipeline]);
     for _ in 0..30 {
@@ -245,7 +247,7 @@ async fn slow_exporter_stalls_nobody() {
 async fn blocking_exporter_is_backpressure() {
     let around = paused();
     let slow = FakeExporter::always(Reply::Slow(Duration::from_secs(1)));
-    let (exporter, sent) = sink(&slow, &around, 1, true).await;
+    let (exporter, sent) = sink(&slow, &around, 1, Overflow::Wait).await;
     let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
     let (intake, _) = intake(&around, &[&pipeline]);
     let began = Instant::now();
@@ -264,7 +266,7 @@ async fn blocking_exporter_is_backpressure() {
 async fn short_memory_relieves() {
     let around = around();
     let fake = FakeExporter::new([]);
-    let (exporter, _) = sink(&fake, &around, 100, false).await;
+    let (exporter, _) = sink(&fake, &around, 100, Overflow::Refuse).await;
     let greedy = Holder { bytes_each: MEMORY / 10, ..Holder::new(Duration::from_secs(3600)) };
     let pipeline = pipeline("profiles", &around, vec![("greedy".to_owned(), Box::new(greedy))], &[&exporter]);
     let (intake, _) = intake(&around, &[&pipeline]);
@@ -287,25 +289,25 @@ async fn short_memory_relieves() {
 async fn memory_under_way() {
     let around = paused();
     let hangs = FakeExporter::always(Reply::Hang);
-    let (exporter, _) = sink(&hangs, &around, 1, true).await;
+    let (exporter, _) = sink(&hangs, &around, 1, Overflow::Wait).await;
     let pipeline = pipeline("profiles", &around, vec![holder(30)], &[&exporter]);
     let (intake, _) = intake(&around, &[&pipeline]);
     for _ in 0..3 {
         consume(&intake, 5).await.unwrap();
     }
     assert_eq!(around.budget.used(), 15_003);
-    // One request is on its way, the next waits for room, and so does the pipeline.
+    // One request is on its way, and the pipeline waits with the next batch.
     hangs.attempts(1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(pipeline.counters().stages[0].totals().held.bytes, 0);
-    assert_eq!(around.budget.used(), 15_003 + 2 * 1000);
+    assert_eq!(around.budget.used(), 15_003 + 1000);
 }
 
 /// Guarantees: telemetry that no pipeline of the receiver carries is refused for good.
 #[tokio::test]
 async fn signals() {
     let around = around();
-    let (exporter, _) = sink(&FakeExporter::new([]), &around, 100, false).await;
+    let (exporter, _) = sink(&FakeExporter::new([]), &around, 100, Overflow::Refuse).await;
     let parts =
         Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors: vec![], sinks: vec![exporter.sink()] };
     let pipeline = Pipeline::start(parts, &around).unwrap();
@@ -321,7 +323,7 @@ async fn signals() {
 async fn cancelled_sender() {
     let around = around();
     let fake = FakeExporter::always(Reply::Hang);
-    let (exporter, _) = sink(&fake, &around, 1, true).await;
+    let (exporter, _) = sink(&fake, &around, 1, Overflow::Wait).await;
     let mut pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
     let (intake, receiver) = intake(&around, &[&pipeline]);
     let mut senders = tokio::task::JoinSet::new();

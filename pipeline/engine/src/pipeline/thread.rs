@@ -161,12 +161,14 @@ impl Worker {
         drop(memory);
     }
 
-    /// Hands on to every exporter, in order. One that waits (`block_on_overflow`) holds up the pipeline: that is what
-    /// it asked for.
+    /// Hands on to every exporter, in order, when all of them have room. One that has none holds up the pipeline.
     async fn hand_on(&mut self, out: Vec<Telemetry>, now: Now) {
         for telemetry in out {
             for sink in &self.sinks {
-                sink.accept(&telemetry, now).await;
+                sink.room().await;
+            }
+            for sink in &self.sinks {
+                sink.accept(&telemetry, now);
             }
             self.counters.edge.add_out(telemetry.observations());
         }

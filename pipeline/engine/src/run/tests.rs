@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::component::{Rejected, Retry};
-use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, Sizer, deliver};
+use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, batch};
 use crate::health::State;
 use crate::intake::{Intake, Signal};
@@ -26,7 +26,7 @@ fn service() -> ServiceSettings {
 
 fn exporter(id: &str, fake: &FakeExporter, entries: u64) -> PlannedExporter {
     let settings = DeliverySettings {
-        queue: QueueConfig::try_new(Sizer::Requests, entries, 2, false).unwrap(),
+        queue: QueueConfig::try_new(Sizer::Requests, entries, 2, Overflow::Drop).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::from_secs(5),
     };
@@ -374,7 +374,7 @@ fn shutdown_on_real_threads() {
 
 fn blocking(id: &str, fake: &FakeExporter) -> PlannedExporter {
     let settings = DeliverySettings {
-        queue: QueueConfig::try_new(Sizer::Requests, 1, 1, true).unwrap(),
+        queue: QueueConfig::try_new(Sizer::Requests, 1, 1, Overflow::Wait).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::ZERO,
     };
