@@ -27,6 +27,40 @@ pub struct Mapping {
     pub attributes: Option<AttributeSetId>,
 }
 
+impl Mapping {
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.memory_start..self.memory_limit).contains(&address)
+    }
+
+    /// How far its addresses were moved when the file was loaded, in bytes; 0 where they are those that the file was
+    /// linked for.
+    ///
+    /// OTLP has both. The eBPF profiler sends virtual addresses of the ELF file, whatever the process has it mapped to
+    /// (open-telemetry/opentelemetry-ebpf-profiler `processmanager/manager.go`). pprof has the addresses of the
+    /// process's memory (google/pprof `proto/profile.proto`, `Mapping`): they are the file's own where it was linked
+    /// for a fixed place (`ET_EXEC`), and moved where it may lie anywhere (`ET_DYN`). Which of them was meant is not
+    /// said, but no file is linked for an address of 4 GiB or more (the medium code model ends at 2 GiB), and Linux
+    /// maps what may lie anywhere above 4 GiB on every 64-bit machine (the lowest are those of 39-bit address spaces,
+    /// at 0x2a_aaaa_a000).
+    ///
+    /// A file that may lie anywhere is linked from 0 on. So what lies at an offset of the file lies at that address,
+    /// and the difference is how far it was moved. That is exact for GNU ld and for Go. LLD links each part one page
+    /// further behind its place in the file than the part before, which nothing in a mapping tells: there it is exact
+    /// for the file's first part, and one page too much for each part before this one.
+    pub fn moved_by(&self) -> u64 {
+        Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
+    }
+
+    /// The place in the file of an address in it, in bytes from the file's start. Exact whichever linker made the file.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        self.contains(address).then(|| address - self.memory_start)?.checked_add(self.file_offset)
+    }
+}
+
+/// From here on, mappings are of files that were moved.
+const MOVED: u64 = 1 << 32;
+
 /// An element of `function_table`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Function {

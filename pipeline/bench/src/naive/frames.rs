@@ -45,7 +45,7 @@ fn frame(
         instruction_addr: instruction_addr(images, location, kind),
         platform: (platform != root_platform).then(|| platform.to_owned()),
         in_app: Some(in_app(kind, package.as_deref(), filename.as_deref(), module.as_deref().or(name.as_deref()))),
-        function: name.or_else(|| unnamed(package.as_deref())),
+        function: name.or_else(|| unnamed(dictionary, location, package.as_deref())),
         filename,
         module,
         package,
@@ -124,9 +124,13 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
     }
 }
 
-/// `[basename]` of the mapping.
-fn unnamed(package: Option<&str>) -> Option<String> {
-    package.map(|package| format!("[{}]", basename(package)))
+/// `[basename]` of the mapping, and the page of 4 KiB where the mapping has the address. The workloads have addresses
+/// of files only.
+fn unnamed(dictionary: &ProfilesDictionary, location: &Location, package: Option<&str>) -> Option<String> {
+    let name = format!("[{}]", basename(package?));
+    let inside = mapping(dictionary, location.mapping_index)
+        .is_some_and(|mapping| mapping.memory_start <= location.address && location.address < mapping.memory_limit);
+    Some(if inside { format!("{name}+{:#x}", location.address / 4096 * 4096) } else { name })
 }
 
 /// The mapping's file, for frames whose code lies in it.

@@ -48,7 +48,7 @@ fn frames_are_spelled_out() {
     let chunk = only_chunk(RequestBuilder::new().process("a", 1).on_cpu(20).sample(&stack, 7, &ms([0, 50])));
     let frames = &chunk.profile.frames;
     let names: Vec<_> = frames.iter().map(|frame| frame.function.as_deref().unwrap()).collect();
-    assert_eq!(names, ["inner", "outer", "[libc.so.6]", "schedule"]);
+    assert_eq!(names, ["inner", "outer", "[libc.so.6]+0x2000", "schedule"]);
     assert_eq!(chunk.profile.stacks[0], [0, 1, 2, 3]);
     assert_eq!((frames[0].abs_path.as_deref(), frames[1].abs_path.as_deref()), (Some("/a.rs"), None));
     assert_eq!((frames[0].lineno, frames[2].lineno), (Some(1), None));

@@ -3,7 +3,7 @@
 //! Frames and stacks are numbered for each chunk at their first use. The text of a location's number is kept with the
 //! location, so that a stack is written by copying eight bytes for each of its locations.
 
-use profbridge_model::{Dictionary, Line, Location, LocationId, StackId, varint};
+use profbridge_model::{Dictionary, Line, Location, LocationId, Mapping, StackId, varint};
 
 use super::images::Images;
 use super::in_app::{Place, in_app};
@@ -228,7 +228,8 @@ impl Frames {
 
         let out = &mut self.text;
         if name.function.is_empty() {
-            unnamed(out, runtime, source.package, notes);
+            let place = location.mapping.map(|mapping| (dictionary.mapping(mapping), location.address));
+            unnamed(out, runtime, source.package, place, notes);
         } else {
             out.extend_from_slice(b"{\"function\":\"");
             text(out, name.function, notes);
@@ -329,8 +330,10 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in.
-fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], notes: &mut Notes) {
+/// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in and, where its
+/// address lies in the mapping's range of it, by the [`page`]: else a whole file would be one function, and most of its
+/// stacks one recursion.
+fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {
         b"" if runtime == Runtime::Error => b"unwinding stopped",
@@ -339,7 +342,26 @@ fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], notes: &mut Note
     };
     out.extend_from_slice(b"{\"function\":\"[");
     text(out, name, notes);
-    out.extend_from_slice(b"]\"");
+    out.push(b']');
+    let known = place.filter(|_| runtime.has_machine_address() && !package.is_empty());
+    if let Some(page) = known.and_then(|(mapping, address)| page(mapping, address)) {
+        out.push(b'+');
+        json::hexadecimal(out, page);
+    }
+    out.push(b'"');
+}
+
+/// How much code shares a name where nobody knows where functions start, in bytes.
+const PAGE: u64 = 4096;
+
+/// The page of an address, as an address that the file was linked for: another process has it elsewhere, and the
+/// function shall be the same.
+///
+/// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions as
+/// it has instructions, and Sentry lists 100 of a chunk. A page holds about ten functions, and is small enough to be
+/// looked up (`objdump --start-address`).
+fn page(mapping: &Mapping, address: u64) -> Option<u64> {
+    mapping.contains(address).then(|| address.saturating_sub(mapping.moved_by()) & !(PAGE - 1))
 }
 
 /// Appends a text, cut where it is too long.

@@ -2,8 +2,9 @@
 //!
 //! Relay lets one type of image pass that Sentry symbolises for Linux, `symbolic`, and drops a frame's `addr_mode`, so
 //! addresses are absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,
-//! `relay-profiling/src/perfetto/convert`). OTLP has addresses of the file. So each file gets a range of its own in an
-//! address space that exists for one chunk only.
+//! `relay-profiling/src/perfetto/convert`). OTLP has addresses of the file, or of the memory of a process that had it
+//! mapped ([`Mapping::moved_by`]). So each file gets a range of its own in an address space that exists for one chunk
+//! only, wherever it was mapped and however often: images that overlap are none to a symboliser.
 
 use hashbrown::HashMap;
 
@@ -18,6 +19,9 @@ const STRIDE: u64 = 1 << 32;
 
 /// Load addresses are multiples of this: 4 MiB for GNU ld, 2 MiB for LLD, 0 where the file may lie anywhere.
 const LOAD_ALIGN: u64 = 2 << 20;
+
+/// Those below [`LOAD_ALIGN`] are multiples of this: 64 KiB, for Go on arm64, and GNU ld and LLD on RISC-V.
+const LOW_LOAD_ALIGN: u64 = 64 << 10;
 
 /// The images of one chunk.
 #[derive(Debug, Default)]
@@ -59,7 +63,8 @@ impl Images {
             }
         };
         let image = self.images.get(number as usize)?;
-        let offset = address.checked_sub(image.vmaddr).filter(|&offset| offset < image.size)?;
+        let linked = address.checked_sub(dictionary.mapping(mapping).moved_by())?;
+        let offset = linked.checked_sub(image.vmaddr).filter(|&offset| offset < image.size)?;
         Some(base(number) + offset)
     }
 
@@ -71,7 +76,8 @@ impl Images {
         };
         let debug_id = debug_id(build_id)?;
         let vmaddr = load_address(mapping);
-        let size = mapping.memory_limit.checked_sub(vmaddr).filter(|&size| size > 0 && size <= STRIDE)?;
+        let end = mapping.memory_limit.checked_sub(mapping.moved_by())?;
+        let size = end.checked_sub(vmaddr).filter(|&size| size > 0 && size <= STRIDE)?;
         if mapping.memory_limit <= mapping.memory_start {
             // The kernel's: it has no range, and its frames have names already.
             return None;
@@ -121,13 +127,22 @@ fn base(number: u32) -> u64 {
     (u64::from(number) + 1) * STRIDE
 }
 
-/// The address in the file that its first byte is loaded to.
+/// The address that the file's first byte was linked for.
 ///
 /// A mapping says where a part of the file lies, and symbol servers count from the file's start. The start is as far
-/// before the part as the part is into the file. LLD shifts each part by a page against its place in the file, which
-/// rounding down undoes.
+/// before the part as the part is into the file. LLD links each part a page further behind its place in the file than
+/// the part before, which rounding down undoes: 4 KiB on x86-64, 64 KiB on arm64. Where the part is the file's first,
+/// none of that stands before it.
+///
+/// Only addresses that the file was linked for are rounded: what was moved was moved by any number of pages, and linked
+/// from 0 on.
 fn load_address(mapping: &Mapping) -> u64 {
-    mapping.memory_start.saturating_sub(mapping.file_offset) & !(LOAD_ALIGN - 1)
+    if mapping.moved_by() > 0 {
+        return 0;
+    }
+    let start = mapping.memory_start.saturating_sub(mapping.file_offset);
+    let first = mapping.file_offset == 0 && start < LOAD_ALIGN;
+    start & !(if first { LOW_LOAD_ALIGN } else { LOAD_ALIGN } - 1)
 }
 
 /// The first sixteen bytes of a GNU build id, zeroes behind a shorter one. Read as the fields of a GUID in
@@ -173,5 +188,8 @@ mod tests {
         assert_eq!(start(0x345000, 0x344000), 0, "LLD, a page further");
         assert_eq!(start(0x212340, 0x11340), 0x200000, "fixed, LLD");
         assert_eq!(start(0, 0x1000), 0, "never below nothing");
+        assert_eq!(start(0x10000, 0), 0x10000, "fixed, Go on arm64");
+        assert_eq!(start(0x1000, 0), 0, "LLD, the first page of a small file mapped a second time");
+        assert_eq!(start(0x7f12_3456_7000, 0x26000), 0, "moved");
     }
 }

@@ -82,12 +82,18 @@ pub(super) fn six_digits(value: u32) -> [u8; 6] {
 
 /// Appends a number as a string in hexadecimal, with `0x` in front (getsentry/relay `relay-profiling/src/types.rs`).
 pub(super) fn address(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(b"\"0x");
+    out.push(b'"');
+    hexadecimal(out, value);
+    out.push(b'"');
+}
+
+/// Appends a number in hexadecimal digits, with their prefix, as a part of a string.
+pub(super) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(b"0x");
     let digits = (64 - (value | 1).leading_zeros()).div_ceil(4);
     for digit in (0..digits).rev() {
         out.push(b"0123456789abcdef"[(value >> (digit * 4) & 0xf) as usize]);
     }
-    out.push(b'"');
 }
 
 /// Appends the inside of a JSON string (RFC 8259 section 7): quotes, backslashes and control characters are escaped,

@@ -7,6 +7,7 @@ mod about;
 mod attacks;
 mod chunks;
 mod frames;
+mod images;
 mod properties;
 mod support;
 mod time;

@@ -167,7 +167,7 @@ fn other_interpreters() {
 }
 
 /// Guarantees: a native frame points into an image of type `symbolic` (others make Relay reject the chunk) with an
-/// absolute address; one without a name is called by its file, and counted.
+/// absolute address; one without a name is called by its file and the page of it, and counted.
 #[test]
 fn native() {
     let unnamed = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
@@ -182,7 +182,7 @@ fn native() {
     assert_eq!(
         chunk["profile"]["frames"],
         json!([
-            {"function": "[libc.so.6]", "package": "libc.so.6", "instruction_addr": "0x100091000", "in_app": false},
+            {"function": "[libc.so.6]+0x91000", "package": "libc.so.6", "instruction_addr": "0x100091000", "in_app": false},
             {"function": "work", "abs_path": "/src/shop.c", "filename": "/src/shop.c", "package": "shop", "lineno": 3,
              "instruction_addr": "0x200001234", "in_app": true},
         ])
@@ -205,7 +205,31 @@ fn no_build_id() {
     let hashed = Place { kind: "native", mapping: Some(("shop", "", 0, 0x1000, 0)), address: 0x10, ..Place::default() };
     let chunk = chunk(&[hashed], Settings::default());
     assert_eq!(chunk.get("debug_meta"), None);
-    assert_eq!(chunk["profile"]["frames"], json!([{"function": "[shop]", "package": "shop", "in_app": true}]));
+    assert_eq!(chunk["profile"]["frames"], json!([{"function": "[shop]+0x0", "package": "shop", "in_app": true}]));
+}
+
+/// Guarantees: functions without names do not become one for each file: what a page apart is another function, what is
+/// on one page is the same; a function has one name however its process has the file mapped and whichever addresses its
+/// profiler sends; an address outside of its mapping, and one of the kernel, whose mapping has no range, have the
+/// file's name alone.
+#[test]
+fn unnamed() {
+    let named = |(start, end, offset), address| {
+        let mapping = Some(("/opt/shop", LIBC.1, start, end, offset));
+        let frames = frames(&[Place { kind: "native", mapping, address, ..Place::default() }]);
+        frames[0]["function"].as_str().unwrap().to_owned()
+    };
+    let linked = (0x26000, 0x1a0000, 0x26000);
+    assert_eq!(named(linked, 0x91000), "[shop]+0x91000");
+    assert_eq!(named(linked, 0x91fff), "[shop]+0x91000");
+    assert_eq!(named(linked, 0x92000), "[shop]+0x92000");
+    for moved in [0x7f12_3456_7000, 0x55_5555_4000] {
+        let memory = (moved + linked.0, moved + linked.1, linked.2);
+        assert_eq!(named(memory, moved + 0x91234), "[shop]+0x91000");
+    }
+    assert_eq!(named((0x401000, 0x500000, 0x1000), 0x401234), "[shop]+0x401000");
+    assert_eq!(named(linked, 0x1a0000), "[shop]");
+    assert_eq!(named((0, 0, 0), 0x1234), "[shop]");
 }
 
 /// Guarantees: parts of one file are one image, an address outside of its file has none, and images that no frame

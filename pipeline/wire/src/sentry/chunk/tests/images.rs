@@ -1,0 +1,171 @@
+//! Rule 8: files laid out as linkers do it, mapped as Linux does it, said as profilers do it. What a symboliser makes
+//! of the chunk is compared with the file.
+
+use profbridge_model::{Location, Mapping};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::support::{Batch, START};
+use crate::sentry::chunk::Settings;
+
+const PAGE: u64 = 4096;
+
+/// Who linked a file: where its parts lie in it, and in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Linker {
+    /// Each part starts on a page of its own, at the same distance from its place in the file.
+    Gnu,
+    /// Code is the first part and starts at the file's first byte.
+    Go,
+    /// No room between the parts of the file; in memory each starts one page further than the file would have it.
+    Lld,
+}
+
+/// A segment of the file: its place in it, its address, its length, and whether it holds code.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    offset: u64,
+    address: u64,
+    length: u64,
+    code: bool,
+}
+
+/// A file on disk and where a process has it.
+#[derive(Debug, Clone)]
+struct File {
+    linker: Linker,
+    /// What its first byte is linked for: 0 for one that may lie anywhere.
+    base: u64,
+    segments: Vec<Segment>,
+    /// How often it is loaded, and how far it is moved each time.
+    moves: Vec<u64>,
+    /// Whether the profiler sends addresses of the process's memory.
+    absolute: bool,
+    /// Where code was executing, as shares of its part, in thousandths.
+    executed: Vec<u64>,
+}
+
+impl File {
+    fn new((linker, fixed): (Linker, bool), lengths: &[u64], moves: Vec<u64>, absolute: bool, at: Vec<u64>) -> Self {
+        let base = match linker {
+            _ if !fixed => 0,
+            Linker::Gnu | Linker::Go => 0x40_0000,
+            Linker::Lld => 0x20_0000,
+        };
+        let (mut segments, mut offset, mut shift) = (Vec::new(), 0_u64, 0);
+        for (part, &length) in lengths.iter().enumerate() {
+            if part > 0 {
+                match linker {
+                    Linker::Gnu | Linker::Go => offset = offset.next_multiple_of(PAGE),
+                    Linker::Lld => shift += PAGE,
+                }
+            }
+            let code = if linker == Linker::Go { part == 0 } else { part == 1 };
+            segments.push(Segment { offset, address: base + offset + shift, length, code });
+            offset += length;
+        }
+        // What is linked for a place is not moved.
+        let moves = if base > 0 { vec![0] } else { moves };
+        Self { linker, base, segments, moves, absolute, executed: at }
+    }
+
+    /// What the kernel maps a segment to, and the profiler sends: start, limit and offset, all of whole pages.
+    fn mapping(&self, segment: &Segment, moved: u64) -> (u64, u64, u64) {
+        let by = if self.absolute { moved } else { 0 };
+        let start = segment.address / PAGE * PAGE;
+        let limit = (segment.address + segment.length).next_multiple_of(PAGE);
+        (start + by, limit + by, segment.offset / PAGE * PAGE)
+    }
+}
+
+fn file() -> impl Strategy<Value = File> {
+    let linker = prop_oneof![Just(Linker::Gnu), Just(Linker::Go), Just(Linker::Lld)];
+    let lengths = proptest::collection::vec(1_u64..3_000_000, 2..5);
+    // Where Linux puts what may lie anywhere: 39-bit and 48-bit address spaces.
+    let moved = prop_oneof![0x2a_aaaa_a000_u64..0x3f_ffff_f000, 0x5500_0000_0000_u64..0x7fff_0000_0000];
+    let moves = proptest::collection::vec(moved.prop_map(|by| by / PAGE * PAGE), 1..3);
+    let executed = proptest::collection::vec(0_u64..1000, 1..6);
+    ((linker, any::<bool>()), lengths, moves, any::<bool>(), executed)
+        .prop_map(|(kind, lengths, moves, absolute, at)| File::new(kind, &lengths, moves, absolute, at))
+}
+
+fn hex(value: &Value) -> u64 {
+    u64::from_str_radix(value.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: whatever linker made a file, wherever it is loaded, however often, in however many mappings, and
+    /// whether the profiler sends the file's addresses or the memory's: a symboliser that takes the image's address off
+    /// finds the code's distance from the file's first byte. The one exception is LLD's page, which nothing tells where
+    /// the file was moved. A file is one image, and images do not overlap.
+    #[test]
+    fn against_the_files(files in proptest::collection::vec(file(), 1..5), halves in any::<bool>()) {
+        let mut batch = Batch::new().on_cpu(20);
+        let mut expected = Vec::new();
+        let mut stack = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            let builder = &mut batch.builder;
+            let filename = builder.string(&format!("file{number}"));
+            let build_id = format!("{:08x}b03e4a7f", number + 1);
+            let attributes = builder.attributes(&[("process.executable.build_id.gnu", build_id.as_str().into())]);
+            for &moved in &file.moves {
+                let segment = file.segments.iter().find(|segment| segment.code).unwrap();
+                let (start, limit, offset) = file.mapping(segment, moved);
+                let middle = if halves { (start + limit) / 2 / PAGE * PAGE } else { start };
+                for &share in &file.executed {
+                    let linked = segment.address + segment.length * share / 1000;
+                    let address = linked + if file.absolute { moved } else { 0 };
+                    // The kernel splits a mapping where its rights or its pages change.
+                    let (memory_start, memory_limit) =
+                        if address < middle { (start, middle) } else { (middle, limit) };
+                    let file_offset = offset + (memory_start - start);
+                    let mapping = builder.mapping(Mapping {
+                        memory_start, memory_limit, file_offset, filename, attributes,
+                    });
+                    let place = Mapping { memory_start, memory_limit, file_offset, ..Mapping::default() };
+                    prop_assert_eq!(place.offset_of(address), Some(segment.offset + (linked - segment.address)));
+                    stack.push(builder.location(Location { mapping, address, ..Location::default() }, &[]));
+                    let unknown = file.absolute && file.linker == Linker::Lld && file.base == 0;
+                    expected.push((number, linked - file.base - if unknown { PAGE } else { 0 }));
+                }
+            }
+        }
+        let stack = batch.builder.stack(&stack);
+        let thread = batch.builder.attributes(&[("thread.id", 7.into())]);
+        batch.builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+        let converted = batch.convert_with(Settings::default());
+        let chunk = converted.chunk();
+
+        let images: Vec<_> = chunk["debug_meta"]["images"].as_array().unwrap().iter().collect();
+        prop_assert_eq!(images.len(), files.len());
+        let mut ranges: Vec<_> = images
+            .iter()
+            .map(|image| (hex(&image["image_addr"]), hex(&image["image_addr"]) + image["image_size"].as_u64().unwrap()))
+            .collect();
+        ranges.sort_unstable();
+        prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:x?}", ranges);
+
+        // One stack: its frames are the locations, each as often as it is in it.
+        let frames = chunk["profile"]["frames"].as_array().unwrap();
+        let stacks = chunk["profile"]["stacks"].as_array().unwrap();
+        let stack = stacks.iter().find(|stack| !stack.as_array().unwrap().is_empty()).unwrap();
+        let found: Vec<_> = stack
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|index| {
+                let address = hex(&frames[index.as_u64().unwrap() as usize]["instruction_addr"]);
+                let image = images.iter().find(|image| {
+                    let start = hex(&image["image_addr"]);
+                    (start..start + image["image_size"].as_u64().unwrap()).contains(&address)
+                });
+                let image = image.unwrap();
+                let number: usize = image["code_file"].as_str().unwrap()[4..].parse().unwrap();
+                (number, address - hex(&image["image_addr"]))
+            })
+            .collect();
+        prop_assert_eq!(found, expected);
+    }
+}
