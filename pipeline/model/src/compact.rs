@@ -148,6 +148,7 @@ impl<'a> Compact<'a> {
         }
         let mut profiles = self.assembly.finish(self.store.into_tables())?;
         profiles.peer.clone_from(&self.profiles.peer);
+        profiles.relayed = self.profiles.relayed;
         Ok(profiles)
     }
 }

@@ -20,6 +20,7 @@ pub mod dictionary;
 pub mod envelope;
 pub mod held;
 pub mod id;
+pub mod insert;
 pub mod loss;
 pub mod naming;
 pub mod process;
@@ -34,6 +35,7 @@ pub use dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapp
 pub use envelope::{Envelope, Item};
 pub use held::Held;
 pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
+pub use insert::Insertion;
 pub use loss::{Loss, Losses, Reason};
 pub use naming::{Name, Naming};
 pub use process::{IdentityStrength, ProcessWindow, ProfilerId};

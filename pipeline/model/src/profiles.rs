@@ -216,6 +216,9 @@ pub struct Profiles {
     observations: u64,
     /// Who sent it: the address of the peer, or the name of a file. Scopes processes that cannot be identified.
     pub peer: Option<Arc<str>>,
+    /// Whether the peer passes on what several machines send. Then profiles that do not say whose they are may be of different
+    /// processes even if all that they say is equal, and are not to be put together.
+    pub relayed: bool,
     /// The process and window this batch was cut for; `None` before it was cut.
     pub window: Option<ProcessWindow>,
     /// The request it was decoded from, as long as the batch says the same: whoever makes a batch anew leaves it out.
@@ -327,6 +330,7 @@ impl Profiles {
         }
         let mut some = Self::checked(Arc::clone(&self.dictionary), resources.into(), Arc::clone(&self.samples));
         some.peer.clone_from(&self.peer);
+        some.relayed = self.relayed;
         some.window.clone_from(&self.window);
         Ok(some)
     }
@@ -339,13 +343,22 @@ impl Profiles {
     pub fn with_samples(&self, resources: Vec<ResourceProfiles>, samples: Samples) -> Result<Self, Invalid> {
         let mut other = Self::new(Arc::clone(&self.dictionary), resources, samples)?;
         other.peer.clone_from(&self.peer);
+        other.relayed = self.relayed;
         other.window.clone_from(&self.window);
         Ok(other)
     }
 
     fn checked(dictionary: Arc<Dictionary>, resources: Arc<[ResourceProfiles]>, samples: Arc<Samples>) -> Self {
-        let mut batch =
-            Self { dictionary, resources, samples, observations: 0, peer: None, window: None, received: None };
+        let mut batch = Self {
+            dictionary,
+            resources,
+            samples,
+            observations: 0,
+            peer: None,
+            relayed: false,
+            window: None,
+            received: None,
+        };
         batch.observations = batch.profiles().map(|profile| batch.observations_of(profile)).sum();
         batch
     }
@@ -359,6 +372,11 @@ impl Profiles {
     /// The resources and the profiles in them.
     pub fn resources(&self) -> &[ResourceProfiles] {
         &self.resources
+    }
+
+    /// The resources, to be changed. They are copied where something else refers to them as well.
+    pub(crate) fn resources_mut(&mut self) -> &mut [ResourceProfiles] {
+        Arc::make_mut(&mut self.resources)
     }
 
     /// All profiles, in order.

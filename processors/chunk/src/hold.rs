@@ -14,6 +14,7 @@ use profbridge_model::{AttributeSetId, Profile, Profiles, Reason, ResourceProfil
 use crate::budget::size;
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
+use crate::identity::RequestId;
 use crate::skew::Skew;
 use crate::targets::Targets;
 use crate::windows::Windows;
@@ -21,6 +22,8 @@ use crate::windows::Windows;
 /// Holds requests until their windows close.
 pub(crate) struct Hold {
     settings: Settings,
+    /// How many requests there were.
+    requests: u64,
     pub(crate) windows: Windows,
 }
 
@@ -96,29 +99,34 @@ struct Request<'a> {
     scopes: HashMap<(u32, u32, u64), u32>,
     /// Processes that got something.
     touched: Vec<u128>,
+    /// Processes of the resource at hand of which nothing else will come.
+    alone: Vec<u128>,
     weak: u64,
 }
 
 impl Hold {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { windows: Windows::new(settings.clone()), settings }
+        Self { windows: Windows::new(settings.clone()), settings, requests: 0 }
     }
 
     /// Puts a request into the windows of its processes and times.
     pub(crate) fn take(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.windows.begin(size(profiles));
+        self.requests += 1;
+        let id = RequestId { arrival: now.unix_nano, number: self.requests };
         let mut request = Request {
             settings: &self.settings,
             windows: &mut self.windows,
             profiles,
             source: Source::from(&**profiles.dictionary()),
-            targets: Targets::new(profiles, &self.settings.identity),
+            targets: Targets::new(profiles, &self.settings.identity, id),
             now,
             carried: Vec::new(),
             cursor: None,
             resources: HashMap::new(),
             scopes: HashMap::new(),
             touched: Vec::new(),
+            alone: Vec::new(),
             weak: 0,
         };
         request.run(out);
@@ -160,6 +168,17 @@ impl<'a> Request<'a> {
                     }
                 }
             }
+            self.close_alone(out);
+        }
+    }
+
+    /// Closes the windows of processes of which nothing else will come: there is nothing to wait for.
+    fn close_alone(&mut self, out: &mut Outbox) {
+        self.alone.sort_unstable();
+        self.alone.dedup();
+        for process in std::mem::take(&mut self.alone) {
+            self.cursor = None;
+            self.windows.close_process(process, out);
         }
     }
 
@@ -260,7 +279,8 @@ impl<'a> Request<'a> {
     fn enter(&mut self, place: Place<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<Cursor, Full> {
         let target = self.targets.get(piece.target);
         let slot = self.windows.find(target.identity, piece.cell, &self.profiles.peer, self.now, out);
-        self.touched.push(target.identity.hash);
+        let came = if target.identity.alone { &mut self.alone } else { &mut self.touched };
+        came.push(target.identity.hash);
         let Some((window, arena)) = self.windows.get_mut(slot) else {
             return Err(Full { what: "windows", limit: self.settings.max_processes as u64 });
         };

@@ -11,7 +11,8 @@
 //! plus `profbridge.session.id`, by which the built-in sampler tells the programs apart that one process executes one after the other, or else
 //! `process.creation.time` where it is known (which is another when the wall clock was set, and the session's id is not). Names of services and executables never enter it: two replicas of a
 //! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
-//! that sent it, so that it is never merged with anything that differs in either.
+//! that sent it, so that it is never merged with anything that differs in either. Where that peer passes on what several
+//! machines send, not even that tells processes apart: then each resource of each request is *alone*, see [`Identity::alone`].
 //!
 //! # Canonical encoding, version 1
 //!
@@ -42,6 +43,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const IDENTITY: &[u8] = b"profbridge identity 1\0";
 const PROFILER: &[u8] = b"profbridge profiler 1\0";
+const ALONE: &[u8] = b"profbridge alone 1\0";
 
 /// A tuple of attributes that identifies a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -64,9 +66,29 @@ const CUTS: u64 = 500_000_000;
 pub(crate) struct Identity {
     pub(crate) hash: u128,
     pub(crate) strength: IdentityStrength,
+    /// Whether nothing that comes later is of this process, see [`Identity::alone`].
+    pub(crate) alone: bool,
+}
+
+/// A request among all those that a processor has seen: when it arrived, in nanoseconds since the Unix epoch, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestId {
+    pub(crate) arrival: u64,
+    pub(crate) number: u64,
 }
 
 impl Identity {
+    /// The identity of what is equal to others in all that it says and yet may be another's: it is made of the request and the
+    /// place in it as well, so that it is merged with nothing but itself.
+    pub(crate) fn alone(self, request: RequestId, place: u32) -> Self {
+        let mut bytes = ALONE.to_vec();
+        bytes.extend_from_slice(&self.hash.to_be_bytes());
+        bytes.extend_from_slice(&request.arrival.to_le_bytes());
+        bytes.extend_from_slice(&request.number.to_le_bytes());
+        bytes.extend_from_slice(&place.to_le_bytes());
+        Self { hash: xxh3_128(&bytes), alone: true, ..self }
+    }
+
     /// The id under which Sentry files the process in a session.
     pub(crate) fn profiler_id(&self, session: u64) -> ProfilerId {
         let mut bytes = PROFILER.to_vec();
@@ -107,7 +129,7 @@ pub(crate) fn identify<'a>(
         } else if let Some(start) = text("process.creation.time") {
             encoding.put(6, &start);
         }
-        return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong };
+        return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong, alone: false };
     }
     if let Some(peer) = peer {
         encoding.put(7, peer.as_bytes());
@@ -121,7 +143,7 @@ pub(crate) fn identify<'a>(
         value.put_value(dictionary, &attribute.value);
         encoding.put(9, &value.0);
     }
-    Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Weak }
+    Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Weak, alone: false }
 }
 
 /// What identifies has to be there: an empty text is missing, and a number is taken as its decimal text.

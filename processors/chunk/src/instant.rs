@@ -14,7 +14,7 @@ use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason,
 use crate::budget::{Budget, size};
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
-use crate::identity::Identity;
+use crate::identity::{Identity, RequestId};
 use crate::skew::Skew;
 use crate::targets::Targets;
 
@@ -67,12 +67,14 @@ struct Bucket {
 /// Cuts requests at once.
 pub(crate) struct Instant {
     settings: Settings,
+    /// How many requests there were.
+    requests: u64,
     transfer: Transfer,
 }
 
 impl Instant {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, transfer: Transfer::default() }
+        Self { settings, requests: 0, transfer: Transfer::default() }
     }
 
     /// What is kept from one request to the next, in bytes.
@@ -83,7 +85,9 @@ impl Instant {
     /// Cuts a request.
     pub(crate) fn cut(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let settings = self.settings.clone();
-        let mut targets = Targets::new(&profiles, &settings.identity);
+        self.requests += 1;
+        let id = RequestId { arrival: now.unix_nano, number: self.requests };
+        let mut targets = Targets::new(&profiles, &settings.identity, id);
         let mut groups = Groups::default();
         // The process of each resource, as long as no resource has samples of two.
         let mut of_resource = vec![None; profiles.resources().len()];

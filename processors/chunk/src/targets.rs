@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use profbridge_model::{Attribute, AttributeSetId, Profiles};
+use profbridge_model::{Attribute, AttributeSetId, IdentityStrength, Profiles};
 
 use crate::attributes::Moves;
-use crate::identity::{Identity, Kind, identify};
+use crate::identity::{Identity, Kind, RequestId, identify};
 
 /// The attributes that all processes of a request may have together, where they are told apart by what samples carry: a
 /// resource is written for each of them. A hundred thousand processes with twenty attributes.
@@ -26,6 +26,7 @@ pub(crate) struct Target {
 pub(crate) struct Targets<'a> {
     profiles: &'a Profiles,
     kinds: &'a [Kind],
+    request: RequestId,
     moves: Moves<'a>,
     all: Vec<Target>,
     /// The process of each resource whose samples carry nothing to be moved, one more than its position in `all`.
@@ -36,10 +37,11 @@ pub(crate) struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    pub(crate) fn new(profiles: &'a Profiles, kinds: &'a [Kind]) -> Self {
+    pub(crate) fn new(profiles: &'a Profiles, kinds: &'a [Kind], request: RequestId) -> Self {
         Self {
             profiles,
             kinds,
+            request,
             moves: Moves::new(profiles.dictionary()),
             all: Vec::new(),
             plain: vec![0; profiles.resources().len()],
@@ -73,6 +75,8 @@ impl<'a> Targets<'a> {
         let peer = self.profiles.peer.as_deref();
         let identity = identify(self.profiles.dictionary(), self.attributes(resource, moved), peer, self.kinds);
         let at = self.all.len() as u32;
+        let merges = identity.strength == IdentityStrength::Strong || !self.profiles.relayed;
+        let identity = if merges { identity } else { identity.alone(self.request, at) };
         self.all.push(Target { resource, moved, identity });
         self.index.insert((resource, moved), at);
         if moved == 0 {

@@ -326,6 +326,14 @@ impl Windows {
         }
     }
 
+    /// Closes all windows of a process.
+    pub(crate) fn close_process(&mut self, process: u128, out: &mut Outbox) {
+        let slots: Vec<u32> = self.of_process(process).map(|(_, slot)| slot).collect();
+        for slot in slots {
+            self.close(slot, out);
+        }
+    }
+
     /// Closes windows until at most `target` bytes are held, those first that free the most. An arena is freed with
     /// the last of its windows, so each window counts with its share of that.
     pub(crate) fn shrink(&mut self, target: u64, out: &mut Outbox) {

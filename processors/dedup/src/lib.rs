@@ -77,6 +77,8 @@ impl Processor for Dedup {
         match (profiles, &mut self.merge) {
             (None, _) => {}
             (Some(profiles), None) => out.send(profiles),
+            // Merging would make one resource of those that are equal, and they may be of different machines.
+            (Some(profiles), Some(_)) if profiles.relayed => out.send(profiles),
             (Some(profiles), Some(merge)) => merge.take(&profiles, now, out),
         }
     }

@@ -1,13 +1,15 @@
 //! One export call, after it was read and before it is answered: unpacked, decoded, handed to the pipelines.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use profbridge_engine::budget::Permit;
 use profbridge_engine::component::Rejected;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::TransportTelemetry;
-use profbridge_model::Reason;
+use profbridge_model::{Profiles, Reason};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
@@ -15,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::body::Received;
 use crate::fault::{Fault, Kind, shortened};
+use crate::origin::Origin;
 
 /// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
 /// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
@@ -34,6 +37,8 @@ pub(crate) struct Caller {
     /// How many requests are unpacked and decoded at the same time: as many as there are cores. The others wait, with
     /// nothing but what they sent, so that none is slow because all are.
     pub(crate) slots: Arc<Semaphore>,
+    /// What the peers are, and what their resources get.
+    pub(crate) origin: Arc<Origin>,
 }
 
 /// What became of a request that the pipelines took.
@@ -52,8 +57,8 @@ pub(crate) struct Taken {
 impl Caller {
     /// Unpacks, decodes and hands over a request.
     pub(crate) async fn call(&self, received: Received, coding: Coding, peer: Peer) -> Result<Taken, Fault> {
-        let (decoded, permit) = self.decode(received, coding).await?;
-        let Decoded { mut profiles, refused } = decoded;
+        let (decoded, permit) = self.decode(received, coding, peer).await?;
+        let Decoded { profiles, refused } = decoded;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         let mut taken = Taken {
             samples,
@@ -78,16 +83,16 @@ impl Caller {
             // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
             return Ok(taken);
         }
-        profiles.peer = Some(sender(peer));
         match self.intake.consume(profiles, permit).await {
             Ok(()) => Ok(taken),
             Err(rejected) => Err(Fault { samples, ..rejected.into() }),
         }
     }
 
-    async fn decode(&self, received: Received, coding: Coding) -> Result<(Decoded, Permit), Fault> {
+    async fn decode(&self, received: Received, coding: Coding, peer: Peer) -> Result<(Decoded, Permit), Fault> {
         let Received { bytes, permit } = received;
-        let work = Work { intake: self.intake.clone(), max_bytes: self.max_bytes, permit };
+        let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
+        let work = Work { intake, max_bytes: self.max_bytes, permit, origin, sender: sender(peer) };
         if coding == Coding::Identity && bytes.len() <= SMALL {
             return work.run(bytes, coding);
         }
@@ -108,8 +113,8 @@ impl Caller {
 
 /// Who sent it: the peer's address without its port, which changes with every connection of the same sender. Behind a
 /// proxy that is the proxy.
-fn sender(peer: Peer) -> Arc<str> {
-    peer.addr.ip().to_canonical().to_string().into()
+fn sender(peer: Peer) -> IpAddr {
+    peer.addr.ip().to_canonical()
 }
 
 /// The part of a call that is computing.
@@ -117,13 +122,29 @@ struct Work {
     intake: Intake,
     max_bytes: usize,
     permit: Permit,
+    origin: Arc<Origin>,
+    sender: IpAddr,
 }
 
 impl Work {
     fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
         let request = self.unpack(bytes, coding)?;
-        let decoded = self.decode(request)?;
+        let mut decoded = self.decode(request)?;
+        decoded.profiles = self.complete(decoded.profiles)?;
         Ok((decoded, self.permit))
+    }
+
+    /// Gives resources what they came without.
+    fn complete(&mut self, profiles: Profiles) -> Result<Profiles, Fault> {
+        let findings = self.origin.look_at(&profiles, self.sender, Instant::now());
+        if let Some(warning) = &findings.warning {
+            tracing::warn!("{warning}");
+        }
+        self.intake.grow(&mut self.permit, findings.memory(&profiles) as u64)?;
+        let settled = self.origin.settle(profiles, &findings);
+        let mut profiles = settled.map_err(|invalid| Fault::invalid(invalid.place, invalid.rule))?;
+        profiles.peer = Some(self.sender.to_string().into());
+        Ok(profiles)
     }
 
     fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<Bytes, Fault> {

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use profbridge_engine::config::{ByteSize, Duration as Written, Optional, Problem, Problems, Section};
+use profbridge_engine::config::{
+    ByteSize, Duration as Written, InsertedAttributes, Optional, Problem, Problems, Section,
+};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::{Listener, ServerLimits};
 use profbridge_net::tls::{HttpVersions, TlsServerConfig};
@@ -19,6 +21,21 @@ const LARGEST_MIB: u32 = 2047;
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     protocols: Protocols,
+    resource: Resource,
+}
+
+/// What resources get that they came without.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Resource {
+    local_host: bool,
+    insert: InsertedAttributes,
+}
+
+impl Default for Resource {
+    fn default() -> Self {
+        Self { local_host: true, insert: InsertedAttributes::default() }
+    }
 }
 
 /// Which protocols are served: those that are written, or both where none is.
@@ -104,6 +121,17 @@ pub struct Settings {
     pub grpc: Option<GrpcSettings>,
     /// OTLP over HTTP.
     pub http: Option<HttpSettings>,
+    /// What resources get that they came without.
+    pub resource: ResourceSettings,
+}
+
+/// What resources get that they came without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceSettings {
+    /// Whether those of peers on the loopback that name no host get the id and name of this one.
+    pub local_host: bool,
+    /// Attributes that all get which do not have them: keys and values.
+    pub insert: Vec<(String, String)>,
 }
 
 /// How OTLP over gRPC is served.
@@ -162,8 +190,10 @@ impl Config {
         }
         let grpc = grpc.map(|grpc| grpc.check(section, &mut problems));
         let http = http.map(|http| http.check(section, &mut problems));
+        let Resource { local_host, insert } = self.resource;
+        let insert = insert.check(section, "resource.insert", &mut problems);
         Problems::check(problems)?;
-        Ok(Settings { grpc, http })
+        Ok(Settings { grpc, http, resource: ResourceSettings { local_host, insert } })
     }
 }
 

@@ -19,13 +19,17 @@ mod call;
 mod config;
 mod fault;
 mod grpc;
+mod host;
 mod http;
 mod message;
+mod origin;
 mod receiver;
+mod senders;
 mod tally;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, GrpcSettings, HttpSettings, Settings};
+pub use config::{Config, GrpcSettings, HttpSettings, ResourceSettings, Settings};
+pub use host::ThisHost;
 pub use receiver::{FACTORY, Otlp};

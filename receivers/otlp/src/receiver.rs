@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use ::http::{Request, Response};
@@ -21,6 +22,8 @@ use tokio::task::JoinSet;
 
 use crate::call::Caller;
 use crate::config::{GrpcSettings, HttpSettings, Settings};
+use crate::host::ThisHost;
+use crate::origin::Origin;
 use crate::{grpc, http};
 
 /// Makes receivers of type `otlp`.
@@ -35,22 +38,41 @@ fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
 #[derive(Debug, Clone)]
 pub struct Otlp {
     settings: Settings,
+    /// This machine; `None` where it is read at the start.
+    host: Option<ThisHost>,
 }
 
 impl Otlp {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, host: None }
+    }
+
+    /// A receiver that has not started, on a machine that is named so.
+    pub fn on(host: ThisHost, settings: Settings) -> Self {
+        Self { settings, host: Some(host) }
     }
 }
 
 impl Receiver for Otlp {
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
-        Box::pin(start(self.settings, context))
+        Box::pin(start(*self, context))
     }
 }
 
-async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, StartError> {
+async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, StartError> {
+    let Otlp { settings, host } = receiver;
+    let host = host.unwrap_or_else(|| ThisHost::read(Path::new("/")));
+    let names_host = settings.resource.insert.iter().any(|(key, _)| key == "host.id");
+    if host.id.is_none() && settings.resource.local_host && !names_host {
+        let name = host.name.as_deref().unwrap_or("unknown");
+        tracing::info!(
+            "{}: this machine has no /etc/machine-id of its own (a container has none), so profiles from the loopback that name \
+             no host get host.name {name:?} and no host.id: mount the machine's /etc/machine-id, or set resource.insert",
+            context.id
+        );
+    }
+    let origin = Arc::new(Origin::new(context.id.clone(), settings.resource, host));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let slots = Arc::new(Semaphore::new(cores));
     let caller = |protocol: &'static str, body: &BodyLimits| Caller {
@@ -58,6 +80,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, 
         telemetry: context.telemetry.transport(protocol),
         max_bytes: body.max_bytes,
         slots: Arc::clone(&slots),
+        origin: Arc::clone(&origin),
     };
     let mut addresses = Vec::new();
     let mut servers = Vec::new();

@@ -18,6 +18,7 @@
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
 //! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their defaults.
 
+mod attributes;
 mod byte_size;
 mod de;
 mod de_error;
@@ -46,6 +47,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use attributes::InsertedAttributes;
 pub use byte_size::{BadByteSize, ByteSize};
 pub use document::{Config, PipelineConfig, Reference};
 pub use duration::{BadDuration, Duration};

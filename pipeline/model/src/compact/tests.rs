@@ -97,10 +97,11 @@ fn parts_are_compact() {
     let samples: Vec<_> = (0..200).map(|n| (n as u8, 1 + n as u8 % 50, vec![n, n + 1], false)).collect();
     let mut whole = batch(&samples);
     whole.peer = Some("10.0.0.7".into());
+    whole.relayed = true;
     let part = part(&whole, 0..1, &mut Transfer::default()).unwrap();
     let tables = part.dictionary().tables();
     assert_eq!((tables.stacks.len(), tables.locations.len(), tables.functions.len()), (2, 2, 2));
-    assert_eq!(part.peer, whole.peer);
+    assert_eq!((&part.peer, part.relayed), (&whole.peer, true));
     assert_eq!(part.profiles().count(), 1);
 }
 

@@ -117,6 +117,48 @@ fn weak_processes_stay_apart() {
     }
 }
 
+/// Guarantees: what a peer that passes on the profiles of several machines sends without saying whose it is is merged with nothing,
+/// though all that is said is equal: neither with another resource of its request nor with another request. What comes of one
+/// resource stays together, it leaves at once, it is counted as weak, and nothing is lost. What says whose it is is merged as ever.
+#[test]
+fn relayed_weak_processes_are_never_merged() {
+    for settings in MODES {
+        let attributes = [("process.executable.name", "python".into()), ("process.pid", 42.into())];
+        let request = |own: &[(&'static str, Any<'static>)]| {
+            let mut builder = Builder::new();
+            for host in 0..2 {
+                let mut all = attributes.to_vec();
+                all.extend_from_slice(own);
+                builder.resource(&all);
+                builder.on_cpu(20);
+                for time in [T, T + 20] {
+                    builder.sample(None, None, None, &[time + host], &[]);
+                }
+            }
+            let mut batch = builder.finish().unwrap();
+            batch.peer = Some("10.0.0.7".into());
+            batch.relayed = true;
+            batch
+        };
+        let mut chunk = chunk(settings);
+        let (mut ids, mut weak) = (BTreeSet::new(), 0);
+        for _ in 0..2 {
+            let out = process_one(&mut chunk, request(&[]), at(S));
+            weak += noted(&out, WEAK_IDENTITY);
+            let batches = batches(&out);
+            assert_eq!(batches.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 2], "{settings}");
+            assert!(batches.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
+            ids.extend(batches.iter().map(id));
+        }
+        assert_eq!((ids.len(), weak), (4, 8), "{settings}");
+        assert!(flush(&mut chunk).is_empty());
+
+        let (out, weak) = run(settings, vec![request(&[("host.name", "a".into())]); 2]);
+        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 1, "{settings}");
+        assert_eq!((out.iter().map(Profiles::observations).sum::<u64>(), weak), (8, 0));
+    }
+}
+
 /// Guarantees: a session is as long as is said, and each has its own id.
 #[test]
 fn sessions_have_their_own_ids() {

@@ -111,6 +111,18 @@ fn merging_is_linear() {
     }
 }
 
+/// Guarantees: what a peer passes on of several machines is not merged: resources that are equal may be of different ones.
+#[test]
+fn relayed_requests_are_not_merged() {
+    let mut dedup = dedup("window: 10s");
+    let mut relayed = batch(T, &["f"], &[T], false);
+    relayed.relayed = true;
+    let out = process(&mut dedup, relayed, at(0));
+    assert_eq!(observations(&out), [1]);
+    assert!(batches(&out)[0].relayed);
+    assert_eq!(dedup.due(), None);
+}
+
 /// Guarantees: a window closes when its length has passed since its first request, and each sender has its own.
 #[test]
 fn windows_close_by_age() {

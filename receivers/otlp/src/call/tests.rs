@@ -8,12 +8,26 @@ use profbridge_engine::testing::intake;
 use profbridge_model::Telemetry;
 
 use super::*;
+use crate::config::ResourceSettings;
+use crate::host::ThisHost;
 
 const PEER: &str = "[::ffff:10.0.0.7]:4711";
 
 fn caller(intake: &Intake, slots: usize) -> Caller {
     let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
-    Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots: Arc::new(Semaphore::new(slots)) }
+    let slots = Arc::new(Semaphore::new(slots));
+    Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
+}
+
+/// What gives nothing to anybody.
+fn origin() -> Arc<Origin> {
+    let settings = ResourceSettings { local_host: false, insert: Vec::new() };
+    Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()))
+}
+
+fn work(intake: &Intake, permit: Permit) -> Work {
+    let (intake, origin) = (intake.clone(), origin());
+    Work { intake, max_bytes: 64 << 20, permit, origin, sender: sender(peer()) }
 }
 
 fn received(intake: &Intake, bytes: Vec<u8>) -> Received {
@@ -86,7 +100,7 @@ fn dense_requests_get_their_memory() {
     let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
     let wire = bytes.len() as u64;
     let Received { bytes, permit } = received(&intake, bytes);
-    let work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let work = work(&intake, permit);
     let (decoded, permit) = work.run(bytes, Coding::Identity).unwrap();
     assert_eq!(decoded.profiles.observations(), 400_000);
     assert_eq!(permit.bytes(), wire + decoded.memory() as u64);
@@ -101,7 +115,7 @@ fn dense_requests_get_their_memory() {
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
-    let work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let work = work(&intake, permit);
     let fault = work.run(bytes, Coding::Identity).unwrap_err();
     assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, false), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
@@ -114,7 +128,7 @@ fn unpacked_requests_are_counted() {
     let plain = heavy(1 << 20);
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
     let Received { bytes, permit } = received(&intake, packed);
-    let mut work = Work { intake: intake.clone(), max_bytes: 64 << 20, permit };
+    let mut work = work(&intake, permit);
     let request = work.unpack(bytes, Coding::Zstd).unwrap();
     assert_eq!(request, plain);
     let counted = work.permit.bytes() as usize;

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{GrpcSettings, HttpSettings};
 
 fn endpoints(yaml: &str) -> (Option<String>, Option<String>) {
-    let Settings { grpc, http } = settings(yaml);
+    let Settings { grpc, http, .. } = settings(yaml);
     (grpc.map(|grpc| grpc.endpoint), http.map(|http| http.endpoint))
 }
 
@@ -22,7 +22,8 @@ fn defaults() {
     assert_eq!(endpoints("{protocols: {grpc: }}"), (grpc, None));
     assert_eq!(endpoints("{protocols: {http: {}}}"), (None, http));
 
-    let Settings { grpc: Some(grpc), http: Some(http) } = settings("") else { panic!("both") };
+    let Settings { grpc: Some(grpc), http: Some(http), resource } = settings("") else { panic!("both") };
+    assert_eq!((resource.local_host, resource.insert), (true, Vec::new()));
     assert_eq!((grpc.body.max_bytes, http.body.max_bytes), (64 << 20, 64 << 20));
     assert_eq!((grpc.server.versions, http.server.versions), (HttpVersions::Http2, HttpVersions::Both));
     assert_eq!((grpc.tls, http.tls), (None, None));
@@ -44,8 +45,10 @@ protocols:
     endpoint: '[::1]:14318'
     max_request_body_size: 20971520
     idle_timeout: 14s
+resource: {local_host: false, insert: {host.id: node-3}}
 ";
-    let Settings { grpc, http } = settings(yaml);
+    let Settings { grpc, http, resource } = settings(yaml);
+    assert_eq!((resource.local_host, resource.insert), (false, vec![("host.id".to_owned(), "node-3".to_owned())]));
     let GrpcSettings { endpoint, body, server, tls } = grpc.unwrap();
     assert_eq!((endpoint.as_str(), body.max_bytes, server.max_concurrent_streams), ("0.0.0.0:14317", 8 << 20, 5));
     let times = [server.idle_timeout, server.keepalive_interval.unwrap(), server.keepalive_timeout];
@@ -62,7 +65,7 @@ fn broken_rules() {
     let section = Section::from_yaml(
         "{protocols: {grpc: {endpoint: 'http://a:1', max_recv_msg_size_mib: 2048, max_concurrent_streams: 0, \
          keepalive: {server_parameters: {max_connection_idle: 0s, time: 0s, timeout: 0s}}}, \
-         http: {endpoint: localhost, max_request_body_size: 0, idle_timeout: 0s}}}",
+         http: {endpoint: localhost, max_request_body_size: 0, idle_timeout: 0s}}, resource: {insert: {host.id: ''}}}",
     );
     let problems = Settings::read(&section.unwrap()).unwrap_err();
     let mut paths: Vec<&str> = problems.as_slice().iter().map(|problem| problem.key_path.as_str()).collect();
@@ -77,6 +80,7 @@ fn broken_rules() {
         "protocols.http.endpoint",
         "protocols.http.idle_timeout",
         "protocols.http.max_request_body_size",
+        "resource.insert.\"host.id\"",
     ];
     assert_eq!(paths, expected);
     let scheme = problems.as_slice().iter().find(|problem| problem.key_path == "protocols.grpc.endpoint").unwrap();

@@ -41,7 +41,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-use crate::{Otlp, Settings};
+use crate::{Otlp, Settings, ThisHost};
 
 /// A memory budget that no test uses up by accident.
 const PLENTY: u64 = 1 << 30;
@@ -85,7 +85,7 @@ impl Rig {
             shutdown,
             telemetry: metrics.receiver("otlp"),
         };
-        let running = Box::new(Otlp::new(settings)).start(context).await?;
+        let running = Box::new(Otlp::on(ThisHost::default(), settings)).start(context).await?;
         let addresses = running.addresses.into_iter().collect();
         let stopped = tokio::spawn(running.stopped);
         Ok(Self { addresses, intake, consumer, metrics, trigger, stopped })

@@ -1,0 +1,272 @@
+//! Whose profiles they are: gives resources what they came without, and finds out where that cannot be known.
+//!
+//! A peer on the loopback is this machine, so what does not name its host gets the name of this one. What `resource.insert`
+//! says is of all that send here. A peer that passes on the profiles of several machines is neither helped by the one nor told
+//! apart by the other: its batches are marked ([`Profiles::relayed`]), so that nothing without a name is put together.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use profbridge_model::dictionary::Invalid;
+use profbridge_model::{Attribute, Dictionary, Insertion, Profiles, ResourceProfiles, Value};
+
+use crate::config::ResourceSettings;
+use crate::host::ThisHost;
+use crate::senders::{Host, Senders, Sighting, Told};
+
+/// How often the log says that profiles are not put together.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// What the peers of a receiver are, and what their resources get.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The receiver, for the log.
+    receiver: String,
+    insert: Vec<(String, String)>,
+    /// This machine, where its name is to be given.
+    host: Option<ThisHost>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    senders: Senders,
+    warned: Option<Instant>,
+    /// Observations that were not put together since the last warning.
+    alone: u64,
+}
+
+/// What is to be done with a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    insertions: Vec<Insertion>,
+    relayed: bool,
+    /// For the log.
+    pub(crate) warning: Option<String>,
+}
+
+impl Findings {
+    /// The memory that applying them takes at most, in bytes: the attributes of a resource are copied once for it.
+    pub(crate) fn memory(&self, profiles: &Profiles) -> usize {
+        let touched = self.insertions.chunk_by(|one, other| one.resource == other.resource);
+        let resource = |at: u32| profiles.resources().get(at as usize).map_or(0, |of| of.resource.attributes.len());
+        let attributes: usize = touched.map(|of_one| of_one.len() + resource(of_one[0].resource)).sum();
+        attributes * size_of::<Attribute>()
+    }
+}
+
+/// What tells processes apart, as far as attributes say it. Of several attributes with one key the first counts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Said<'a> {
+    host: Host<'a>,
+    container: bool,
+    instance: bool,
+    pid: Option<i64>,
+    executable: Option<&'a str>,
+}
+
+impl<'a> Said<'a> {
+    fn of(dictionary: &'a Dictionary, attributes: impl Iterator<Item = &'a Attribute>) -> Self {
+        let mut said = Self::default();
+        let (mut path, mut name) = (None, None);
+        for attribute in attributes {
+            let text = match attribute.value {
+                Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
+                _ => None,
+            };
+            match dictionary.string(attribute.key) {
+                "host.id" => said.host.id = said.host.id.or(text),
+                "host.name" => said.host.name = said.host.name.or(text),
+                "container.id" => said.container |= text.is_some(),
+                "service.instance.id" => said.instance |= text.is_some(),
+                "process.executable.path" => path = path.or(text),
+                "process.executable.name" => name = name.or(text),
+                "process.pid" => {
+                    said.pid = said.pid.or(match attribute.value {
+                        Value::Int(pid) => Some(pid),
+                        _ => text.and_then(|text| text.parse().ok()),
+                    });
+                }
+                _ => {}
+            }
+        }
+        said.executable = path.or(name);
+        said
+    }
+
+    /// What is said here, and else there.
+    fn or(self, other: Self) -> Self {
+        Self {
+            host: Host { id: self.host.id.or(other.host.id), name: self.host.name.or(other.host.name) },
+            container: self.container || other.container,
+            instance: self.instance || other.instance,
+            pid: self.pid.or(other.pid),
+            executable: self.executable.or(other.executable),
+        }
+    }
+
+    /// Whether it identifies a process, see the processor `chunk`.
+    fn identifies(&self) -> bool {
+        self.instance || (self.pid.is_some() && (self.container || self.host.is_named()))
+    }
+}
+
+impl Origin {
+    pub(crate) fn new(receiver: String, settings: ResourceSettings, host: ThisHost) -> Self {
+        let host = settings.local_host.then_some(host);
+        Self { receiver, insert: settings.insert, host, state: Mutex::default() }
+    }
+
+    /// Whether the peer is on this machine and its profiles get this machine's names.
+    fn local(&self, peer: IpAddr) -> Option<&ThisHost> {
+        self.host.as_ref().filter(|_| peer.is_loopback())
+    }
+
+    /// Looks at a batch of a peer, whose address has no port and is not mapped into another family.
+    pub(crate) fn look_at(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> Findings {
+        let local = self.local(peer);
+        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref() });
+        let inserted: Said<'_> = self.inserted();
+        let dictionary = profiles.dictionary();
+        let on_samples = dictionary.tables().attributes.iter().any(|attribute| {
+            let keys = ["process.pid", "host.id", "host.name", "container.id", "service.instance.id"];
+            keys.contains(&dictionary.string(attribute.key))
+        });
+        let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
+        // Resources that name no host, themselves or in their samples.
+        let mut nameless = Vec::new();
+        for (at, resource) in profiles.resources().iter().enumerate() {
+            let own = &resource.resource.attributes;
+            for (attribute, (key, _)) in self.insert.iter().enumerate() {
+                if !own.iter().any(|own| dictionary.string(own.key) == key) {
+                    insertions.push(Insertion { resource: at as u32, attribute: attribute as u32 });
+                }
+            }
+            let mut named = inserted.host.is_named();
+            let on_resource = Said::of(dictionary, own.iter());
+            let known = !on_samples && on_resource.or(inserted).identifies();
+            for (on_sample, times, observations) in parts(profiles, resource, on_samples, known) {
+                let said = on_sample.or(on_resource);
+                if said.host.is_named() {
+                    named = true;
+                    if told.hosts.last() != Some(&said.host) {
+                        told.hosts.push(said.host);
+                    }
+                }
+                let said = said.or(inserted);
+                if said.identifies() {
+                    continue;
+                }
+                weak += observations;
+                if let (Some(pid), Some(executable)) = (said.pid, said.executable) {
+                    told.sightings.push(Sighting { pid, executable, times });
+                }
+            }
+            if !named && local.is_some() {
+                nameless.push(at as u32);
+            }
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = state.senders.see(peer, this, &told, now);
+        let relayed = why.is_some();
+        let warning = why.filter(|_| weak > 0).and_then(|why| {
+            state.alone += weak;
+            let due = state.warned.is_none_or(|warned| now.saturating_duration_since(warned) >= WARNING);
+            due.then(|| {
+                state.warned = Some(now);
+                self.warning(peer, &why, std::mem::take(&mut state.alone))
+            })
+        });
+        drop(state);
+        if !relayed && let Some(host) = local {
+            let first = self.insert.len() as u32;
+            let names = u32::from(host.id.is_some()) + u32::from(host.name.is_some());
+            let of_host =
+                |&resource: &u32| (first..first + names).map(move |attribute| Insertion { resource, attribute });
+            insertions.extend(nameless.iter().flat_map(of_host));
+            insertions.sort_unstable_by_key(|insertion| (insertion.resource, insertion.attribute));
+        }
+        Findings { insertions, relayed, warning }
+    }
+
+    /// Does what was found to be done. A batch that gets nothing stays the request that it was received as.
+    ///
+    /// # Errors
+    ///
+    /// The batch would be larger than 4 GiB.
+    pub(crate) fn settle(&self, profiles: Profiles, findings: &Findings) -> Result<Profiles, Invalid> {
+        let host = self.host.as_ref();
+        let names = [
+            ("host.id", host.and_then(|host| host.id.as_deref())),
+            ("host.name", host.and_then(|host| host.name.as_deref())),
+        ];
+        let attributes: Vec<(&str, &str)> = self
+            .insert
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .chain(names.into_iter().filter_map(|(key, name)| Some((key, name?))))
+            .collect();
+        let mut profiles = profiles.insert(&attributes, &findings.insertions)?;
+        profiles.relayed = findings.relayed;
+        Ok(profiles)
+    }
+
+    /// What `resource.insert` says of every process.
+    fn inserted(&self) -> Said<'_> {
+        let find = |key: &str| self.insert.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        Said {
+            host: Host { id: find("host.id"), name: find("host.name") },
+            container: find("container.id").is_some(),
+            instance: find("service.instance.id").is_some(),
+            ..Said::default()
+        }
+    }
+
+    fn warning(&self, peer: IpAddr, why: &str, alone: u64) -> String {
+        let receiver = &self.receiver;
+        format!(
+            "{receiver}: {peer} passes on the profiles of several machines ({why}), and {alone} observations do not say of \
+             which machine they are. They are shown process by process and request by request, since those of different \
+             machines would be mixed up otherwise. Set host.id where they come from: `resource: {{insert: {{host.id: ...}}}}` \
+             of a profbridge on each machine, or `resourcedetection` of a Collector there"
+        )
+    }
+}
+
+/// A part of a resource's samples that say the same of their process: what they say, when, and how many observations.
+type Part<'a> = (Said<'a>, Option<(u64, u64)>, u64);
+
+/// The parts of a resource: one, or one for each list of attributes that its samples carry. Where it is known whose they are
+/// nobody wants to know when they were.
+fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bool, known: bool) -> Vec<Part<'a>> {
+    if known {
+        return vec![(Said::default(), None, 0)];
+    }
+    let dictionary = profiles.dictionary();
+    let (mut parts, mut seen): (Vec<Part<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+    let mut last = None;
+    for sample in resource.scopes.iter().flat_map(|scope| &scope.profiles).flat_map(|profile| profiles.samples(profile))
+    {
+        let set = sample.attributes.filter(|_| on_samples);
+        let at = match last {
+            Some((same, at)) if same == set => at,
+            _ => *seen.entry(set).or_insert_with(|| {
+                parts.push((Said::of(dictionary, dictionary.attributes(set)), None, 0));
+                parts.len() - 1
+            }),
+        };
+        last = Some((set, at));
+        let (_, times, observations) = &mut parts[at];
+        *observations += sample.observations();
+        for time in sample.timestamps() {
+            let (first, last) = times.get_or_insert((time, time));
+            (*first, *last) = ((*first).min(time), (*last).max(time));
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+use profbridge_model::Builder;
+use profbridge_model::builder::Any;
+
+use super::*;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+type Attributes = Vec<(&'static str, Any<'static>)>;
+
+fn this() -> ThisHost {
+    ThisHost { id: Some("f00d".to_owned()), name: Some("web-1".to_owned()) }
+}
+
+fn origin(host: ThisHost, insert: &[(&str, &str)]) -> Origin {
+    let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Origin::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
+}
+
+/// A process as the eBPF profiler describes it.
+fn process(executable: &'static str) -> Attributes {
+    vec![("process.pid", 42.into()), ("process.executable.path", executable.into())]
+}
+
+fn on_host(name: &'static str) -> Attributes {
+    vec![("host.name", name.into()), ("process.pid", 42.into())]
+}
+
+/// A batch with a resource for each list of attributes, and one sample of each at its own time.
+fn batch(resources: &[Attributes]) -> Profiles {
+    let mut builder = Builder::new();
+    for (at, attributes) in resources.iter().enumerate() {
+        builder.resource(attributes);
+        builder.on_cpu(20);
+        builder.sample(None, None, None, &[1000 + at as u64, 2000 + at as u64], &[]);
+    }
+    let mut batch = builder.finish().unwrap();
+    batch.received = Some(Bytes::from_static(b"request"));
+    batch
+}
+
+fn take(origin: &Origin, peer: IpAddr, batch: Profiles) -> Profiles {
+    let findings = origin.look_at(&batch, peer, Instant::now());
+    origin.settle(batch, &findings).unwrap()
+}
+
+/// An attribute of a resource.
+fn get<'a>(batch: &'a Profiles, resource: usize, key: &str) -> Option<&'a str> {
+    match batch.find(&batch.resources()[resource].resource.attributes, key)? {
+        Value::String(id) => Some(batch.dictionary().string(*id)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hosts(batch: &Profiles) -> Vec<(Option<&str>, Option<&str>)> {
+    let of = |at| (get(batch, at, "host.id"), get(batch, at, "host.name"));
+    (0..batch.resources().len()).map(of).collect()
+}
+
+/// Guarantees: what a peer on the loopback sends without naming a host gets the id and name of this one, whichever loopback
+/// address it has; what names a host keeps what it says, also where only samples say it; peers elsewhere get nothing.
+#[test]
+fn local_peers_are_this_machine() {
+    let named = (Some("f00d"), Some("web-1"));
+    for peer in ["127.0.0.1", "127.8.8.8", "::1"] {
+        let taken = take(&origin(this(), &[]), peer.parse().unwrap(), batch(&[process("/a"), on_host("web-1")]));
+        assert_eq!(hosts(&taken), [named, (None, Some("web-1"))], "{peer}");
+        assert!(taken.received.is_none() && !taken.relayed);
+    }
+    let taken = take(&origin(this(), &[]), REMOTE, batch(&[process("/a")]));
+    assert_eq!((hosts(&taken), taken.received.is_some()), (vec![(None, None)], true));
+
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.on_cpu(20);
+    let attributes = builder.attributes(&on_host("web-1"));
+    builder.sample(None, attributes, None, &[1], &[]);
+    let taken = take(&origin(this(), &[]), LOOPBACK, builder.finish().unwrap());
+    assert_eq!(hosts(&taken), [(None, None)]);
+}
+
+/// Guarantees: a container without a machine's id gives its name only, and what has no name at all gives nothing.
+#[test]
+fn hosts_without_an_id() {
+    let pod = ThisHost { id: None, name: Some("pod-7".to_owned()) };
+    assert_eq!(hosts(&take(&origin(pod, &[]), LOOPBACK, batch(&[process("/a")]))), [(None, Some("pod-7"))]);
+    let taken = take(&origin(ThisHost::default(), &[]), LOOPBACK, batch(&[process("/a")]));
+    assert_eq!((hosts(&taken), taken.received.is_some()), (vec![(None, None)], true));
+    let settings = ResourceSettings { local_host: false, insert: Vec::new() };
+    let off = Origin::new("otlp".to_owned(), settings, this());
+    assert_eq!(hosts(&take(&off, LOOPBACK, batch(&[process("/a")]))), [(None, None)]);
+}
+
+/// Guarantees: attributes of the configuration get into the resources that do not have them, of every peer, and leave the others
+/// as they are; a host that is configured is not joined by this machine's.
+#[test]
+fn configured_attributes_are_inserted() {
+    let insert = [("deployment.environment.name", "staging"), ("host.id", "node-3")];
+    let named = vec![("host.id", "own".into()), ("deployment.environment.name", "own".into())];
+    for peer in [LOOPBACK, REMOTE] {
+        let taken = take(&origin(this(), &insert), peer, batch(&[process("/a"), named.clone()]));
+        assert_eq!(get(&taken, 0, "deployment.environment.name"), Some("staging"));
+        assert_eq!(get(&taken, 1, "deployment.environment.name"), Some("own"));
+        assert_eq!(hosts(&taken)[0], (Some("node-3"), None));
+        assert_eq!(hosts(&taken)[1], (Some("own"), None));
+    }
+    // Nothing is missing: the request stays what it was.
+    let complete = take(&origin(this(), &insert), REMOTE, batch(&[named]));
+    assert_eq!(complete.received.as_deref(), Some(&b"request"[..]));
+}
+
+/// Guarantees: a peer that passes on the profiles of several machines is marked, from the request on in which it shows, and its
+/// profiles do not become this machine's; a peer that does not is not marked.
+#[test]
+fn relaying_peers_are_marked() {
+    let (a, b) = (process("/usr/bin/a"), process("/usr/bin/b"));
+    for peer in [LOOPBACK, REMOTE] {
+        let two_hosts = [on_host("web-2"), on_host("web-3"), a.clone()];
+        for told in [batch(&two_hosts), batch(&[a.clone(), b.clone()])] {
+            let origin = origin(this(), &[]);
+            let taken = take(&origin, peer, told);
+            assert!(taken.relayed && hosts(&taken).iter().all(|(id, _)| id.is_none()), "{:?}", hosts(&taken));
+            let later = take(&origin, peer, batch(&[a.clone()]));
+            assert_eq!((later.relayed, hosts(&later), later.received.is_some()), (true, vec![(None, None)], true));
+        }
+        let origin = origin(this(), &[]);
+        assert!(!take(&origin, peer, batch(&[a.clone()])).relayed);
+        // Attributes of samples count as those of resources do.
+        let mut builder = Builder::new();
+        for (executable, time) in [("/usr/bin/a", 10), ("/usr/bin/b", 15), ("/usr/bin/a", 20)] {
+            let attributes = builder.attributes(&process(executable));
+            builder.sample(None, attributes, None, &[time], &[]);
+        }
+        assert!(take(&origin, peer, builder.finish().unwrap()).relayed);
+    }
+    let elsewhere = origin(this(), &[("host.id", "node-3")]);
+    assert!(!take(&elsewhere, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
+}
+
+/// Guarantees: where profiles cannot be told apart the log says so once a minute, with the peer, the reason, the number of
+/// observations and what to set; where all name their host it says nothing.
+#[test]
+fn a_warning_a_minute() {
+    let origin = origin(this(), &[]);
+    let (now, minute) = (Instant::now(), Duration::from_secs(60));
+    let mixed = batch(&[on_host("web-2"), on_host("web-3"), process("/a")]);
+    let said = |at| origin.look_at(&mixed, REMOTE, at).warning;
+    let first = said(now).unwrap();
+    for part in ["10.0.0.7", "\"web-2\" and \"web-3\"", " 2 observations", "resource: {insert: {host.id: ...}}"] {
+        assert!(first.contains(part), "{first}");
+    }
+    assert_eq!(said(now + minute / 2), None);
+    assert!(said(now + minute).unwrap().contains(" 4 observations"));
+    let named = batch(&[on_host("web-2"), on_host("web-3")]);
+    assert_eq!(origin.look_at(&named, REMOTE, now + 2 * minute).warning, None);
+}
+
+/// Guarantees: the memory of what is inserted is said before it is taken.
+#[test]
+fn memory_is_asked_for() {
+    let origin = origin(this(), &[]);
+    let before = batch(&vec![process("/a"); 1000]);
+    let findings = origin.look_at(&before, LOOPBACK, Instant::now());
+    // Two that were there and two that come, of each.
+    assert_eq!(findings.memory(&before), 4000 * size_of::<Attribute>());
+    let capacity = |batch: &Profiles| -> usize {
+        batch.resources().iter().map(|resource| resource.resource.attributes.capacity()).sum()
+    };
+    assert_eq!(capacity(&origin.settle(before, &findings).unwrap()), 4000);
+}
