@@ -1,11 +1,16 @@
 //! What happens when something is wrong: with the peer, with the input, with the configuration.
 
-use profbridge_bench::{RequestBuilder, ms};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use profbridge_bench::{RequestBuilder, T0, ms};
+use tonic_types::StatusExt as _;
 
 use crate::backend::sentry::{Behaviour, KEY, Sentry};
 use crate::client::{export, post, status};
 use crate::main_job::to_sentry;
-use crate::process::{Profbridge, command, run};
+use crate::process::{PATIENCE, Profbridge, command, run};
 
 fn request(
     service: &str,
@@ -38,6 +43,78 @@ fn an_outage_is_retried() {
         assert_eq!(all.len(), 2, "{behaviour:?}");
         assert_eq!(all[0]["chunk_id"], accepted[0]["chunk_id"], "{behaviour:?}");
         assert!(profbridge.stop().0.success());
+    }
+}
+
+/// What [`an_outage_loses_nothing`] sends: so many requests of so many observations, a second each.
+const OUTAGE: (u64, u64) = (160, 1000);
+
+/// Sends a request as the Collector's exporter does: again, after a pause, for as long as the answer is UNAVAILABLE with
+/// RetryInfo, each time counted. The pause is shorter than what the answer asks for, so that a test need not wait.
+fn export_patiently(
+    address: std::net::SocketAddr,
+    request: &opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest,
+    refused: &AtomicU64,
+) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(status) = export(address, request.clone()) {
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        assert!(status.get_details_retry_info().is_some_and(|info| info.retry_delay.is_some()), "{status}");
+        assert!(status.message().contains("the queue of exporter sentry is full"), "{status}");
+        refused.fetch_add(1, Ordering::Relaxed);
+        assert!(Instant::now() < deadline, "it was never taken");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Guarantees: while Sentry is away, senders are told to come back as soon as the queue is full, with windows and without;
+/// when it returns everything has arrived in the end: of many times what queue and windows hold, nothing is lost.
+#[test]
+fn an_outage_loses_nothing() {
+    for chunk in ["{window: 0s}", "{window: 60s, max_observations: 3000}"] {
+        let sentry = Sentry::start();
+        sentry.always(Behaviour::Answer(503, vec![]));
+        let exporter = format!(", sending_queue: {{queue_size: 4}}{SOON}");
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), chunk, &exporter));
+        let (requests, observations) = OUTAGE;
+        let (next, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let address = profbridge.address("otlp/grpc");
+        thread::scope(|senders| {
+            for _ in 0..4 {
+                senders.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= requests {
+                            return;
+                        }
+                        let times: Vec<u64> = (0..observations).map(|n| T0 + (number * 1000 + n) * 1_000_000).collect();
+                        let request =
+                            RequestBuilder::new().process("checkout", 1).on_cpu(1000).sample(&["go!main"], 1, &times);
+                        export_patiently(address, &request.build(), &refused);
+                    }
+                });
+            }
+            // More refusals than senders: each came back at least once and was refused again.
+            crate::process::eventually("senders are refused", || (refused.load(Ordering::Relaxed) > 20).then_some(()));
+            assert!(next.load(Ordering::Relaxed) < requests, "the total does not exceed what fits");
+            sentry.always(Behaviour::Answer(200, vec![]));
+        });
+        let (exit, log) = profbridge.stop();
+        assert!(exit.success() && !log.contains("dropped"), "{chunk}: {log}");
+        assert!(log.contains(&format!("receiver otlp: {} observations", requests * observations)), "{chunk}: {log}");
+        let mut times: Vec<u64> = Vec::new();
+        for received in sentry.received.all().iter().filter(|received| received.status == 200) {
+            for chunk in received.chunks() {
+                let samples = chunk["profile"]["samples"].as_array().unwrap();
+                times.extend(samples.iter().map(|sample| (sample["timestamp"].as_f64().unwrap() * 1e3).round() as u64));
+            }
+        }
+        times.sort_unstable();
+        times.dedup();
+        let first = T0 / 1_000_000;
+        let missing =
+            (first..first + requests * observations).filter(|time| times.binary_search(time).is_err()).count();
+        assert_eq!(missing, 0, "{chunk}: observations that did not arrive\n{log}");
     }
 }
 

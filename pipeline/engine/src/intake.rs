@@ -1,23 +1,29 @@
 //! The entrance to the pipelines, as a receiver sees it.
 //!
-//! A receiver asks for room before it reads a body ([`Intake::admit`]) and hands over what it made of it
-//! ([`Intake::consume`]). `Ok` means that the processors of every pipeline have it: from there on the pipelines answer
-//! for it. Waiting is the backpressure.
+//! A receiver asks whether there is room in the queues ([`Intake::room`]) and in memory ([`Intake::admit`]) before it
+//! reads a body, and hands over what it made of it ([`Intake::consume`]). `Ok` means that the processors of every pipeline
+//! have it: from there on the pipelines answer for it. Waiting is the backpressure.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use profbridge_model::{Reason, Telemetry};
+use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::{Budget, Exhausted, Permit};
 use crate::component::{Rejected, Retry};
+use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
 use crate::telemetry::Edge;
 
 /// When a sender that was turned away for want of memory may come back. Windows are put out at once when memory is
 /// short, so the next report of a profiler (5 s in the OpenTelemetry eBPF profiler) finds room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// When a sender that was turned away because a queue is full may come back: the pause after which an exporter itself
+/// tries again for the first time.
+const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What a pipeline carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +56,18 @@ pub(crate) struct Entrance {
     pub(crate) sender: mpsc::Sender<Arrival>,
     /// The pipeline's own counters.
     pub(crate) edge: Edge,
+    /// The exporters behind it.
+    pub(crate) sinks: Sinks,
+}
+
+/// The exporters behind a pipeline.
+#[derive(Clone)]
+pub(crate) struct Sinks(pub(crate) Arc<[Arc<dyn Sink>]>);
+
+impl std::fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|sink| sink.id())).finish()
+    }
 }
 
 /// Telemetry on its way into a pipeline.
@@ -76,11 +94,49 @@ struct Shared {
     budget: Budget,
     edge: Edge,
     health: Health,
+    /// Ends when the receiver shall stop: nothing then waits for room.
+    shutdown: Shutdown,
 }
 
 impl Intake {
-    pub(crate) fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health) -> Self {
-        Self { shared: Arc::new(Shared { entrances, budget, edge, health }) }
+    pub(crate) fn new(
+        entrances: Vec<Entrance>,
+        budget: Budget,
+        edge: Edge,
+        health: Health,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self { shared: Arc::new(Shared { entrances, budget, edge, health, shutdown }) }
+    }
+
+    /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before a
+    /// request is read. Waits where an exporter is configured so ([`Overflow::Wait`]), until the receiver shall stop.
+    ///
+    /// # Errors
+    ///
+    /// The queue of an exporter is full, or the receiver shall stop. The sender keeps the request and may come back.
+    pub async fn room(&self) -> Result<(), Rejected> {
+        self.room_behind(|_| true).await
+    }
+
+    async fn room_behind(&self, carries: impl Fn(Signal) -> bool + Send) -> Result<(), Rejected> {
+        loop {
+            let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.signal));
+            let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
+            for entrance in carriers {
+                for sink in entrance.sinks.0.iter().filter(|sink| !sink.has_room()) {
+                    if sink.overflow() != Overflow::Wait {
+                        return Err(queue_full(sink.id()));
+                    }
+                    waits = waits.or(Some((sink, entrance)));
+                }
+            }
+            let Some((sink, entrance)) = waits else { return Ok(()) };
+            tokio::select! {
+                () = sink.room() => {}
+                () = self.shared.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
+            }
+        }
     }
 
     /// Takes memory for a request of `bytes`, before its body is read.
@@ -124,10 +180,12 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// No pipeline took it, or none carries it.
+    /// No pipeline took it, or none carries it, or the queue of an exporter is full, as for [`Intake::room`]: it may have
+    /// become so since the receiver asked.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let observations = telemetry.observations();
+        self.room_behind(|signal| signal.carries(&telemetry)).await?;
         let mut slots = Vec::new();
         let mut failed = Vec::new();
         let mut carriers = 0;
@@ -191,6 +249,16 @@ fn out_of_memory(exhausted: Exhausted) -> Rejected {
     }
     let message = format!("{used} of {limit} bytes of memory are used, {wanted} more are needed");
     Rejected { component, reason: Reason::MemoryLimit, retry: Retry::After(RETRY_AFTER), message }
+}
+
+/// The queue of an exporter is full.
+pub(crate) fn queue_full(exporter: &str) -> Rejected {
+    Rejected {
+        component: format!("exporters/{exporter}"),
+        reason: Reason::QueueFull,
+        retry: Retry::After(QUEUE_RETRY_AFTER),
+        message: format!("the queue of exporter {exporter} is full"),
+    }
 }
 
 fn stopped(pipeline: &str) -> Rejected {

@@ -30,7 +30,7 @@ fn every_key() {
     let dsn = |project: u64| format!("https://{KEY}@sentry.example/prefix/{project}");
     let yaml = format!(
         "dsn: {0}\nrouting: {{from_attribute: k8s.deployment.name, attribute_to_dsn: {{a: '{1}', b: '{0}'}}}}\n\
-         compression: gzip\ntimeout: 7s\nsending_queue: {{queue_size: 1MiB}}\nretry_on_failure: {{enabled: false}}\n\
+         compression: gzip\ntimeout: 7s\nsending_queue: {{sizer: bytes, queue_size: 1MiB}}\nretry_on_failure: {{enabled: false}}\n\
          tls: {{}}\nmax_gap: 2s\nmin_active_time: 1s\nlone_samples: drop\noff_cpu: true\nprefer: cpu\n\
          target_size: 1MiB\nenvironment: dev\nplatform: python\nin_app: {{include: [a], exclude: [b]}}\n",
         dsn(1),

@@ -45,7 +45,7 @@ pub struct Options {
     /// What the queue may take, in MiB
     #[arg(long, default_value_t = 16)]
     queue_mib: u64,
-    /// Let the pipeline wait where the queue is full, so that senders are told to come later
+    /// Let senders wait where the queue is full, instead of telling them to come later
     #[arg(long)]
     blocks: bool,
     /// Write the figures as JSON

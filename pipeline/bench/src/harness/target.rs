@@ -60,7 +60,10 @@ impl Setting {
             yaml,
             "exporters:\n  sentry:\n    dsn: http://0123456789abcdef0123456789abcdef@{sink}/1\n    compression: {compression}"
         )?;
-        writeln!(yaml, "    sending_queue:\n      queue_size: {queue_mib}MiB\n      block_on_overflow: {blocks}")?;
+        writeln!(
+            yaml,
+            "    sending_queue:\n      sizer: bytes\n      queue_size: {queue_mib}MiB\n      block_on_overflow: {blocks}"
+        )?;
         writeln!(
             yaml,
             "service:\n  telemetry:\n    metrics:\n      address: 127.0.0.1:0\n    health:\n      address: 127.0.0.1:0"

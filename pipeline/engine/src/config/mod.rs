@@ -20,6 +20,7 @@
 
 mod attributes;
 mod byte_size;
+mod collector;
 mod de;
 mod de_error;
 mod document;

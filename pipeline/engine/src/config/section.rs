@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use super::collector;
 use super::de::{De, Pruned};
 use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
@@ -194,7 +195,8 @@ impl Section {
         match &error.kind {
             DeKind::UnknownKey { key, valid } => {
                 let full = self.full_path(path);
-                let hint = suggest::hint(key, valid, "keys");
+                let hint =
+                    collector::hint(&full).map_or_else(|| suggest::hint(key, valid, "keys"), |known| known.to_owned());
                 let value = node.and_then(|node| redact::unknown_value(key, valid, node));
                 Problem {
                     place: self.inner.sources.place_hiding(self.key_at(path), value),

@@ -1,9 +1,11 @@
 //! What may be written about delivery, in the Collector's vocabulary (opentelemetry-collector
 //! `exporter/exporterhelper/README.md`, `config/configretry`).
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
 
 use crate::config;
 
@@ -11,11 +13,11 @@ use crate::config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sizer {
-    /// Bytes: the bodies as they will be sent, and what the queue needs for each.
+    /// Requests, as in the Collector where nothing is written.
     #[default]
-    Bytes,
-    /// Requests.
     Requests,
+    /// Bytes: the bodies as they will be sent, and what the queue needs for each.
+    Bytes,
     /// Observations.
     Items,
 }
@@ -54,10 +56,43 @@ pub struct QueueConfig {
 struct RawQueue {
     enabled: bool,
     num_consumers: usize,
-    queue_size: Option<config::ByteSize>,
+    queue_size: Option<QueueSize>,
     sizer: Sizer,
     block_on_overflow: bool,
     drop_on_overflow: bool,
+}
+
+/// A size as it is written: a plain number, in whatever unit, or a number of bytes with its unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct QueueSize {
+    number: u64,
+    in_bytes: bool,
+}
+
+impl<'de> Deserialize<'de> for QueueSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = QueueSize;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or with `sizer: bytes` a size such as `64MiB`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<QueueSize, E> {
+                let size: config::ByteSize = text.parse().map_err(E::custom)?;
+                let in_bytes = !text.trim().bytes().all(|byte| byte.is_ascii_digit());
+                Ok(QueueSize { number: size.get(), in_bytes })
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<QueueSize, E> {
+                Ok(QueueSize { number, in_bytes: false })
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
 }
 
 /// More consumers than this are more connections than a destination wants from one sender.
@@ -75,6 +110,17 @@ pub enum BadQueue {
     /// Nothing would ever be taken.
     #[error("`queue_size` is 0, so nothing would be taken; write `enabled: false` to go without a queue")]
     NoRoom,
+    /// A size in bytes where something else is counted.
+    #[error("`queue_size` has a unit of bytes, but the queue is counted in {unit}; {hint}")]
+    Unit {
+        /// What is counted.
+        unit: &'static str,
+        /// What to write.
+        hint: &'static str,
+    },
+    /// There is no queue that anything could be too much for.
+    #[error("`drop_on_overflow` has no meaning without a queue; write `enabled: true`, or leave it out")]
+    DropsWithoutQueue,
     /// Waiting and dropping at once.
     #[error("`block_on_overflow` and `drop_on_overflow` contradict each other; write one of them")]
     WaitsAndDrops,
@@ -86,7 +132,7 @@ impl Default for RawQueue {
             enabled: true,
             num_consumers: 4,
             queue_size: None,
-            sizer: Sizer::Bytes,
+            sizer: Sizer::default(),
             block_on_overflow: false,
             drop_on_overflow: false,
         }
@@ -94,7 +140,7 @@ impl Default for RawQueue {
 }
 
 impl Default for QueueConfig {
-    /// 64 MiB, 4 consumers; while it is full requests are refused.
+    /// 1000 requests, 4 consumers; while it is full requests are refused.
     fn default() -> Self {
         let RawQueue { enabled, num_consumers, sizer, .. } = RawQueue::default();
         Self { enabled, num_consumers, queue_size: default_size(sizer), sizer, overflow: Overflow::Refuse }
@@ -115,7 +161,21 @@ impl TryFrom<RawQueue> for QueueConfig {
     type Error = BadQueue;
 
     fn try_from(raw: RawQueue) -> Result<Self, BadQueue> {
-        let queue_size = raw.queue_size.map_or_else(|| default_size(raw.sizer), config::ByteSize::get);
+        let unit = match raw.sizer {
+            Sizer::Bytes => None,
+            Sizer::Requests => Some("requests"),
+            Sizer::Items => Some("observations"),
+        };
+        if let Some(unit) = unit
+            && raw.queue_size.is_some_and(|size| size.in_bytes)
+        {
+            let hint = "write `sizer: bytes` beside it, or a plain number";
+            return Err(BadQueue::Unit { unit, hint });
+        }
+        if !raw.enabled && raw.drop_on_overflow {
+            return Err(BadQueue::DropsWithoutQueue);
+        }
+        let queue_size = raw.queue_size.map_or_else(|| default_size(raw.sizer), |size| size.number);
         let overflow = match (raw.block_on_overflow, raw.drop_on_overflow) {
             (false, false) => Overflow::Refuse,
             (true, false) => Overflow::Wait,

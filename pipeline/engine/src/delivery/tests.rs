@@ -396,7 +396,8 @@ struct Written {
 fn written(yaml: &str) -> Result<Written, String> {
     let section = Section::from_yaml(yaml).unwrap();
     section.extract().map_err(|problems| {
-        let texts = problems.as_slice().iter().map(|p| format!("{}: {}", p.key_path, p.message));
+        let hint = |problem: &crate::config::Problem| problem.hint.clone().unwrap_or_default();
+        let texts = problems.as_slice().iter().map(|p| format!("{}: {}; {}", p.key_path, p.message, hint(p)));
         texts.collect::<Vec<_>>().join("\n")
     })
 }
@@ -406,14 +407,30 @@ fn written(yaml: &str) -> Result<Written, String> {
 fn config_is_the_collectors() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
-    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (64 << 20, 4));
+    assert_eq!((defaults.sending_queue.queue_size(), defaults.sending_queue.num_consumers()), (1000, 4));
+    assert_eq!(
+        (defaults.sending_queue.sizer(), defaults.sending_queue.overflow()),
+        (Sizer::Requests, Overflow::Refuse)
+    );
     assert_eq!(defaults.retry_on_failure, RetryConfig::default());
     assert_eq!(defaults.retry_on_failure.max_elapsed_time(), seconds(300));
     let yaml = "{sending_queue: {sizer: requests, num_consumers: 10, block_on_overflow: true}, retry_on_failure: {enabled: false}}";
     let collector = written(yaml).unwrap();
     assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, Overflow::Wait).unwrap());
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
-    assert_eq!(written("{sending_queue: {queue_size: 8MiB}}").unwrap().sending_queue.queue_size(), 8 << 20);
+    // Copied from a Collector: as many requests.
+    let copied = written("{sending_queue: {queue_size: 5000}}").unwrap();
+    assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 4, Overflow::Refuse).unwrap());
+    for yaml in [
+        "{sizer: bytes, queue_size: 8MiB}",
+        "{sizer: bytes, queue_size: 8388608}",
+        "{sizer: bytes, queue_size: '8388608'}",
+    ] {
+        let bytes = written(&format!("{{sending_queue: {yaml}}}")).unwrap().sending_queue;
+        assert_eq!((bytes.sizer(), bytes.queue_size()), (Sizer::Bytes, 8 << 20), "{yaml}");
+    }
+    let drops = written("{sending_queue: {drop_on_overflow: true}}").unwrap();
+    assert_eq!(drops.sending_queue.overflow(), Overflow::Drop);
     assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.is_enabled());
 }
 
@@ -423,6 +440,34 @@ fn config_rules() {
     let cases = [
         ("{sending_queue: {num_consumers: 0}}", "sending_queue: `num_consumers` is 0, so nothing would be sent"),
         ("{sending_queue: {queue_size: 0}}", "sending_queue: `queue_size` is 0, so nothing would be taken"),
+        (
+            "{sending_queue: {queue_size: 64MiB}}",
+            "sending_queue: `queue_size` has a unit of bytes, but the queue is counted in requests",
+        ),
+        (
+            "{sending_queue: {queue_size: 64MiB, sizer: items}}",
+            "sending_queue: `queue_size` has a unit of bytes, but the queue is counted in observations",
+        ),
+        (
+            "{sending_queue: {block_on_overflow: true, drop_on_overflow: true}}",
+            "sending_queue: `block_on_overflow` and `drop_on_overflow` contradict",
+        ),
+        (
+            "{sending_queue: {enabled: false, drop_on_overflow: true}}",
+            "sending_queue: `drop_on_overflow` has no meaning",
+        ),
+        (
+            "{sending_queue: {storage: file_storage}}",
+            "sending_queue.storage: unknown key `storage`; leave it out: queues are in memory",
+        ),
+        (
+            "{sending_queue: {wait_for_result: true}}",
+            "sending_queue.wait_for_result: unknown key `wait_for_result`; leave it out: an answer",
+        ),
+        (
+            "{sending_queue: {batch: {min_size: 1}}}",
+            "sending_queue.batch: unknown key `batch`; leave it out: a queue does not",
+        ),
         ("{sending_queue: {num_consumers: 5000}}", "sending_queue: `num_consumers` is larger than 1024"),
         ("{retry_on_failure: {initial_interval: 0s}}", "retry_on_failure: `initial_interval` is shorter than 1ms"),
         ("{retry_on_failure: {randomization_factor: 1.5}}", "retry_on_failure: `randomization_factor` is not"),

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::component::{Processor, StartError};
 use crate::delivery::Sink;
 use crate::health::Health;
-use crate::intake::{Arrival, Entrance, Signal};
+use crate::intake::{Arrival, Entrance, Signal, Sinks};
 use crate::telemetry::{Edge, Kind, Metrics};
 
 /// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
@@ -101,6 +101,7 @@ impl Pipeline {
         let counters = Counters { id: Arc::clone(&id), edge: edge.clone(), stages };
         let (sender, arrivals) = mpsc::channel::<Arrival>(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
+        let behind = Sinks(sinks.iter().cloned().collect());
         let worker = thread::Worker {
             counters: counters.clone(),
             chain: Chain::new(counted, &around.budget),
@@ -112,7 +113,7 @@ impl Pipeline {
         };
         around.health.set("pipelines", &id, crate::health::State::Running);
         let ended = worker.spawn()?;
-        let entrance = Entrance { pipeline: id, signal, sender, edge };
+        let entrance = Entrance { pipeline: id, signal, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, ended })
     }
 

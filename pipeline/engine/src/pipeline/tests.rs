@@ -62,7 +62,10 @@ fn pipeline(
 fn intake(around: &Surroundings, pipelines: &[&Pipeline]) -> (Intake, Edge) {
     let edge = around.metrics.edge(Kind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance()).collect();
-    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone()), edge)
+    let (trigger, shutdown) = profbridge_net::Shutdown::pair();
+    // Dropped, it would be a shutdown.
+    std::mem::forget(trigger);
+    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone(), shutdown), edge)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::component::Rejected> {
@@ -242,6 +245,59 @@ async fn slow_exporter_stalls_nobody() {
     assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull), 28);
 }
 
+/// Guarantees: while a queue is full a request is refused before it is taken: its sender may come back, and nothing of it
+/// is counted. What was taken is sent when the destination is back, all of it, and requests are taken again.
+#[tokio::test]
+async fn a_full_queue_refuses() {
+    let around = around();
+    let away = || Reply::Fail(Retry::After(Duration::from_millis(1)), Reason::RetriesExhausted);
+    let fake = FakeExporter::always(away());
+    let (exporter, sent) = sink(&fake, &around, 2, Overflow::Refuse).await;
+    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
+    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let mut taken = 0;
+    let rejected = loop {
+        match consume(&intake, 5).await {
+            Ok(()) => taken += 5,
+            Err(rejected) => break rejected,
+        }
+    };
+    assert_eq!((rejected.component.as_str(), rejected.reason), ("exporters/fake", Reason::QueueFull));
+    assert_eq!(rejected.message, "the queue of exporter fake is full");
+    assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
+    assert_eq!(intake.room().await.unwrap_err(), rejected);
+    assert_eq!((receiver.totals().inbound, receiver.totals().dropped.total()), (taken, 0));
+    *fake.seen.otherwise.lock().unwrap() = Reply::Accept;
+    while consume(&intake, 5).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    while sent.edge().totals().outbound < taken + 5 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(sent.edge().totals().dropped.total(), 0);
+}
+
+/// Guarantees: a request that waits for room is let go with the shutdown, and its sender may come back.
+#[tokio::test]
+async fn waiting_for_room_ends_with_the_shutdown() {
+    let around = around();
+    let fake = FakeExporter::always(Reply::Hang);
+    let (exporter, _) = sink(&fake, &around, 1, Overflow::Wait).await;
+    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
+    let edge = around.metrics.edge(Kind::Receiver, "test", "");
+    let (trigger, shutdown) = profbridge_net::Shutdown::pair();
+    let health = around.health.clone();
+    let intake = Intake::new(vec![pipeline.entrance()], around.budget.clone(), edge, health, shutdown);
+    consume(&intake, 5).await.unwrap();
+    fake.attempts(1).await;
+    let waiting = tokio::spawn(async move { intake.room().await });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    trigger.trigger();
+    let rejected = waiting.await.unwrap().unwrap_err();
+    assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
+}
+
 /// Guarantees: with `block_on_overflow` senders wait for a destination that is slow, and nothing is lost.
 #[tokio::test(start_paused = true)]
 async fn blocking_exporter_is_backpressure() {
@@ -331,11 +387,9 @@ async fn cancelled_sender() {
         let intake = intake.clone();
         senders.spawn(async move { consume(&intake, 1).await });
     }
-    // One is on its way and one waits for room in the queue: the thread is stuck, and with it the others.
+    // One is on its way; the others wait until they are let in, or for the thread, which waits for room.
     fake.attempts(1).await;
-    for _ in 0..2 {
-        senders.join_next().await.unwrap().unwrap().unwrap();
-    }
+    senders.join_next().await.unwrap().unwrap().unwrap();
     senders.shutdown().await;
     exporter.drain_by(Instant::now());
     pipeline.stop();

@@ -171,7 +171,13 @@ impl Started {
         let edge = self.around.metrics.edge(Kind::Receiver, &id, "");
         let context = ReceiverContext {
             id: id.clone(),
-            next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone()),
+            next: Intake::new(
+                entrances,
+                self.around.budget.clone(),
+                edge.clone(),
+                health.clone(),
+                self.receivers.clone(),
+            ),
             shutdown: self.receivers.clone(),
             telemetry: telemetry.clone(),
         };

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use profbridge_model::Telemetry;
-use tokio::sync::mpsc;
+use profbridge_net::{Shutdown, Trigger};
+use tokio::sync::{mpsc, watch};
 
 use crate::budget::Budget;
-use crate::component::Rejected;
+use crate::component::{BoxFuture, Now, Rejected};
+use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
-use crate::intake::{Arrival, Entrance, Intake, Signal};
+use crate::intake::{Arrival, Entrance, Intake, Signal, Sinks};
 use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
 
 /// The receiving end of [`intake`].
@@ -17,6 +19,39 @@ pub struct Consumer {
     arrivals: mpsc::Receiver<Arrival>,
     budget: Budget,
     edge: Edge,
+    gate: Arc<Gate>,
+    /// Ends the intake's waiting when it is dropped.
+    _stop: Trigger,
+}
+
+/// An exporter whose queue is full when a test says so.
+#[derive(Debug)]
+struct Gate {
+    /// What happens while it is full; `None` while there is room.
+    full: watch::Sender<Option<Overflow>>,
+}
+
+impl Sink for Gate {
+    fn id(&self) -> &'static str {
+        "test"
+    }
+
+    fn overflow(&self) -> Overflow {
+        self.full.borrow().unwrap_or_default()
+    }
+
+    fn has_room(&self) -> bool {
+        self.full.borrow().is_none()
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // Its sender lives as long as this.
+            drop(self.full.subscribe().wait_for(Option::is_none).await);
+        })
+    }
+
+    fn accept(&self, _telemetry: &Telemetry, _now: Now) {}
 }
 
 /// An intake for a receiver under test, and what consumes from it. `memory` is the budget, in bytes.
@@ -28,9 +63,12 @@ pub fn intake(memory: u64) -> (Intake, Consumer) {
     let (sender, arrivals) = mpsc::channel(4);
     let edge = metrics.edge(Kind::Receiver, "test", "");
     let pipeline = metrics.edge(Kind::Pipeline, "test", "");
-    let entrance = Entrance { pipeline: Arc::from("test"), signal: Signal::All, sender, edge: pipeline };
-    let intake = Intake::new(vec![entrance], budget.clone(), edge.clone(), Health::default());
-    (intake, Consumer { arrivals, budget, edge })
+    let gate = Arc::new(Gate { full: watch::Sender::new(None) });
+    let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
+    let entrance = Entrance { pipeline: Arc::from("test"), signal: Signal::All, sender, edge: pipeline, sinks };
+    let (stop, shutdown) = Shutdown::pair();
+    let intake = Intake::new(vec![entrance], budget.clone(), edge.clone(), Health::default(), shutdown);
+    (intake, Consumer { arrivals, budget, edge, gate, _stop: stop })
 }
 
 impl Consumer {
@@ -51,6 +89,16 @@ impl Consumer {
         drop(arrival.permit);
         arrival.taken.send(Err(why)).ok();
         Some(arrival.telemetry)
+    }
+
+    /// From here on the queue of the exporter behind it is full, and that is what happens then; `None`: there is room.
+    pub fn set_full(&self, overflow: Option<Overflow>) {
+        self.gate.full.send_replace(overflow);
+    }
+
+    /// How many requests wait for room in that queue.
+    pub fn waiting(&self) -> usize {
+        self.gate.full.receiver_count()
     }
 
     /// Takes nothing more, as in a shutdown.

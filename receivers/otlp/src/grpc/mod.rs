@@ -65,6 +65,7 @@ impl Service {
             .get::<Peer>()
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         let coding = Coding::parse(encoding(request.headers())?)?;
+        self.caller.intake.room().await?;
         let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
         let coding = match (packed, coding) {
             (false, _) => Coding::Identity,

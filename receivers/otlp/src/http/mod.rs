@@ -65,6 +65,7 @@ impl Service {
             .ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
         media.check()?;
         let coding = Coding::parse(encoding(request.headers())?)?;
+        self.caller.intake.room().await?;
         let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
         self.caller.call(received, coding, peer).await
     }

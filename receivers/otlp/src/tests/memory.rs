@@ -1,6 +1,7 @@
-//! What happens when memory is short.
+//! What happens when there is no room: memory is short, or the queue of an exporter is full.
 
 use profbridge_engine::component::{Rejected, Retry};
+use profbridge_engine::delivery::Overflow;
 use profbridge_model::Reason;
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -33,6 +34,45 @@ async fn no_memory_means_later() {
     drop(held);
     rig.export(rig.client(), small()).await;
     assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: while the queue of an exporter is full, a request is refused before its body is read, in gRPC with
+/// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing of it is counted as lost, since its sender
+/// keeps it; once there is room again the same request passes.
+#[tokio::test]
+async fn a_full_queue_means_later() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    rig.consumer.set_full(Some(Overflow::Refuse));
+    let status = rig.client().export(small()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("the queue of exporter test is full"), "{status}");
+    assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(Duration::from_secs(5)));
+
+    // A body that never comes is not waited for.
+    let (_open, body) = feed();
+    let request = Request::post(PATH).header("host", "x").header("content-type", "application/x-protobuf");
+    let answer = http1(rig.http(), request.header("expect", "100-continue").body(body).unwrap()).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
+    assert_eq!((rig.requests("refused", "grpc"), rig.requests("refused", "http")), (1, 1));
+    assert_eq!(rig.consumer.totals().dropped.total(), 0);
+
+    rig.consumer.set_full(None);
+    rig.export(rig.client(), small()).await;
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
+/// Guarantees: where the queue is configured to make senders wait, a request waits unread until there is room.
+#[tokio::test]
+async fn a_full_queue_can_make_wait() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    rig.consumer.set_full(Some(Overflow::Wait));
+    let mut client = rig.client();
+    let sending = tokio::spawn(async move { client.export(small()).await });
+    until(|| rig.consumer.waiting() == 1).await;
+    assert!(!sending.is_finished());
+    rig.consumer.set_full(None);
+    assert!(rig.consumer.take().await.is_some());
+    sending.await.unwrap().unwrap();
 }
 
 /// Guarantees: memory that runs out while a request is unpacked or decoded means later as well.

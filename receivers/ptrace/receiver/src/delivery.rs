@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use crate::problems::Seldom;
 
 /// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need to be
-/// put out under memory pressure.
+/// put out under memory pressure. Not where the queue of an exporter is full: its destination is away, perhaps for minutes,
+/// and samples wait here meanwhile, as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// The same during a shutdown, which has one deadline for all.
@@ -99,7 +100,11 @@ impl Courier {
                 self.losing = false;
                 return self.telemetry.accepted(samples);
             };
-            let patience = if self.shutdown.is_triggered() { RETRY_FOR_AT_THE_END } else { RETRY_FOR };
+            let patience = match rejected.reason {
+                _ if self.shutdown.is_triggered() => RETRY_FOR_AT_THE_END,
+                Reason::QueueFull => Duration::MAX,
+                _ => RETRY_FOR,
+            };
             let wanted = match rejected.retry {
                 Retry::Never => None,
                 Retry::Later => Some(pause),

@@ -1,6 +1,7 @@
 use profbridge_engine::budget::Budget;
 use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
 use profbridge_engine::config::Section;
+use profbridge_engine::delivery::Overflow;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry, Value};
@@ -584,6 +585,26 @@ async fn patience_ends() {
     assert!(before.elapsed() < Duration::from_secs(60), "{:?}", before.elapsed());
     assert_eq!(rig.consumer.totals().dropped.get(Reason::MemoryLimit), 3);
     rig.stop().await;
+}
+
+/// Guarantees: while the queue of an exporter is full, samples wait here, however long that lasts, and none is lost; at the
+/// end of a shutdown, whose time is short, what still waits is counted.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_is_waited_for() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    rig.consumer.set_full(Some(Overflow::Refuse));
+    rig.say(batch(1, 3)).await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(rig.consumer.totals().dropped.total(), 0);
+    rig.consumer.set_full(None);
+    assert_eq!(rig.profiles().await.observations(), 3);
+
+    rig.consumer.set_full(Some(Overflow::Refuse));
+    rig.say(batch(1, 2)).await;
+    let totals = rig.stop().await.totals();
+    assert_eq!((totals.dropped.get(Reason::QueueFull), totals.inbound, totals.outbound), (2, 5, 3));
 }
 
 /// Guarantees: what waits for the pipelines has a bound; what is beyond it is counted, and what the sampler lost itself is, too.

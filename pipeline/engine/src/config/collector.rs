@@ -1,0 +1,28 @@
+//! Keys of the Collector that have no equal here: what to do about each, for who copies a configuration.
+
+/// The key that holds the key, the key, and what to do.
+const KEYS: &[(&str, &str, &str)] = &[
+    (
+        "sending_queue",
+        "storage",
+        "leave it out: queues are in memory, and what waits in them is gone after a crash; while one is full senders keep \
+         what they have",
+    ),
+    (
+        "sending_queue",
+        "batch",
+        "leave it out: a queue does not put requests together; `window` of the processor `chunk` does, or of `dedup` where \
+         nothing is cut",
+    ),
+    (
+        "sending_queue",
+        "wait_for_result",
+        "leave it out: an answer cannot wait until a request was sent, since profiles wait in windows before that",
+    ),
+];
+
+/// What to do about an unknown key, given its whole path.
+pub(super) fn hint(path: &[String]) -> Option<&'static str> {
+    let [.., parent, key] = path else { return None };
+    KEYS.iter().find(|(above, known, _)| above == parent && known == key).map(|(_, _, hint)| *hint)
+}
