@@ -17,6 +17,7 @@ mod examples;
 mod failures;
 mod main_job;
 mod process;
+mod readme;
 mod reference_configuration;
 #[cfg(target_os = "linux")]
 mod sample;

@@ -142,6 +142,11 @@ impl Profbridge {
         self.child.id()
     }
 
+    /// The folder it runs in, with its `config.yaml`.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The address that a part of it listens on: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
     pub(crate) fn address(&self, name: &str) -> SocketAddr {
         *self.addresses.get(name).unwrap_or_else(|| panic!("no {name} among {:?}:\n{}", self.addresses, self.log()))

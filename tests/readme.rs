@@ -1,0 +1,156 @@
+//! The README: its commands are taken out of it and run, what it links to is there, and its picture is what the demo draws.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use profbridge_wire::sentry::relay_rules;
+
+use crate::backend::sentry::{KEY, Sentry};
+use crate::process::{Profbridge, command};
+
+/// Longer than this is more than a newcomer reads.
+const MOST_WORDS: usize = 900;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// The lines of all shell blocks, in order.
+fn commands() -> Vec<String> {
+    let readme = readme();
+    let blocks = readme.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    blocks.flat_map(str::lines).map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// The one command that begins with `start`.
+fn the_command(start: &str) -> String {
+    let mut found: Vec<_> = commands().into_iter().filter(|command| command.starts_with(start)).collect();
+    assert_eq!(found.len(), 1, "{start}: {found:?}");
+    found.remove(0)
+}
+
+/// A command line of the README, in a shell that finds this build's `profbridge`.
+fn shell(folder: &Path, line: &str) -> Command {
+    let mut shell = command(folder, &[]);
+    let binary = PathBuf::from(shell.get_program());
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let environment: Vec<_> =
+        shell.get_envs().map(|(name, value)| (name.to_owned(), value.map(|v| v.to_owned()))).collect();
+    shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(folder).stdin(Stdio::null()).env("PATH", path);
+    for (name, value) in environment {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+/// The functions that a flame graph shows.
+fn functions(svg: &str) -> BTreeSet<String> {
+    let titles = svg.split("<title>").skip(1).filter_map(|rest| rest.split(" (").next());
+    titles.map(str::to_owned).collect()
+}
+
+/// Guarantees: the tests below know every command that the README gives, so none is untested. What is installed is the binary
+/// `profbridge`, with the Rust that is named; the gate runs that command itself.
+#[test]
+fn every_command_is_known() {
+    let known = [
+        "cargo install --locked --path pipeline/cli",
+        "profbridge sample --pid ",
+        "profbridge sample -- ",
+        "export SENTRY_DSN=https://KEY@",
+        "profbridge run",
+        "ebpf-profiler -collection-agent=127.0.0.1:4317 -disable-tls",
+        "profbridge demo",
+    ];
+    for command in commands() {
+        assert!(known.iter().any(|known| command.starts_with(known)), "no test runs `{command}`");
+    }
+    known.iter().for_each(|known| drop(the_command(known)));
+    let manifest = std::fs::read_to_string(root().join("pipeline/cli/Cargo.toml")).unwrap();
+    assert!(manifest.contains("name = \"profbridge\""), "{manifest}");
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(workspace.contains("rust-version = \"1.89\"") && readme().contains("Rust 1.89"));
+}
+
+/// Guarantees: a process and a command can be profiled with the commands as they stand.
+#[cfg(target_os = "linux")]
+#[test]
+fn profile_a_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let line = the_command("profbridge sample --pid ");
+    let output = shell(folder.path(), &line).env("PID", busy.id().to_string()).output();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("running:"), "{said}");
+    assert!(folder.path().join(format!("profile-{}.svg", busy.id())).is_file(), "{said}");
+
+    let output = shell(folder.path(), &the_command("profbridge sample -- ")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("wrote profile-"), "{said}");
+}
+
+/// Guarantees: the three steps to Sentry work with the configuration beside the README: what the demo sends arrives in the DSN's
+/// project, and the profiler's command names a port on which profbridge listens.
+#[test]
+fn send_to_sentry() {
+    let sentry = Sentry::start();
+    let config = std::fs::read_to_string(root().join("config.yaml")).unwrap();
+    for (port, what) in [("127.0.0.1:4317", "grpc"), ("127.0.0.1:4318", "http")] {
+        assert!(config.contains(&format!("endpoint: {port}")), "config.yaml does not listen on {port} for {what}");
+    }
+    assert_eq!(the_command("profbridge run"), "profbridge run");
+    let config = config.replace("window: 60s", "window: 1s").replace("lateness: 10s", "lateness: 0s");
+    let any_port = config.replace("127.0.0.1:4317", "127.0.0.1:0").replace("127.0.0.1:4318", "127.0.0.1:0");
+    let profbridge = Profbridge::start_with(&any_port, &[("SENTRY_DSN", &sentry.dsn(1))]);
+    let (grpc, http) = (profbridge.address("otlp/grpc").to_string(), profbridge.address("otlp/http").to_string());
+    // Where the demo looks for the running pipeline.
+    let found = config.replace("127.0.0.1:4317", &grpc).replace("127.0.0.1:4318", &http);
+    let health = profbridge.address("health/telemetry").to_string();
+    let found = found.replace("127.0.0.1:13133", &health);
+    std::fs::write(profbridge.folder().join("config.yaml"), found).unwrap();
+    let output = shell(profbridge.folder(), &the_command("profbridge demo")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("sent to the pipeline that runs"), "{said}\n{}", profbridge.log());
+    for chunk in sentry.wait_for_chunks(1) {
+        relay_rules::validate_json(&serde_json::to_vec(&chunk).unwrap()).unwrap();
+    }
+    let (_, log) = profbridge.stop();
+    assert!(!log.contains(KEY), "{log}");
+}
+
+/// Guarantees: the picture shows what the demo draws: the same functions, none more and none less.
+#[test]
+fn the_picture_is_what_the_demo_draws() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = shell(folder.path(), "profbridge demo --own").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drawn = std::fs::read_to_string(folder.path().join("out/demo/flamegraph.svg")).unwrap();
+    let shown = std::fs::read_to_string(root().join("examples/demo.svg")).unwrap();
+    assert!(functions(&drawn).len() > 10);
+    assert_eq!(functions(&shown), functions(&drawn), "run `profbridge demo` and copy out/demo/flamegraph.svg over it");
+    assert!(readme().contains("](examples/demo.svg)"));
+}
+
+/// Guarantees: the README can be read in three minutes, and all that it links to in the tree is there.
+#[test]
+fn short_and_linked() {
+    let readme = readme();
+    let words = readme.split_whitespace().count();
+    assert!(words <= MOST_WORDS, "{words} words");
+    for link in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let file = link.split('#').next().unwrap();
+        assert!(link.contains("://") || root().join(file).exists(), "it links to {link}");
+    }
+}
