@@ -2,7 +2,7 @@
 # Makes seeds for the fuzz targets in `corpus/` out of the tests' programs. Needs gcc, objcopy and python3.
 set -eu
 cd "$(dirname "$0")"
-mkdir -p corpus/elf corpus/dwarf corpus/perf_map
+mkdir -p corpus/elf corpus/dwarf corpus/stripped corpus/perf_map
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 for version in 4 5; do
@@ -21,5 +21,10 @@ for name in ("info", "abbrev", "line", "line_str", "str", "str_offsets", "addr",
     out += len(data).to_bytes(2, "little") + data
 open(f"corpus/dwarf/program{version}", "wb").write(out)
 PYTHON
+done
+# Each form of Go's table, unchanged, and an unwind table.
+objcopy --dump-section .eh_frame="$work/unwind" "$work/program5" /dev/null
+for form in 0 1 2 3; do
+    { printf "\\$form\\0"; cat "$work/unwind"; } > "corpus/stripped/form$form"
 done
 printf '10 8 first\n14 2 second function\n0x20 10 third\n18 40 over all\n' > corpus/perf_map/lines

@@ -58,6 +58,27 @@ pub enum Unknown {
 pub struct Symbols {
     /// The function whose code it is and those inlined into it, innermost first. Never empty.
     pub frames: Box<[Frame]>,
+    /// How far the names are to be trusted.
+    pub named_by: NamedBy,
+}
+
+impl From<Vec<Frame>> for Symbols {
+    /// Names that symbols or debug information have.
+    fn from(frames: Vec<Frame>) -> Self {
+        Self { frames: frames.into(), named_by: NamedBy::Symbols }
+    }
+}
+
+/// Where names come from, the best last: a better one takes the place of a worse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NamedBy {
+    /// The file's base name and the virtual address at which the unwind table says that the function starts, as
+    /// `objdump -d` and `addr2line` of the same file have it: it tells functions apart, and is no name.
+    UnwindTable,
+    /// Go's own table of functions. Names are those of the symbol table; inlined functions are missing.
+    GoTable,
+    /// Symbol tables, debug information, perf maps.
+    Symbols,
 }
 
 /// One function.

@@ -64,6 +64,10 @@ counters! {
     symbols_found,
     /// Addresses for which it had none.
     symbols_missed,
+    /// Addresses that Go's own table has a function for, and no symbol table.
+    named_by_go_table,
+    /// Addresses that the unwind table has a function for, and nothing else: it has a start and no name.
+    named_by_unwind_table,
     /// Addresses for which DWARF had a function or a line.
     dwarf_found,
     /// Addresses for which it had none.

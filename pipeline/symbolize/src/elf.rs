@@ -26,6 +26,8 @@ const MAX_BUILD_ID: usize = 64;
 pub(crate) struct Elf {
     pub(crate) input: Input,
     pub(crate) little_endian: bool,
+    /// Where the program starts; 0 for what is no program.
+    pub(crate) entry: u64,
     sections: Vec<Section>,
     names: Vec<u8>,
 }
@@ -83,28 +85,18 @@ impl Fields<'_> {
 impl Elf {
     /// Reads the headers.
     pub(crate) fn read(input: Input) -> Result<Self, Unknown> {
-        let header = input.read(0, 64.min(input.len()), 64)?;
-        if header.len() < 16 || header[..4] != elf::ELFMAG {
-            return Err(Unknown::Malformed);
-        }
-        if header[4] != elf::ELFCLASS64.0 {
-            return Err(if header[4] == elf::ELFCLASS32.0 { Unknown::Unsupported } else { Unknown::Malformed });
-        }
-        let little_endian = match header[5] {
-            1 => true,
-            2 => false,
-            _ => return Err(Unknown::Malformed),
-        };
+        let (header, little_endian) = header(&input)?;
         let fields = Fields { bytes: &header, little_endian };
         let table = fields.u64(40).ok_or(Unknown::Malformed)?;
-        let entry = fields.u16(58).ok_or(Unknown::Malformed)?;
+        let size = fields.u16(58).ok_or(Unknown::Malformed)?;
+        let entry = fields.u64(24).ok_or(Unknown::Malformed)?;
         let mut count = u64::from(fields.u16(60).ok_or(Unknown::Malformed)?);
         let mut names_index = u32::from(fields.u16(62).ok_or(Unknown::Malformed)?);
         if table == 0 {
             // Without section headers there are no symbols to be found.
-            return Ok(Self { input, little_endian, sections: Vec::new(), names: Vec::new() });
+            return Ok(Self { input, little_endian, entry, sections: Vec::new(), names: Vec::new() });
         }
-        if entry != 64 {
+        if size != 64 {
             return Err(Unknown::Malformed);
         }
         // Where the header's fields are too narrow, the first section header holds both.
@@ -124,7 +116,7 @@ impl Elf {
         let bytes = input.read(table, count * 64, MAX_SECTIONS as usize * 64)?;
         let sections: Vec<_> =
             bytes.chunks_exact(64).filter_map(|bytes| section(Fields { bytes, little_endian })).collect();
-        let mut elf = Self { input, little_endian, sections, names: Vec::new() };
+        let mut elf = Self { input, little_endian, entry, sections, names: Vec::new() };
         if let Some(&names) = elf.sections.get(names_index as usize) {
             elf.names = elf.raw(&names, MAX_SECTION_NAMES)?;
         }
@@ -149,6 +141,14 @@ impl Elf {
             return Ok(Vec::new());
         }
         self.input.read(section.offset, section.size, limit)
+    }
+
+    /// A part of a section that is not compressed.
+    pub(crate) fn part(&self, section: &Section, at: u64, length: u64) -> Result<Vec<u8>, Unknown> {
+        if at.checked_add(length).is_none_or(|end| end > section.size) || section.kind == elf::SHT_NOBITS.0 {
+            return Err(Unknown::Malformed);
+        }
+        self.input.read(section.offset.checked_add(at).ok_or(Unknown::Malformed)?, length, length as usize)
     }
 
     /// How large a section is once it is decompressed, as far as the file can be believed.
@@ -196,6 +196,11 @@ impl Elf {
         ranges
     }
 
+    /// Whether there is a whole symbol table, and not just that of what other files may use.
+    pub(crate) fn has_symbol_table(&self) -> bool {
+        self.section(b".symtab").is_some_and(|section| section.size > 0)
+    }
+
     /// The GNU build id.
     pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
         self.sections.iter().filter(|section| section.kind == elf::SHT_NOTE.0).take(MAX_NOTES).find_map(|section| {
@@ -215,6 +220,22 @@ impl Elf {
         }
         let crc = Fields { bytes: &bytes, little_endian: self.little_endian }.u32((end + 4) & !3)?;
         Some(DebugLink { name: name.to_owned(), crc })
+    }
+}
+
+/// The file header, and whether numbers are little-endian.
+pub(crate) fn header(input: &Input) -> Result<(Vec<u8>, bool), Unknown> {
+    let header = input.read(0, 64.min(input.len()), 64)?;
+    if header.len() < 16 || header[..4] != elf::ELFMAG {
+        return Err(Unknown::Malformed);
+    }
+    if header[4] != elf::ELFCLASS64.0 {
+        return Err(if header[4] == elf::ELFCLASS32.0 { Unknown::Unsupported } else { Unknown::Malformed });
+    }
+    match header[5] {
+        1 => Ok((header, true)),
+        2 => Ok((header, false)),
+        _ => Err(Unknown::Malformed),
     }
 }
 

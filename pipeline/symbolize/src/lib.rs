@@ -9,6 +9,9 @@
 //! DWARF is read under a budget of work (its tables may refer to each other so that reading takes the square of their
 //! size), without recursion, and a panic costs the answer and not the program.
 //!
+//! A file without a symbol table, nor a debug file that has one, still has names where Go made it (its `pclntab`), and
+//! else the starts of its functions, which unwinding needs: `nginx+0x2a3f0`.
+//!
 //! Not read: `.gnu_debugdata` (needs an LZMA decoder, and has nothing that a debug package has not), `.gnu_debugaltlink`, split
 //! DWARF (`.dwo`, `.dwp`), 32-bit files. Each of these ends with the name that the symbol table has.
 
@@ -17,19 +20,23 @@ mod counters;
 mod demangle;
 mod dwarf;
 mod elf;
+mod go_table;
 mod input;
 mod intervals;
 mod kernel;
 mod object;
 mod perf_map;
+mod segments;
 mod settings;
 mod symbol_table;
 mod symbolizer;
 mod text;
+mod unwind_table;
 
-pub use answer::{Answer, Frame, Symbols, Unknown};
+pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
 pub use counters::Counters;
 pub use object::FileIdentity;
 pub use object::{Key, Object, ObjectId, Source};
+pub use segments::Segments;
 pub use settings::Settings;
 pub use symbolizer::Symbolizer;

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profbridge_symbolize::{Answer, Key, Object, ObjectId, Source, Symbolizer, Unknown};
+use profbridge_symbolize::{Answer, Key, Object, ObjectId, Segments, Source, Symbolizer, Unknown};
 
 use self::find::Finder;
 use crate::config::Settings;
-use crate::names::{FileId, MappedFile, Names};
+use crate::names::{Address, FileId, MappedFile, Names};
 
 /// So many files may wait to be found; others are refused and asked for again with the next batch.
 const MAX_JOBS: usize = 1024;
@@ -56,7 +56,7 @@ struct Files {
 
 impl Files {
     /// Lets addresses wait for a file that is being looked for.
-    fn wait(&mut self, id: &FileId, addresses: &[u64]) {
+    fn wait(&mut self, id: &FileId, addresses: &[Address]) {
         if let Some(State::Sought(early)) = self.states.get_mut(id) {
             let room = MAX_EARLY.saturating_sub(self.early).min(addresses.len());
             early.extend_from_slice(&addresses[..room]);
@@ -65,7 +65,7 @@ impl Files {
     }
 
     /// The search for a file is over. Returns the addresses that waited for it.
-    fn settle(&mut self, id: FileId, state: State) -> Vec<u64> {
+    fn settle(&mut self, id: FileId, state: State) -> Vec<Address> {
         let Some(State::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
         self.early -= early.len();
         early
@@ -76,11 +76,24 @@ impl Files {
 #[derive(Debug)]
 enum State {
     /// It is being looked for; these addresses are asked for as soon as it is found.
-    Sought(Vec<u64>),
+    Sought(Vec<Address>),
     /// The symbolizer has it, or looks for its separate debug file. `missing`: it found that there is no file, or no longer.
-    Found { object: ObjectId, missing: bool, since: Instant },
+    Found { object: ObjectId, parts: Option<Segments>, missing: bool, since: Instant },
     /// There is none.
     Missing { since: Instant },
+}
+
+/// The virtual address of an address. A file's parts are only known of the file itself: a separate debug file does not
+/// say where in the file they were.
+fn resolve(parts: Option<&Segments>, address: Address) -> Option<u64> {
+    match address {
+        Address::Virtual(address) => Some(address),
+        Address::InFile(offset) => parts?.address(offset),
+    }
+}
+
+fn resolve_all(parts: Option<&Segments>, addresses: &[Address]) -> Vec<u64> {
+    addresses.iter().filter_map(|&address| resolve(parts, address)).collect()
 }
 
 impl State {
@@ -127,7 +140,7 @@ impl Names for Background {
         lock(&running.files).states.get(id).is_none_or(State::is_wanted)
     }
 
-    fn ask(&mut self, file: &MappedFile, addresses: &[u64]) {
+    fn ask(&mut self, file: &MappedFile, addresses: &[Address]) {
         if self.running.is_none() && !self.failed {
             match self.start() {
                 Ok(running) => self.running = Some(running),
@@ -143,8 +156,9 @@ impl Names for Background {
             Some(State::Sought(_)) => return files.wait(&file.id, addresses),
             // Without a file an answer would be the same, and the batch would wait for it.
             Some(state @ State::Found { missing: true, .. }) => state.is_wanted(),
-            Some(State::Found { object, .. }) => {
-                symbolizer.ask(*object, addresses) == 0 && is_forgotten(symbolizer, *object, addresses)
+            Some(State::Found { object, parts, .. }) => {
+                let addresses = resolve_all(parts.as_ref(), addresses);
+                symbolizer.ask(*object, &addresses) == 0 && is_forgotten(symbolizer, *object, &addresses)
             }
             Some(state @ State::Missing { .. }) => state.is_wanted(),
             None => true,
@@ -168,13 +182,16 @@ impl Names for Background {
         }
     }
 
-    fn answer(&mut self, id: &FileId, address: u64, last: bool) -> Answer {
+    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer {
         let Some(Running { symbolizer, files, .. }) = &self.running else { return Answer::Unknown(Unknown::Failed) };
         match lock(files).states.get_mut(id) {
             Some(State::Sought(_)) => Answer::Pending,
             Some(State::Missing { .. }) => Answer::Unknown(Unknown::NoFile),
             None => Answer::Unknown(Unknown::NotAsked),
-            Some(State::Found { object, missing, since }) => {
+            Some(State::Found { object, parts, missing, since }) => {
+                let Some(address) = resolve(parts.as_ref(), address) else {
+                    return Answer::Unknown(Unknown::NoSymbol);
+                };
                 let answer =
                     if last { symbolizer.last_answer(*object, address) } else { symbolizer.answer(*object, address) };
                 // Its file was closed to make room for others, or there is no separate debug file.
@@ -202,27 +219,31 @@ impl Worker {
             // Whatever goes wrong with one file is no reason to leave others without a name.
             let object = catch_unwind(AssertUnwindSafe(|| self.object(&finder, &file))).unwrap_or_default();
             let since = Instant::now();
+            let (object, parts) = object.map_or((None, None), |(object, parts)| (Some(object), parts));
+            let early_parts = parts.clone();
             let state = match object {
-                Some(object) => State::Found { object, missing: false, since },
+                Some(object) => State::Found { object, parts, missing: false, since },
                 None => State::Missing { since },
             };
             // Asked for before anybody can see that it was found and takes what is not yet asked for as unknown.
             let mut files = lock(&self.files);
             let early = files.settle(file.id, state);
             if let Some(object) = object {
-                self.symbolizer.ask(object, &early);
+                self.symbolizer.ask(object, &resolve_all(early_parts.as_ref(), &early));
             }
         }
     }
 
-    /// Hands the symbolizer the file.
-    fn object(&self, finder: &Finder, file: &MappedFile) -> Option<ObjectId> {
+    /// Hands the symbolizer the file. Says where its parts are, if it is the file itself.
+    fn object(&self, finder: &Finder, file: &MappedFile) -> Option<(ObjectId, Option<Segments>)> {
         let key = match &file.id {
             FileId::Gnu(digits) => Key::from_hex(digits)?,
             FileId::Htlhash(digits) => Key::Other(format!("htlhash {digits}").into()),
         };
+        let mut parts = None;
         let object = match finder.find(file) {
             Some(found) => {
+                parts = Segments::read(&found.file, &self.settings.symbolizer).ok();
                 Object { key, source: Source::File(found.file), root: Some(Arc::new(found.root)), path: found.path }
             }
             // Separate debug files are found by GNU's build id only.
@@ -233,6 +254,6 @@ impl Worker {
         };
         let located = matches!(object.source, Source::File(_));
         tracing::debug!(file = %file.filename, path = %object.path, located, "a file is looked into for names");
-        Some(self.symbolizer.object(object))
+        Some((self.symbolizer.object(object), parts))
     }
 }

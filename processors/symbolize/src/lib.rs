@@ -27,7 +27,7 @@ use self::hold::Hold;
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
-pub use self::names::{FileId, MappedFile, Names, Process};
+pub use self::names::{Address, FileId, MappedFile, Names, Process};
 
 /// Note: locations that got a name.
 pub const NAMED: &str = "named_locations";

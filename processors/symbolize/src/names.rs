@@ -14,6 +14,16 @@ pub enum FileId {
     Htlhash(Arc<str>),
 }
 
+/// Where in a file code is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// An ELF virtual address, as the eBPF profiler sends it.
+    Virtual(u64),
+    /// A place in the file, in bytes from its start: all that is known of an address of a process's memory, as pprof
+    /// has it, before the file was seen ([`Mapping::offset_of`](profbridge_model::Mapping::offset_of)).
+    InFile(u64),
+}
+
 /// A file of machine code that a profiler has seen mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedFile {
@@ -45,9 +55,9 @@ pub trait Names: Send {
     /// Whether it matters for a file which processes have it mapped: it has to be looked for.
     fn wants_processes(&self, id: &FileId) -> bool;
 
-    /// Asks for the names of addresses: ELF virtual addresses, those of callers moved back into the call.
-    fn ask(&mut self, file: &MappedFile, addresses: &[u64]);
+    /// Asks for the names of addresses, those of callers moved back into the call.
+    fn ask(&mut self, file: &MappedFile, addresses: &[Address]);
 
     /// What is known by now about an address that was asked for. `last`: the asker has to do with it.
-    fn answer(&mut self, id: &FileId, address: u64, last: bool) -> Answer;
+    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer;
 }

@@ -6,14 +6,10 @@ use std::sync::Arc;
 use profbridge_model::dictionary::{Attribute, Dictionary, Value};
 use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles};
 
-use crate::names::{FileId, MappedFile, Names, Process};
+use crate::names::{Address, FileId, MappedFile, Names, Process};
 
 /// So many processes of one file are tried at most: they have the same file mapped, and one of them is enough.
 const MAX_PROCESSES: usize = 4;
-
-/// Mappings whose addresses are those of memory start above: no file is linked to live there, and systems map
-/// position-independent code from 0x5500'0000'0000 and 0x7f00'0000'0000 on.
-const ABSOLUTE: u64 = 1 << 40;
 
 /// A location that wants a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +17,7 @@ pub(crate) struct Query {
     pub(crate) location: LocationId,
     /// The position of its file in [`Queries::files`].
     pub(crate) file: u32,
-    pub(crate) address: u64,
+    pub(crate) address: Address,
 }
 
 /// All of a batch.
@@ -29,7 +25,8 @@ pub(crate) struct Query {
 pub(crate) struct Queries {
     pub(crate) files: Vec<MappedFile>,
     pub(crate) queries: Vec<Query>,
-    /// Locations of machine code that cannot be named: their file has no id, or their address is not one of a file.
+    /// Locations of machine code that cannot be named: their file has no id, or their address does not lie in its
+    /// mapping.
     pub(crate) hopeless: u64,
 }
 
@@ -48,10 +45,10 @@ impl Queries {
             if !native {
                 continue;
             }
-            let file = files.of(mapping).filter(|_| is_in(dictionary.mapping(mapping), location.address));
-            match (file, LocationId::new(index as u32)) {
-                (Some(file), Some(location_id)) => {
-                    found.queries.push(Query { location: location_id, file, address: location.address });
+            let address = address_in(dictionary.mapping(mapping), location.address);
+            match (files.of(mapping), address, LocationId::new(index as u32)) {
+                (Some(file), Some(address), Some(location)) => {
+                    found.queries.push(Query { location, file, address });
                 }
                 _ => found.hopeless += 1,
             }
@@ -76,11 +73,13 @@ fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
     }
 }
 
-/// Whether an address is one of the file's own address space, as the eBPF profiler sends it. The kernel's frames are
-/// relative to a start that is not sent; their mapping is empty.
-fn is_in(mapping: &Mapping, address: u64) -> bool {
-    let linked = mapping.memory_start.saturating_sub(mapping.file_offset) < ABSOLUTE;
-    linked && (mapping.memory_start..mapping.memory_limit).contains(&address)
+/// Where in its file an address is. The kernel's frames are relative to a start that is not sent; their mapping is
+/// empty.
+fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
+    if mapping.moved_by() > 0 {
+        return mapping.offset_of(address).map(Address::InFile);
+    }
+    mapping.contains(address).then_some(Address::Virtual(address))
 }
 
 /// The files of a batch. Mappings of one file are one.

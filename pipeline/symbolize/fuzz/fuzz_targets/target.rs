@@ -37,7 +37,7 @@ pub fn ask(bytes: &[u8]) {
         key: Key::Other("fuzzed".into()),
         source: Source::File(file(bytes)),
         root: None,
-        path: String::new(),
+        path: "/srv/fuzzed".into(),
     });
     // What the hand-made files have, and what linkers choose.
     let mut addresses: Vec<u64> = (0..0x4000).step_by(64).chain((0x40_1000..0x40_2000).step_by(64)).collect();

@@ -12,9 +12,11 @@ use super::state::{Content, Origin};
 use crate::counters::Counting;
 use crate::dwarf::{Budget, Dwarf, Error, Failure, Place};
 use crate::elf::Elf;
+use crate::go_table::{self, GoTable, Steps};
 use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
 use crate::symbol_table::{Builder, SymbolTable};
+use crate::unwind_table::UnwindTable;
 use crate::{FileIdentity, ObjectId, Settings, Unknown, kernel};
 
 /// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
@@ -56,6 +58,12 @@ enum Names {
 #[derive(Debug)]
 struct ElfNames {
     symbols: SymbolTable,
+    /// Of a file that Go made, if no symbol table is known.
+    go: Option<GoTable>,
+    /// If no symbol table is known.
+    unwind: UnwindTable,
+    /// The base name of the file.
+    name: String,
     code: Vec<(u64, u64)>,
     dwarf: DwarfState,
 }
@@ -71,7 +79,8 @@ enum DwarfState {
 impl ElfNames {
     fn bytes(&self) -> usize {
         let dwarf = if let DwarfState::Read(dwarf) = &self.dwarf { dwarf.bytes() } else { 0 };
-        self.symbols.bytes() + self.code.len() * 16 + dwarf
+        let go = self.go.as_ref().map_or(0, GoTable::bytes);
+        self.symbols.bytes() + go + self.unwind.bytes() + self.name.len() + self.code.len() * 16 + dwarf
     }
 }
 
@@ -89,6 +98,36 @@ impl Found<'_> {
             Names::Table(table) => table.find(address),
             Names::PerfMap { map, .. } => map.find(address),
             Names::Broken => None,
+        }
+    }
+
+    /// The function that has an address, by Go's own table.
+    pub(super) fn go_function(&self, address: u64) -> Option<go_table::Function<'_>> {
+        self.go()?.function(address)
+    }
+
+    /// File and line of an address of such a function.
+    pub(super) fn go_line(
+        &self,
+        function: &go_table::Function<'_>,
+        address: u64,
+        steps: &mut Steps,
+    ) -> Option<(&[u8], u32)> {
+        self.go()?.line(function, address, steps)
+    }
+
+    fn go(&self) -> Option<&GoTable> {
+        match self.names {
+            Names::Elf(elf) => elf.go.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The base name of the file and where the function starts that has an address, by the unwind table.
+    pub(super) fn start(&self, address: u64) -> Option<(&str, u64)> {
+        match self.names {
+            Names::Elf(elf) if !elf.name.is_empty() => Some((&elf.name, elf.unwind.start(address)?)),
+            _ => None,
         }
     }
 
@@ -178,6 +217,12 @@ impl<'a> Store<'a> {
             }
         }
         Counting::add(&self.counting.symbol_tables, 1);
+        let (go, unwind) = if [Some(&elf), debug.as_ref()].into_iter().flatten().any(Elf::has_symbol_table) {
+            (None, UnwindTable::default())
+        } else {
+            self.without_symbols(origin, object, &elf, &code)
+        };
+        let name = basename(&origin.path).to_owned();
         let source = [Some(elf), debug].into_iter().flatten().find(Dwarf::is_in);
         let dwarf = match source.filter(|_| self.settings.dwarf) {
             Some(file) => {
@@ -187,7 +232,25 @@ impl<'a> Store<'a> {
             }
             None => DwarfState::None,
         };
-        Ok(Names::Elf(Box::new(ElfNames { symbols: builder.build(), code, dwarf })))
+        Ok(Names::Elf(Box::new(ElfNames { symbols: builder.build(), go, unwind, name, code, dwarf })))
+    }
+
+    /// What a stripped file still has: Go's own table, and where functions start.
+    fn without_symbols(
+        &self,
+        origin: &Origin,
+        object: ObjectId,
+        elf: &Elf,
+        code: &[(u64, u64)],
+    ) -> (Option<GoTable>, UnwindTable) {
+        let limit = self.settings.max_symbol_bytes;
+        let skipped = |table: &str, why: Unknown| {
+            self.count(why);
+            tracing::warn!(file = ?origin.path, object = object.0, table, reason = ?why, "table of functions skipped");
+        };
+        let go = GoTable::read(elf, limit).inspect_err(|&why| skipped(".gopclntab", why)).unwrap_or_default();
+        let unwind = UnwindTable::read(elf, code, limit).inspect_err(|&why| skipped(".eh_frame", why));
+        (go, unwind.unwrap_or_default())
     }
 
     fn read_vdso(&self, bytes: Arc<[u8]>) -> Result<Names, Unknown> {
@@ -335,6 +398,12 @@ impl ElfNames {
             DwarfState::Unread(_) | DwarfState::None => Ok(None),
         }
     }
+}
+
+/// The last part of a path; one that was deleted meanwhile has a remark behind it (`proc_pid_maps(5)`).
+fn basename(path: &str) -> &str {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Elf, Unknown> {

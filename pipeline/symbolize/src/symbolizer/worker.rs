@@ -15,8 +15,9 @@ use super::strings::Strings;
 use crate::counters::Counting;
 use crate::demangle::is_mangled;
 use crate::dwarf::{Name, Place};
+use crate::go_table::Steps;
 use crate::text::clean;
-use crate::{Frame, ObjectId, Symbols, Unknown};
+use crate::{Frame, NamedBy, ObjectId, Symbols, Unknown};
 
 /// What glibc's names for calls to itself begin with.
 const HIDDEN_ALIAS: &str = "__GI_";
@@ -106,22 +107,42 @@ impl Worker<'_> {
         let demangles = self.shared.settings.demangle && found.is_mangled();
         // Addresses of the same function share what is said about them.
         let mut known: HashMap<&[u8], Arc<Symbols>, RandomState> = HashMap::default();
-        let mut missed = 0;
+        let mut starts: HashMap<u64, Arc<Symbols>, RandomState> = HashMap::default();
+        let mut steps = Steps::new();
+        let (mut missed, mut by_go, mut by_unwind) = (0, 0, 0);
+        let strings = &mut self.strings;
         let verdicts = addresses.iter().map(|&address| {
             let symbols = found.find(address).map(|name| {
                 let symbols = known.entry(name).or_insert_with(|| {
-                    let (function, system_name) = self.strings.names(&clean(name), demangles);
-                    let frame = Frame { function, system_name, file: None, line: 0, column: 0 };
-                    Arc::new(Symbols { frames: [frame].into() })
+                    let names = strings.names(&clean(name), demangles);
+                    one_frame(names, None, NamedBy::Symbols)
                 });
                 Arc::clone(symbols)
             });
             missed += usize::from(symbols.is_none());
+            let symbols = symbols.or_else(|| {
+                let function = found.go_function(address)?;
+                by_go += 1;
+                let names = strings.names(&clean(function.name), false);
+                let line = found.go_line(&function, address, &mut steps);
+                Some(one_frame(names, line.map(|(file, line)| (strings.keep(&clean(file)), line)), NamedBy::GoTable))
+            });
+            let symbols = symbols.or_else(|| {
+                let (file, start) = found.start(address)?;
+                by_unwind += 1;
+                let symbols = starts.entry(start).or_insert_with(|| {
+                    let names = strings.names(&clean(format!("{file}+{start:#x}").as_bytes()), false);
+                    one_frame(names, None, NamedBy::UnwindTable)
+                });
+                Some(Arc::clone(symbols))
+            });
             let verdict = if has_dwarf { Verdict::Continued(symbols) } else { Verdict::Settled(settled(&symbols)) };
             (address, verdict)
         });
         let verdicts = verdicts.collect();
         Counting::add(&self.shared.counting.symbols_missed, missed);
+        Counting::add(&self.shared.counting.named_by_go_table, by_go);
+        Counting::add(&self.shared.counting.named_by_unwind_table, by_unwind);
         Counting::add(&self.shared.counting.symbols_found, addresses.len() - missed);
         verdicts
     }
@@ -163,7 +184,8 @@ impl Worker<'_> {
         symbols: Option<&Symbols>,
         known: &mut HashMap<Arc<str>, (Arc<str>, Arc<str>), RandomState>,
     ) -> Option<Arc<Symbols>> {
-        let symbol = symbols.and_then(|symbols| symbols.frames.first());
+        let symbol = symbols.filter(|symbols| symbols.named_by != NamedBy::UnwindTable);
+        let symbol = symbol.and_then(|symbols| symbols.frames.first());
         let last = place.frames.len().checked_sub(1)?;
         let mut frames = Vec::with_capacity(place.frames.len());
         for (position, frame) in place.frames.into_iter().enumerate() {
@@ -187,8 +209,19 @@ impl Worker<'_> {
             let file = frame.file.map(|file| self.strings.keep(&file));
             frames.push(Frame { function, system_name, file, line: frame.line, column: frame.column });
         }
-        (!frames.is_empty()).then(|| Arc::new(Symbols { frames: frames.into() }))
+        (!frames.is_empty()).then(|| Arc::new(frames.into()))
     }
+}
+
+/// A function, and where in its source.
+fn one_frame(
+    (function, system_name): (Arc<str>, Arc<str>),
+    line: Option<(Arc<str>, u32)>,
+    named_by: NamedBy,
+) -> Arc<Symbols> {
+    let (file, line) = line.map_or((None, 0), |(file, line)| (Some(file), line));
+    let frame = Frame { function, system_name, file, line, column: 0 };
+    Arc::new(Symbols { frames: [frame].into(), named_by })
 }
 
 fn settled(symbols: &Option<Arc<Symbols>>) -> Result<Arc<Symbols>, Unknown> {

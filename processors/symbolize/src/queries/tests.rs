@@ -11,9 +11,9 @@ impl Names for Curious {
         true
     }
 
-    fn ask(&mut self, _: &MappedFile, _: &[u64]) {}
+    fn ask(&mut self, _: &MappedFile, _: &[Address]) {}
 
-    fn answer(&mut self, _: &FileId, _: u64, _: bool) -> Answer {
+    fn answer(&mut self, _: &FileId, _: Address, _: bool) -> Answer {
         Answer::Pending
     }
 }

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profbridge_model::{Builder, Envelope};
-use profbridge_processor_symbolize::{LATE, NAMED, UNKNOWN};
+use profbridge_processor_symbolize::{Address, LATE, NAMED, UNKNOWN};
 use profbridge_symbolize::{Answer, Frame, Symbols};
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn known_names_are_written() {
         line,
         column: 0,
     };
-    let both = Symbols { frames: vec![frame("inner", 3), frame("outer", 9)].into() };
+    let both = Symbols::from(vec![frame("inner", 3), frame("outer", 9)]);
     fake.set(ID, 0x1234, Answer::Final(Arc::new(both)));
     fake.set(ID, 0x2000, unknown());
     let out = process(&mut symbolize, batch("a", &[native(0x1234), native(0x2000)]), at(0));
@@ -75,8 +75,8 @@ fn machine_code_is_asked_for() {
     assert_eq!(batches(&out).len(), 0);
     let asked = fake.asked();
     let [(app, first), (other, second)] = &asked[..] else { panic!("two files: {asked:?}") };
-    assert_eq!(first, &[0x1100, 0x1101, 0x1102, 0x1103, 0x1104]);
-    assert_eq!(second, &[0x1100]);
+    assert_eq!(first, &[0x1100, 0x1101, 0x1102, 0x1103, 0x1104].map(Address::Virtual));
+    assert_eq!(second, &[Address::Virtual(0x1100)]);
     assert_eq!(other.id, profbridge_processor_symbolize::FileId::Gnu("aabbccdd".into()), "in lower case");
     assert_eq!(&*app.filename, "app");
     let [process] = &app.processes[..] else { panic!("one process: {app:?}") };
@@ -84,19 +84,22 @@ fn machine_code_is_asked_for() {
     assert_eq!(process.peer.as_deref(), Some("10.0.0.1"));
 }
 
-/// Guarantees: a file without a GNU build id is told by its htlhash; a mapping where memory addresses stand is not asked
-/// for, since its addresses are not the file's.
+/// Guarantees: a file without a GNU build id is told by its htlhash; where addresses of memory stand, the place in the
+/// file is asked for, wherever the process has the file.
 #[test]
 fn files_are_told_by_hash() {
     let hash = "00112233445566778899aabbccddeeff";
-    for (start, asked) in [(0x1000, 1), (0x7f00_0000_1000, 0)] {
+    let (linked, low, high) = (0x1000, 0x2a_aaaa_b000, 0x7f00_0000_1000);
+    for (start, address) in
+        [(linked, Address::Virtual(0x1001)), (low, Address::InFile(0x3001)), (high, Address::InFile(0x3001))]
+    {
         let (mut symbolize, fake) = symbolize("");
         let mut builder = Builder::new();
         let attributes = builder.attributes(&[("process.executable.build_id.htlhash", hash.into())]);
         let range = profbridge_model::Mapping {
             memory_start: start,
             memory_limit: start + 0x1000,
-            file_offset: 0,
+            file_offset: if start == linked { 0 } else { 0x3000 },
             ..Default::default()
         };
         let mapping = builder.mapping(profbridge_model::Mapping { attributes, ..range });
@@ -106,10 +109,9 @@ fn files_are_told_by_hash() {
         builder.sample(stack, None, None, &[1], &[]);
         process(&mut symbolize, builder.finish().unwrap(), at(0));
         let found = fake.asked();
-        assert_eq!(found.len(), asked, "{start:#x}");
-        if let Some((file, _)) = found.first() {
-            assert_eq!(file.id, profbridge_processor_symbolize::FileId::Htlhash(hash.into()));
-        }
+        let [(file, asked)] = &found[..] else { panic!("{start:#x}: {found:?}") };
+        assert_eq!(asked, &[address], "{start:#x}");
+        assert_eq!(file.id, profbridge_processor_symbolize::FileId::Htlhash(hash.into()));
     }
 }
 

@@ -33,11 +33,16 @@ struct Program {
 
 impl Program {
     fn compile(build_id: &'static str) -> Self {
+        Self::compile_with(build_id, &[])
+    }
+
+    fn compile_with(build_id: &'static str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("app.c"), SOURCE).unwrap();
         let done = Command::new("cc")
             .current_dir(folder.path())
             .args(["-g", "-O1", "app.c", "-o", "app"])
+            .args(options)
             .arg(format!("-Wl,--build-id=0x{build_id}"))
             .status()
             .unwrap();
@@ -73,6 +78,12 @@ impl Program {
 
 /// What a profiler in the kernel sends of a process: base name and build id of the file, and an address in it; over OTLP.
 fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, address: u64) -> Profiles {
+    let whole = Mapping { memory_start: 0, memory_limit: 1 << 30, ..Mapping::default() };
+    mapped(program, pid, executable, whole, address)
+}
+
+/// The same of an address in this mapping.
+fn mapped(program: &Program, pid: Option<u32>, executable: Option<&Path>, mapping: Mapping, address: u64) -> Profiles {
     let mut builder = Builder::new();
     let mut process = Vec::new();
     process.extend(pid.map(|pid| ("process.pid", i64::from(pid).into())));
@@ -82,8 +93,7 @@ fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, addre
     builder.on_cpu(20);
     let attributes = builder.attributes(&[("process.executable.build_id.gnu", program.build_id.into())]);
     let filename = builder.string("app");
-    let mapping = Mapping { memory_start: 0, memory_limit: 1 << 30, file_offset: 0, filename, attributes };
-    let mapping = builder.mapping(mapping);
+    let mapping = builder.mapping(Mapping { filename, attributes, ..mapping });
     let attributes = builder.attributes(&[("profile.frame.type", "native".into())]);
     let location = builder.location(Location { mapping, address, attributes, ..Location::default() }, &[]);
     let stack = builder.stack(&[location]);
@@ -147,6 +157,54 @@ fn by_the_process() {
     child.wait().unwrap();
     let found = said(&out);
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
+}
+
+/// Guarantees: an address of a process's memory is named, as pprof has it, with the mapping that Linux says it lies in:
+/// of a program that may lie anywhere, of one that may not, and of one whose code is linked further behind its place in
+/// the file than the rest, as LLD does. A debug file, which does not say where in the file the code was, names nothing
+/// wrongly.
+#[test]
+fn by_the_memory_of_a_process() {
+    for (number, options) in [&["-pie"][..], &["-no-pie"], &["-pie", "-Wl,-Ttext=0x53000"]].into_iter().enumerate() {
+        let build_id = [
+            "55550033445566778899aabbccddeeff",
+            "55551133445566778899aabbccddeeff",
+            "55552233445566778899aabbccddeeff",
+        ];
+        let program = Program::compile_with(build_id[number], options);
+        let mut child = program.start();
+        let path = program.path().canonicalize().unwrap();
+        let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        let rows = maps.lines().filter(|line| line.ends_with(path.to_str().unwrap()));
+        let parse = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let rows: Vec<_> = rows
+            .map(|line| {
+                let fields: Vec<_> = line.split_whitespace().collect();
+                let (start, limit) = fields[0].split_once('-').unwrap();
+                (parse(start), parse(limit), parse(fields[2]))
+            })
+            .collect();
+        // The file's first part is mapped where its first byte was moved to.
+        let moved = if options[0] == "-pie" { rows[0].0 } else { 0 };
+        let address = program.address("work") + moved;
+        let row = rows.iter().find(|row| (row.0..row.1).contains(&address));
+        let &(memory_start, memory_limit, file_offset) = row.unwrap_or_else(|| panic!("{address:#x} {maps}"));
+        let mapping = Mapping { memory_start, memory_limit, file_offset, ..Mapping::default() };
+        let mut symbolize = Symbolize::new(&settings(""));
+        let out = through(&mut symbolize, mapped(&program, Some(child.id()), None, mapping, address));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let found = said(&out);
+        assert!(found.iter().any(|line| in_source(line, "work")), "{options:?} {found:?}");
+
+        let folder = program.folder.path().join(format!("debug/.build-id/{}", &program.build_id[..2]));
+        fs::create_dir_all(&folder).unwrap();
+        let debug = folder.join(format!("{}.debug", &program.build_id[2..]));
+        program.run("objcopy", &["--only-keep-debug", "app", debug.to_str().unwrap()]);
+        let yaml = format!("{{processes: false, debug_folders: [{}]}}", program.folder.path().join("debug").display());
+        let out = through(&mut Symbolize::new(&settings(&yaml)), mapped(&program, None, None, mapping, address));
+        assert_eq!(said(&out).len(), if moved == 0 { found.len() } else { 0 }, "{options:?}");
+    }
 }
 
 /// Guarantees: with folders of debug files no process is needed, as in a gateway; `processes: false` looks at none.
@@ -223,9 +281,14 @@ impl profbridge_processor_symbolize::Names for Omniscient {
         false
     }
 
-    fn ask(&mut self, _: &profbridge_processor_symbolize::MappedFile, _: &[u64]) {}
+    fn ask(&mut self, _: &profbridge_processor_symbolize::MappedFile, _: &[profbridge_processor_symbolize::Address]) {}
 
-    fn answer(&mut self, _: &profbridge_processor_symbolize::FileId, _: u64, _: bool) -> profbridge_symbolize::Answer {
+    fn answer(
+        &mut self,
+        _: &profbridge_processor_symbolize::FileId,
+        _: profbridge_processor_symbolize::Address,
+        _: bool,
+    ) -> profbridge_symbolize::Answer {
         profbridge_symbolize::Answer::Final(symbols("answered", None, 0))
     }
 }

@@ -7,7 +7,7 @@ use profbridge_engine::component::{Now, Outbox, Processor};
 use profbridge_engine::config::Section;
 use profbridge_model::dictionary::{Location, Mapping};
 use profbridge_model::{Builder, Profiles, Telemetry};
-use profbridge_processor_symbolize::{Config, FileId, MappedFile, Names, Settings, Symbolize};
+use profbridge_processor_symbolize::{Address, Config, FileId, MappedFile, Names, Settings, Symbolize};
 use profbridge_symbolize::{Answer, Frame, Symbols, Unknown};
 
 /// A millisecond in nanoseconds.
@@ -23,17 +23,17 @@ pub(crate) struct Fake(Arc<Mutex<Known>>);
 #[derive(Default)]
 pub(crate) struct Known {
     /// What is answered; [`Answer::Pending`] to all else, if asked.
-    pub(crate) answers: HashMap<(FileId, u64), Answer>,
+    pub(crate) answers: HashMap<(FileId, Address), Answer>,
     /// What was asked, in order.
-    pub(crate) asked: Vec<(MappedFile, Vec<u64>)>,
+    pub(crate) asked: Vec<(MappedFile, Vec<Address>)>,
 }
 
 impl Fake {
     pub(crate) fn set(&self, id: &str, address: u64, answer: Answer) {
-        self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), address), answer);
+        self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), Address::Virtual(address)), answer);
     }
 
-    pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<u64>)> {
+    pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<Address>)> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }
 }
@@ -43,11 +43,11 @@ impl Names for Fake {
         true
     }
 
-    fn ask(&mut self, file: &MappedFile, addresses: &[u64]) {
+    fn ask(&mut self, file: &MappedFile, addresses: &[Address]) {
         self.0.lock().unwrap().asked.push((file.clone(), addresses.to_vec()));
     }
 
-    fn answer(&mut self, id: &FileId, address: u64, _: bool) -> Answer {
+    fn answer(&mut self, id: &FileId, address: Address, _: bool) -> Answer {
         self.0.lock().unwrap().answers.get(&(id.clone(), address)).cloned().unwrap_or(Answer::Pending)
     }
 }
@@ -56,7 +56,7 @@ impl Names for Fake {
 pub(crate) fn symbols(function: &str, file: Option<&str>, line: u32) -> Arc<Symbols> {
     let frame =
         Frame { function: function.into(), system_name: function.into(), file: file.map(Arc::from), line, column: 0 };
-    Arc::new(Symbols { frames: vec![frame].into() })
+    Arc::new(vec![frame].into())
 }
 
 /// A final answer.

@@ -21,7 +21,7 @@ impl Names for Named {
             column: 5,
         };
         let frames = [frame("inner", "inner", 10), frame("outer", "_ZN5outer", 20)];
-        (location.address == 0x1100).then(|| Arc::new(Symbols { frames: frames.into() }))
+        (location.address == 0x1100).then(|| Arc::new(Vec::from(frames).into()))
     }
 }
 

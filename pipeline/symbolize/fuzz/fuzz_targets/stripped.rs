@@ -1,0 +1,51 @@
+//! Go's table of functions and the unwind table of a file whose headers are good.
+//!
+//! Promises: no panic; every address gets a final answer; what the tables take stays within what was allowed.
+#![no_main]
+
+mod target;
+#[path = "../../tests/common/elf.rs"]
+mod elf;
+#[path = "../../tests/common/go_table.rs"]
+mod go_table;
+
+use elf::{Part, file};
+use go_table::{Function, VERSIONS, table};
+use libfuzzer_sys::fuzz_target;
+
+const FUNCTIONS: [Function<'_>; 2] = [
+    Function {
+        name: "main.f",
+        file: "/f.go",
+        start: 0x2000,
+        end: 0x2800,
+        lines: &[(100, 3), (0x800, 5)],
+        inlined: &[(200, -1), (300, 0), (0x800, -1)],
+    },
+    Function { name: "main.g", file: "/g.go", start: 0x2800, end: 0x3000, lines: &[(0x800, 7)], inlined: &[] },
+];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[form, changes], rest)) = data.split_first_chunk::<2>() else { return };
+    // A good table with some bytes changed, or any bytes.
+    let (go, unwind) = match VERSIONS.get(usize::from(form)) {
+        Some(&version) => {
+            let (changes, unwind) = rest.split_at((usize::from(changes) * 3).min(rest.len()));
+            let mut go = table(version, &FUNCTIONS);
+            for change in changes.chunks_exact(3) {
+                let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % go.len();
+                go[at] = change[2];
+            }
+            (go, unwind)
+        }
+        None => {
+            let (go, unwind) = rest.split_at((usize::from(changes) * 16).min(rest.len()));
+            (go.to_vec(), unwind)
+        }
+    };
+    target::ask(&file(&[
+        Part::code(),
+        Part::debug(".gopclntab", go),
+        Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", unwind.to_vec()) },
+    ]));
+});

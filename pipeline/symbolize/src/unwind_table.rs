@@ -1,0 +1,79 @@
+//! Where functions start, for files without a symbol table: what unwinding needs is not stripped.
+//!
+//! `.eh_frame` has an entry for each function, or part of one, with its start and length ("Linux Standard Base Core
+//! Specification", 10.6). A start is no name, but it tells functions apart.
+
+use foldhash::fast::RandomState;
+use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, RunTimeEndian, UnwindSection};
+use hashbrown::HashMap;
+
+use crate::Unknown;
+use crate::elf::Elf;
+
+type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// The functions of a file that can be unwound, by address.
+#[derive(Debug, Default)]
+pub(crate) struct UnwindTable {
+    /// Start and end, in order of the starts.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl UnwindTable {
+    /// Reads `.eh_frame`, at most `limit` bytes of it. Code outside of `code` was removed by the linker.
+    ///
+    /// It is read once, from its start to its end. An entry counts only where it refers to a common part that was read
+    /// on the way: taken from anywhere, each of many entries could have a long one read again.
+    pub(crate) fn read(elf: &Elf, code: &[(u64, u64)], limit: usize) -> Result<Self, Unknown> {
+        let Some(section) = elf.section(b".eh_frame") else { return Ok(Self::default()) };
+        let bytes = elf.data(section, limit)?;
+        let endian = if elf.little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let table = EhFrame::new(&bytes, endian);
+        let bases = BaseAddresses::default().set_eh_frame(section.address);
+        let mut common: HashMap<usize, CommonInformationEntry<Reader<'_>>, RandomState> = HashMap::default();
+        let mut ranges = Vec::new();
+        let mut entries = table.entries(&bases);
+        // What comes behind an entry that makes no sense cannot be found.
+        while let Ok(Some(entry)) = entries.next() {
+            match entry {
+                CieOrFde::Cie(cie) => {
+                    common.insert(cie.offset(), cie);
+                }
+                CieOrFde::Fde(partial) => {
+                    let known = |_: &EhFrame<_>, _: &BaseAddresses, offset: gimli::EhFrameOffset| {
+                        common.get(&offset.0).cloned().ok_or(gimli::Error::NoEntryAtGivenOffset(offset.0 as u64))
+                    };
+                    let Ok(function) = partial.parse(known) else { continue };
+                    let (start, length) = (function.initial_address(), function.len());
+                    if let Some(end) = end_of_code(code, start).map(|end| end.min(start.saturating_add(length)))
+                        && start < end
+                    {
+                        ranges.push((start, end));
+                    }
+                }
+            }
+        }
+        ranges.sort_unstable();
+        ranges.dedup_by_key(|&mut (start, _)| start);
+        ranges.shrink_to_fit();
+        Ok(Self { ranges })
+    }
+
+    /// Where the function starts that has an address.
+    pub(crate) fn start(&self, address: u64) -> Option<u64> {
+        let after = self.ranges.partition_point(|&(start, _)| start <= address);
+        let &(start, end) = self.ranges.get(after.checked_sub(1)?)?;
+        (address < end).then_some(start)
+    }
+
+    /// What it costs in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ranges.capacity() * size_of::<(u64, u64)>()
+    }
+}
+
+fn end_of_code(code: &[(u64, u64)], address: u64) -> Option<u64> {
+    let after = code.partition_point(|&(start, _)| start <= address);
+    let &(_, end) = code.get(after.checked_sub(1)?)?;
+    (address < end).then_some(end)
+}
