@@ -65,6 +65,24 @@ fn went(places: [(&str, &str); 2]) -> BTreeSet<(String, String)> {
     places.map(|(path, release)| (path.to_owned(), release.to_owned())).into()
 }
 
+/// Guarantees: no example sends every signal of a service to profbridge, which takes profiles only: its traces would be lost.
+#[test]
+fn no_example_breaks_tracing() {
+    let mut profiles = 0;
+    for story in stories() {
+        for file in std::fs::read_dir(examples().join(&story)).unwrap().map(|file| file.unwrap().path()) {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            for set in
+                ["OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_EXPORTER_OTLP_ENDPOINT:", "name: OTEL_EXPORTER_OTLP_ENDPOINT,"]
+            {
+                assert!(!text.contains(set), "{} sets {set}", file.display());
+            }
+            profiles += text.matches("OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT").count();
+        }
+    }
+    assert!(profiles > 0, "no example says where profiles go");
+}
+
 /// Guarantees: every story has a walk-through and is listed, and nothing is listed that is not there.
 #[test]
 fn all_are_listed() {

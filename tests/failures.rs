@@ -172,7 +172,60 @@ fn rate_limits_hold() {
     crate::process::eventually("the second is dropped", || (limited() == 2.0 * SAMPLES).then_some(()));
     let chunks: usize = sentry.received.all().iter().map(|request| request.chunks().len()).sum();
     assert_eq!(chunks, 1);
-    assert!(profbridge.stop().0.success());
+    // Nothing at all was sent.
+    assert_eq!(profbridge.stop().0.code(), Some(3));
+}
+
+/// Guarantees: a run in which everything that was taken was lost does not end as if all were well; one that took nothing
+/// does, and so does one that sent something.
+#[test]
+fn losing_everything_is_an_exit_status() {
+    for (answers, requests, expected) in [(vec![], 0, 0), (vec![401], 1, 3), (vec![401, 200], 2, 0)] {
+        let sentry = Sentry::start();
+        answers.iter().for_each(|&answer| sentry.next(Behaviour::Answer(answer, vec![])));
+        let exporter = format!(", compression: gzip{SOON}");
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter));
+        for number in 0..requests {
+            export(profbridge.address("otlp/grpc"), request(&format!("service-{number}"))).unwrap();
+            sentry.received.wait(number + 1);
+        }
+        let (exit, log) = profbridge.stop();
+        assert_eq!(exit.code(), Some(expected), "{answers:?}: {log}");
+        assert_eq!(log.contains("nothing of what was taken was sent"), expected == 3, "{answers:?}: {log}");
+    }
+}
+
+/// Guarantees: requests that are not taken are not silent: the first of each reason has a line with the sender and what it
+/// was told, the others of that minute have none of their own. Traces that come here by a variable that means every signal
+/// are told which one to set.
+#[test]
+fn what_is_not_taken_is_in_the_log() {
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    let address = profbridge.address("otlp/http");
+    let protobuf = ("Content-Type", "application/x-protobuf");
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(status(&post(address, "/v1development/profiles", &[protobuf], b"\xff\xff\xff")), 400);
+        let answer = post(address, "/v1/traces", &[protobuf], b"");
+        assert_eq!(status(&answer), 404);
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.contains("set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"), "{text}");
+    }
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success(), "{log}");
+    for (reason, says) in [("malformed", "request: "), ("other_signal", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!("({reason})"))).collect();
+        // One, on a machine that needs less than a minute for this.
+        assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&(lines.len() as u64)), "{log}");
+        let line = lines[0];
+        assert!(
+            line.contains("1 request was not taken") && line.contains("from 127.0.0.1") && line.contains(says),
+            "{line}"
+        );
+        assert!(line.contains("was told not to send the same again"), "{line}");
+    }
+    assert!(log.contains("20 requests failed"), "{log}");
 }
 
 /// Guarantees: a server that does not know zstd gets the same chunk as gzip, and everything after it too.

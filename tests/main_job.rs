@@ -93,8 +93,8 @@ fn otlp_to_sentry() {
     assert_eq!(request.items[0].0["platform"], chunk["platform"]);
 
     profbridge.wait_for_log("accepted for processing");
-    assert_eq!(profbridge.metric("otelcol_receiver_accepted_profile_samples_total", "receiver=\"otlp\""), 2.0);
-    let sent = || profbridge.metric("otelcol_exporter_sent_profile_samples_total", "exporter=\"sentry\"");
+    assert_eq!(profbridge.metric("otelcol_receiver_accepted_profile_samples", "receiver=\"otlp\""), 2.0);
+    let sent = || profbridge.metric("otelcol_exporter_sent_profile_samples", "exporter=\"sentry\"");
     eventually("the samples are counted", || (sent() == 2.0).then_some(()));
     assert_eq!(profbridge.metric("profbridge_dropped_observations_total", ""), 0.0);
     assert!(profbridge.get("health/telemetry", "/").starts_with("HTTP/1.1 200"));

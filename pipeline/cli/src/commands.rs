@@ -61,7 +61,26 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     for line in report.to_string().lines() {
         tracing::info!("{line}");
     }
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(verdict(&report))
+}
+
+/// The exit status of a run in which something was taken and nothing of it was sent.
+const LOST_EVERYTHING: u8 = 3;
+
+/// How a run ended, for whoever started it. The page of the command line lists the statuses.
+fn verdict(report: &Report) -> ExitCode {
+    match report.unaccounted() {
+        0 => {}
+        lost => tracing::error!("{lost} observations are unaccounted for: this is a defect of profbridge"),
+    }
+    if !report.is_clean() || report.unaccounted() > 0 {
+        return ExitCode::FAILURE;
+    }
+    if report.has_lost_everything() {
+        tracing::error!("nothing of what was taken was sent; the lines above say why");
+        return ExitCode::from(LOST_EVERYTHING);
+    }
+    ExitCode::SUCCESS
 }
 
 /// A runtime for input and output.

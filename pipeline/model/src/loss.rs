@@ -1,7 +1,7 @@
 //! Why data was lost: one closed set of reasons for the whole of profbridge.
 //!
 //! Nothing vanishes. What does not leave a component is counted under one of these reasons, in observations, and the
-//! reason is the label of the metric `profbridge_dropped_observations`.
+//! reason is the label of the metric `profbridge_dropped_observations_total`.
 
 use std::fmt;
 

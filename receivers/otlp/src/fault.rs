@@ -1,9 +1,11 @@
 //! Why a call failed, in words that gRPC and HTTP share. The statuses of both are in one place, here.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ::http::StatusCode;
 use profbridge_engine::component::{Rejected, Retry};
+use profbridge_engine::telemetry::Refusal;
 use profbridge_model::Reason;
 use profbridge_model::dictionary::Invalid;
 use profbridge_net::body::BodyError;
@@ -37,12 +39,56 @@ pub(crate) enum Kind {
     Format,
     /// There is no such path, service or method.
     Unknown,
+    /// It is a request of another signal: traces, metrics or logs.
+    Signal,
     /// The HTTP method is not POST.
     Method,
     /// There is no room at the moment, or profbridge is shutting down.
     Busy,
     /// profbridge is configured so that it cannot take the request, or has a defect.
     Internal,
+}
+
+impl Kind {
+    /// One word for the log.
+    fn reason(self) -> &'static str {
+        match self {
+            Kind::Invalid => "malformed",
+            Kind::TooLarge => "too_large",
+            Kind::TooSlow => "too_slow",
+            Kind::Aborted => "aborted",
+            Kind::Coding => "compression",
+            Kind::Format => "format",
+            Kind::Unknown => "unknown_path",
+            Kind::Signal => "other_signal",
+            Kind::Method => "method",
+            Kind::Busy => "busy",
+            Kind::Internal => "internal",
+        }
+    }
+}
+
+/// A signal of OpenTelemetry's that is not taken here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signal {
+    /// What it is, in the plural.
+    pub(crate) name: &'static str,
+    /// The variable that says where an SDK sends it
+    /// (opentelemetry-specification `specification/protocol/exporter.md`).
+    pub(crate) variable: &'static str,
+}
+
+impl Signal {
+    /// The signal of a path of OTLP over HTTP, or of a service of OTLP over gRPC.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        let known = [
+            ("/v1/traces", "opentelemetry.proto.collector.trace.", "traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+            ("/v1/metrics", "opentelemetry.proto.collector.metrics.", "metrics", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+            ("/v1/logs", "opentelemetry.proto.collector.logs.", "logs", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"),
+        ];
+        let found = known.into_iter().find(|(http, grpc, ..)| path == *http || path.starts_with(grpc));
+        found.map(|(_, _, name, variable)| Self { name, variable })
+    }
 }
 
 /// Why a call failed.
@@ -55,8 +101,8 @@ pub(crate) struct Fault {
     pub(crate) violation: Option<Invalid>,
     /// When the sender may come back; set exactly for [`Kind::Busy`].
     pub(crate) retry_after: Option<Duration>,
-    /// Something behind the receiver refused it: the memory budget, a pipeline.
-    pub(crate) refused: bool,
+    /// The reason of what refused it behind the receiver: the memory budget, a pipeline, a full queue.
+    pub(crate) refused: Option<Reason>,
     /// How many samples (`Sample` messages) were lost with it, if they could be counted.
     pub(crate) samples: u64,
 }
@@ -64,7 +110,7 @@ pub(crate) struct Fault {
 impl Fault {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let message = shortened(message.into());
-        Self { kind, message, violation: None, retry_after: None, refused: false, samples: 0 }
+        Self { kind, message, violation: None, retry_after: None, refused: None, samples: 0 }
     }
 
     /// The request breaks a rule at a place.
@@ -78,6 +124,29 @@ impl Fault {
         Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
+    /// The request belongs to another signal. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sent all of them
+    /// here, and would lose the others.
+    pub(crate) fn another_signal(signal: Signal, what: &str) -> Self {
+        let Signal { name, variable } = signal;
+        let message = format!(
+            "{what}: this receiver takes profiles and no other signal; set {variable} to where {name} go, or \
+             OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT to this receiver instead of OTEL_EXPORTER_OTLP_ENDPOINT, which means every \
+             signal"
+        );
+        Self::new(Kind::Signal, message)
+    }
+
+    /// What the log says of it.
+    pub(crate) fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
+        let reason = self.refused.map_or_else(|| self.kind.reason(), Reason::as_str);
+        let retry = match (self.retry_after, self.kind) {
+            (Some(delay), _) => Retry::After(delay),
+            (None, Kind::TooSlow | Kind::Aborted) => Retry::Later,
+            (None, _) => Retry::Never,
+        };
+        Refusal { reason, peer, message: self.message.clone(), retry }
+    }
+
     /// The status in gRPC.
     pub(crate) fn code(&self) -> Code {
         match self.kind {
@@ -85,7 +154,7 @@ impl Fault {
             Kind::TooLarge => Code::ResourceExhausted,
             Kind::TooSlow => Code::DeadlineExceeded,
             Kind::Aborted => Code::Cancelled,
-            Kind::Coding | Kind::Unknown | Kind::Method => Code::Unimplemented,
+            Kind::Coding | Kind::Unknown | Kind::Signal | Kind::Method => Code::Unimplemented,
             Kind::Busy => Code::Unavailable,
             Kind::Internal => Code::Internal,
         }
@@ -100,7 +169,7 @@ impl Fault {
             // code.proto maps DEADLINE_EXCEEDED to.
             Kind::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Kind::Coding | Kind::Format => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Kind::Unknown => StatusCode::NOT_FOUND,
+            Kind::Unknown | Kind::Signal => StatusCode::NOT_FOUND,
             Kind::Method => StatusCode::METHOD_NOT_ALLOWED,
             Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -121,7 +190,7 @@ impl From<Rejected> for Fault {
             Retry::Later => Some(LATER),
             Retry::After(delay) => Some(delay),
         };
-        Self { retry_after, refused: true, ..Self::new(kind, rejected.to_string()) }
+        Self { retry_after, refused: Some(rejected.reason), ..Self::new(kind, rejected.to_string()) }
     }
 }
 
@@ -148,7 +217,7 @@ impl From<DecompressError> for Fault {
             DecompressError::TooLarge { .. } => Self::new(Kind::TooLarge, message),
             DecompressError::Corrupt { .. } => Self::invalid("request", message),
             DecompressError::NotGranted { .. } => {
-                Self { retry_after: Some(LATER), refused: true, ..Self::new(Kind::Busy, message) }
+                Self { retry_after: Some(LATER), refused: Some(Reason::MemoryLimit), ..Self::new(Kind::Busy, message) }
             }
         }
     }

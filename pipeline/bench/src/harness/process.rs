@@ -196,7 +196,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     report.ratio(format!("{name}: CPU per observation, control's by profbridge's"), &outcome, goal);
     report.figure(format!("{name}: profbridge"), outcome.a, "ns/obs", None);
     report.figure(format!("{name}: control"), outcome.b, "ns/obs", None);
-    if let Some(dropped) = ours.target.metric("otelcol_exporter_enqueue_failed_profile_samples_total")?
+    if let Some(dropped) = ours.target.metric("otelcol_exporter_enqueue_failed_profile_samples")?
         && dropped > 0.0
     {
         return Err(format!("the queue overflowed: {dropped} samples were dropped").into());

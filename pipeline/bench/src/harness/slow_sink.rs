@@ -114,7 +114,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let sent: Sent = load.wait_for("the end of the load", |line| serde_json::from_str(line).ok())?;
     let stats = sink.stats()?;
-    let overflow = target.metric("otelcol_exporter_enqueue_failed_profile_samples_total")?;
+    let overflow = target.metric("otelcol_exporter_enqueue_failed_profile_samples")?;
 
     let peak = procfs::memory(pid)?.peak as f64;
     let rest: Vec<(f64, f64)> = points.iter().copied().filter(|point| point.0 >= options.seconds * FILLING).collect();

@@ -140,6 +140,13 @@ impl ExporterReport {
 }
 
 impl Report {
+    /// Whether something was taken and nothing of it was sent.
+    pub fn has_lost_everything(&self) -> bool {
+        let taken: u64 = self.receivers.iter().map(|receiver| receiver.observations).sum();
+        let sent: u64 = self.exporters.iter().map(|exporter| exporter.totals.outbound).sum();
+        taken > 0 && sent == 0
+    }
+
     /// Whether every component ended as it should.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()

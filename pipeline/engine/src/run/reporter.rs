@@ -1,5 +1,5 @@
-//! What the log says while nothing special happens: a line per pipeline and minute when something moved, and, while
-//! nothing arrives, what profbridge waits for.
+//! What the log says while nothing special happens: a line per pipeline and minute when something moved, one
+//! per receiver when requests were not taken, and, while nothing arrives, what profbridge waits for.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ struct Figures {
 #[derive(Debug)]
 pub(super) struct Reporter {
     pipelines: Vec<(Watched, Figures)>,
-    receivers: Vec<ReceiverTelemetry>,
+    /// With its requests at the last line.
+    receivers: Vec<(ReceiverTelemetry, [u64; 3])>,
     listening: Vec<Address>,
 }
 
@@ -73,6 +74,12 @@ impl Watched {
     }
 }
 
+/// The line that says how many requests were not taken between two times; `None` where all were.
+fn requests(before: [u64; 3], after: [u64; 3]) -> Option<String> {
+    let [accepted, refused, failed] = [0, 1, 2].map(|outcome| after[outcome] - before[outcome]);
+    (refused + failed > 0).then(|| format!("{accepted} requests taken, {refused} refused, {failed} failed"))
+}
+
 /// What was lost between two times, by reason: `, dropped 3 resent`, or nothing.
 fn lost(before: &Losses, after: &Losses) -> String {
     let mut losses = Losses::default();
@@ -85,6 +92,7 @@ fn lost(before: &Losses, after: &Losses) -> String {
 impl Reporter {
     pub(super) fn new(pipelines: Vec<Watched>, receivers: Vec<ReceiverTelemetry>, listening: Vec<Address>) -> Self {
         let pipelines = pipelines.into_iter().map(|watched| (watched, Figures::default())).collect();
+        let receivers = receivers.into_iter().map(|receiver| (receiver, [0; 3])).collect();
         Self { pipelines, receivers, listening }
     }
 
@@ -115,10 +123,18 @@ impl Reporter {
     }
 
     fn requests(&self) -> u64 {
-        self.receivers.iter().flat_map(|receiver| receiver.requests()).sum()
+        self.receivers.iter().flat_map(|(receiver, _)| receiver.requests()).sum()
     }
 
     fn write_lines(&mut self) {
+        for (receiver, before) in &mut self.receivers {
+            receiver.write_refusals();
+            let after = receiver.requests();
+            if let Some(line) = requests(*before, after) {
+                tracing::info!(receiver = receiver.id(), "{line}");
+            }
+            *before = after;
+        }
         for (watched, before) in &mut self.pipelines {
             let after = watched.figures();
             if let Some(line) = watched.line(before, &after) {
@@ -185,6 +201,14 @@ mod tests {
         let line = watched.line(&before, &watched.figures());
         let expected = "50 in, 40 out, 9 held, dropped 3 resent; sentry: 30 sent, dropped 2 queue_full";
         assert_eq!(line.as_deref(), Some(expected));
+    }
+
+    /// Guarantees: a minute in which requests were not taken has a line that says so, and no other has.
+    #[test]
+    fn requests_that_were_not_taken() {
+        assert_eq!(requests([1, 0, 0], [9, 0, 0]), None);
+        let line = requests([1, 2, 3], [1, 118, 4]);
+        assert_eq!(line.as_deref(), Some("0 requests taken, 116 refused, 1 failed"));
     }
 
     /// Guarantees: silence is told after 5 s, then after 10 minutes, then hourly, and not while requests arrive.

@@ -195,16 +195,15 @@ async fn endpoints() {
     let intake = intake.await.unwrap();
     consume(&intake, 5).await.unwrap();
     let text = get(metrics, "/metrics").await;
-    assert!(text.contains("content-type: application/openmetrics-text"), "{text}");
+    assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
     for line in [
         "profbridge_observations_in_total{component=\"breaks\",kind=\"processor\",pipeline=\"profiles\"} 5",
         "profbridge_held_observations{component=\"breaks\",kind=\"processor\",pipeline=\"profiles\"} 5",
         "profbridge_observations_out_total{component=\"otlp\",kind=\"receiver\"} 5",
-        "otelcol_exporter_sent_profile_samples_total{exporter=\"sentry\"} 0",
+        "otelcol_exporter_sent_profile_samples{exporter=\"sentry\"} 0",
         "otelcol_exporter_queue_capacity{exporter=\"sentry\"} 9",
         "profbridge_memory_limit_bytes 268435456",
         "# TYPE otelcol_process_uptime counter",
-        "# EOF",
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }

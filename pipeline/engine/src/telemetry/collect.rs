@@ -1,12 +1,12 @@
-//! Writes the counters in Prometheus' terms, one metric after the other.
+//! Puts the counters on the page, one metric after the other.
+//!
+//! What has the Collector's name has it to the letter. Counters of our own end in `_total`, as Prometheus advises.
 
-use std::fmt::Error;
 use std::sync::{Arc, PoisonError};
 
 use profbridge_net::server::StatsSnapshot;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 
+use super::page::Page;
 use super::process::Usage;
 use super::receiver::Outcome;
 use super::{All, Edge, EdgeTotals, ExporterTelemetry, Kind, ReceiverTelemetry};
@@ -17,55 +17,18 @@ pub(super) struct Collector(pub(super) Arc<All>);
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// A family of one metric: gauges or counters, each with its labels.
-struct Family<'a>(MetricEncoder<'a>, MetricType);
-
-impl Family<'_> {
-    fn put(&mut self, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
-        let kind = self.1;
-        self.labelled(labels, |encoder| match kind {
-            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-            _ => encoder.encode_gauge(&value),
-        })
-    }
-
-    fn put_float(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
-        let kind = self.1;
-        self.labelled(labels, |encoder| match kind {
-            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-            _ => encoder.encode_gauge(&value),
-        })
-    }
-
-    fn labelled(
-        &mut self,
-        labels: &Labels<'_>,
-        put: impl FnOnce(&mut MetricEncoder<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if labels.is_empty() { put(&mut self.0) } else { put(&mut self.0.encode_family(labels)?) }
-    }
-}
-
-fn counter<'a>(out: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Result<Family<'a>, Error> {
-    Ok(Family(out.encode_descriptor(name, help, None, MetricType::Counter)?, MetricType::Counter))
-}
-
-fn gauge<'a>(out: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Result<Family<'a>, Error> {
-    Ok(Family(out.encode_descriptor(name, help, None, MetricType::Gauge)?, MetricType::Gauge))
-}
-
-impl prometheus_client::collector::Collector for Collector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let out = &mut encoder;
-        self.receivers(out)?;
-        self.exporters(out)?;
-        self.edges(out)?;
-        self.process(out)
-    }
-}
-
 impl Collector {
-    fn receivers(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    /// The page with all of them.
+    pub(super) fn page(&self) -> String {
+        let mut page = Page::default();
+        self.receivers(&mut page);
+        self.exporters(&mut page);
+        self.edges(&mut page);
+        self.process(&mut page);
+        page.finish()
+    }
+
+    fn receivers(&self, out: &mut Page) {
         let receivers = self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let metrics = [
             ("otelcol_receiver_accepted_profile_samples", "Samples the pipelines took", Outcome::Success),
@@ -73,15 +36,15 @@ impl Collector {
             ("otelcol_receiver_failed_profile_samples", "Samples that failed in the receiver", Outcome::Failure),
         ];
         for (name, help, outcome) in metrics {
-            let mut family = counter(out, name, help)?;
+            let mut family = out.counter(name, help);
             for receiver in &receivers {
                 for transport in receiver.transports() {
                     let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
-                    family.put(&labels, transport.samples(outcome))?;
+                    family.put(&labels, transport.samples(outcome));
                 }
             }
         }
-        let mut family = counter(out, "otelcol_receiver_requests", "Requests by their outcome")?;
+        let mut family = out.counter("otelcol_receiver_requests", "Requests by their outcome");
         for receiver in &receivers {
             for transport in receiver.transports() {
                 for outcome in Outcome::ALL {
@@ -90,14 +53,14 @@ impl Collector {
                         ("transport", transport.name()),
                         ("outcome", outcome.as_str()),
                     ];
-                    family.put(&labels, transport.requests(outcome))?;
+                    family.put(&labels, transport.requests(outcome));
                 }
             }
         }
-        self.connections(out, &receivers)
+        self.connections(out, &receivers);
     }
 
-    fn connections(&self, out: &mut DescriptorEncoder<'_>, receivers: &[ReceiverTelemetry]) -> Result<(), Error> {
+    fn connections(&self, out: &mut Page, receivers: &[ReceiverTelemetry]) {
         type Read = fn(StatsSnapshot) -> u64;
         let ends: [(&str, Read); 5] = [
             ("served", |stats| stats.opened),
@@ -107,28 +70,27 @@ impl Collector {
             ("accept_failed", |stats| stats.accepts_failed),
         ];
         let help = "Connections, by what became of them; one that was served may also have timed out";
-        let mut family = counter(out, "profbridge_receiver_connections", help)?;
+        let mut family = out.counter("profbridge_receiver_connections_total", help);
         for receiver in receivers {
             for transport in receiver.transports() {
                 let stats = transport.connections().snapshot();
                 for (outcome, read) in ends {
                     let labels =
                         vec![("receiver", receiver.id()), ("transport", transport.name()), ("outcome", outcome)];
-                    family.put(&labels, read(stats))?;
+                    family.put(&labels, read(stats));
                 }
             }
         }
-        let mut family = gauge(out, "profbridge_receiver_open_connections", "Connections that are open")?;
+        let mut family = out.gauge("profbridge_receiver_open_connections", "Connections that are open");
         for receiver in receivers {
             for transport in receiver.transports() {
                 let labels = vec![("receiver", receiver.id()), ("transport", transport.name())];
-                family.put(&labels, transport.connections().snapshot().open)?;
+                family.put(&labels, transport.connections().snapshot().open);
             }
         }
-        Ok(())
     }
 
-    fn exporters(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn exporters(&self, out: &mut Page) {
         type Read = fn(&ExporterTelemetry) -> u64;
         let exporters = self.0.exporters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let counters: [(&str, &str, Read); 6] = [
@@ -143,20 +105,20 @@ impl Collector {
                 "Samples for which there was no room in the queue",
                 ExporterTelemetry::enqueue_failed_samples,
             ),
-            ("profbridge_exporter_sent_requests", "Requests sent", ExporterTelemetry::sent_requests),
-            ("profbridge_exporter_sent_bytes", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
-            ("profbridge_exporter_retries", "Attempts beside the first", ExporterTelemetry::retries),
+            ("profbridge_exporter_sent_requests_total", "Requests sent", ExporterTelemetry::sent_requests),
+            ("profbridge_exporter_sent_bytes_total", "Bytes of the bodies sent", ExporterTelemetry::sent_bytes),
+            ("profbridge_exporter_retries_total", "Attempts beside the first", ExporterTelemetry::retries),
         ];
         for (name, help, read) in counters {
-            let mut family = counter(out, name, help)?;
+            let mut family = out.counter(name, help);
             for exporter in &exporters {
-                family.put(&vec![("exporter", exporter.id())], read(exporter))?;
+                family.put(&vec![("exporter", exporter.id())], read(exporter));
             }
         }
         let mut billed =
-            counter(out, "profbridge_billed_seconds", "Seconds for which the destination will send a bill")?;
+            out.counter("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill");
         for exporter in &exporters {
-            billed.put_float(&vec![("exporter", exporter.id())], exporter.billed().as_secs_f64())?;
+            billed.put(&vec![("exporter", exporter.id())], exporter.billed().as_secs_f64());
         }
         let gauges: [(&str, &str, Read); 3] = [
             ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |e| e.queue().size),
@@ -164,50 +126,51 @@ impl Collector {
             ("otelcol_exporter_in_flight_requests", "Requests being sent", |e| e.queue().in_flight),
         ];
         for (name, help, read) in gauges {
-            let mut family = gauge(out, name, help)?;
+            let mut family = out.gauge(name, help);
             for exporter in &exporters {
-                family.put(&vec![("exporter", exporter.id())], read(exporter))?;
+                family.put(&vec![("exporter", exporter.id())], read(exporter));
             }
         }
-        Ok(())
     }
 
-    fn edges(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn edges(&self, out: &mut Page) {
         type Read = fn(&EdgeTotals) -> u64;
         let edges = self.0.edges.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let edges: Vec<(Kind, Labels<'_>, EdgeTotals)> =
             edges.iter().map(|edge| (edge.kind(), labels(edge), edge.totals())).collect();
         let passing: [(&str, &str, Read); 2] = [
-            ("profbridge_observations_in", "Observations handed to a component", |t| t.inbound),
-            ("profbridge_observations_out", "Observations a component handed on", |t| t.outbound),
+            ("profbridge_observations_in_total", "Observations handed to a component", |t| t.inbound),
+            ("profbridge_observations_out_total", "Observations a component handed on", |t| t.outbound),
         ];
         // Receivers and pipelines as a whole neither add nor hold anything themselves.
         let holding: [(&str, &str, Read); 2] = [
-            ("profbridge_synthesized_observations", "Observations that a rule added", |t| t.synthesized),
-            ("profbridge_unaccounted_observations", "Observations a component lost without a word", |t| t.unaccounted),
+            ("profbridge_synthesized_observations_total", "Observations that a rule added", |t| t.synthesized),
+            ("profbridge_unaccounted_observations_total", "Observations a component lost without a word", |t| {
+                t.unaccounted
+            }),
         ];
         for (name, help, read) in passing {
-            let mut family = counter(out, name, help)?;
+            let mut family = out.counter(name, help);
             for (_, labels, totals) in &edges {
-                family.put(labels, read(totals))?;
+                family.put(labels, read(totals));
             }
         }
         for (name, help, read) in holding {
-            let mut family = counter(out, name, help)?;
+            let mut family = out.counter(name, help);
             for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
-                family.put(labels, read(totals))?;
+                family.put(labels, read(totals));
             }
         }
-        let mut dropped = counter(out, "profbridge_dropped_observations", "Observations lost, by reason")?;
+        let mut dropped = out.counter("profbridge_dropped_observations_total", "Observations lost, by reason");
         for (_, labels, totals) in &edges {
             for loss in totals.dropped.iter() {
-                dropped.put(&with(labels, "reason", loss.reason.as_str()), loss.observations)?;
+                dropped.put(&with(labels, "reason", loss.reason.as_str()), loss.observations);
             }
         }
-        let mut notes = counter(out, "profbridge_notes", "Things worth counting that are no loss")?;
+        let mut notes = out.counter("profbridge_notes_total", "Things worth counting that are no loss");
         for (_, labels, totals) in &edges {
             for &(note, count) in &totals.notes {
-                notes.put(&with(labels, "note", note), count)?;
+                notes.put(&with(labels, "note", note), count);
             }
         }
         let gauges: [(&str, &str, Read); 2] = [
@@ -215,29 +178,27 @@ impl Collector {
             ("profbridge_held_bytes", "Bytes a component holds", |t| t.held.bytes),
         ];
         for (name, help, read) in gauges {
-            let mut family = gauge(out, name, help)?;
+            let mut family = out.gauge(name, help);
             for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
-                family.put(labels, read(totals))?;
+                family.put(labels, read(totals));
             }
         }
-        Ok(())
     }
 
-    fn process(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn process(&self, out: &mut Page) {
         let none = Vec::new();
         let budget = &self.0.budget;
-        gauge(out, "profbridge_memory_used_bytes", "Bytes of data in flight, in windows and queues")?
-            .put(&none, budget.used())?;
-        gauge(out, "profbridge_memory_limit_bytes", "Bytes that data may take")?.put(&none, budget.limit())?;
+        out.gauge("profbridge_memory_used_bytes", "Bytes of data in flight, in windows and queues")
+            .put(&none, budget.used());
+        out.gauge("profbridge_memory_limit_bytes", "Bytes that data may take").put(&none, budget.limit());
         let uptime = self.0.started.elapsed().as_secs_f64();
-        counter(out, "otelcol_process_uptime", "Seconds since the start")?.put_float(&none, uptime)?;
+        out.counter("otelcol_process_uptime", "Seconds since the start").put(&none, uptime);
         if let Some(usage) = Usage::read() {
-            counter(out, "otelcol_process_cpu_seconds", "User and system time of the process")?
-                .put_float(&none, usage.cpu_seconds)?;
-            gauge(out, "otelcol_process_memory_rss", "Resident memory of the process in bytes")?
-                .put(&none, usage.rss_bytes)?;
+            out.counter("otelcol_process_cpu_seconds", "User and system time of the process")
+                .put(&none, usage.cpu_seconds);
+            out.gauge("otelcol_process_memory_rss", "Resident memory of the process in bytes")
+                .put(&none, usage.rss_bytes);
         }
-        Ok(())
     }
 }
 

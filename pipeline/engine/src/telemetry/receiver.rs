@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use profbridge_net::server::ServerStats;
 
+use super::refusals::{Line, Refusal, Refusals};
+
 /// The counters of a receiver, apart for each of its transports. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct ReceiverTelemetry {
@@ -20,11 +22,13 @@ pub struct TransportTelemetry {
 
 #[derive(Debug)]
 struct Counters {
+    receiver: Arc<str>,
     transport: &'static str,
     /// By [`Outcome`]: samples, then requests.
     samples: [AtomicU64; 3],
     requests: [AtomicU64; 3],
     connections: Arc<ServerStats>,
+    refusals: Refusals,
 }
 
 /// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
@@ -64,10 +68,12 @@ impl ReceiverTelemetry {
             return found.clone();
         }
         let counters = Counters {
+            receiver: Arc::clone(&self.id),
             transport,
             samples: Default::default(),
             requests: Default::default(),
             connections: Arc::default(),
+            refusals: Refusals::default(),
         };
         let created = TransportTelemetry { counters: Arc::new(counters) };
         known.push(created.clone());
@@ -83,6 +89,15 @@ impl ReceiverTelemetry {
             }
         }
         sums
+    }
+
+    /// Writes the lines about refusals that are due; to be called once in a while.
+    pub(crate) fn write_refusals(&self) {
+        for transport in self.transports() {
+            for line in transport.counters.refusals.due() {
+                transport.write(&line);
+            }
+        }
     }
 
     pub(super) fn transports(&self) -> Vec<TransportTelemetry> {
@@ -111,6 +126,19 @@ impl TransportTelemetry {
     /// Samples that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
     pub fn failed_partly(&self, samples: u64) {
         self.counters.samples[Outcome::Failure as usize].fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside the
+    /// counting, for every request that was not answered with success.
+    pub fn not_taken(&self, refusal: Refusal) {
+        if let Some(line) = self.counters.refusals.note(refusal) {
+            self.write(&line);
+        }
+    }
+
+    fn write(&self, line: &Line) {
+        let Counters { receiver, transport, .. } = &*self.counters;
+        tracing::warn!(receiver = &**receiver, transport, "{line}");
     }
 
     /// The counters of its connections, for the server that serves them.

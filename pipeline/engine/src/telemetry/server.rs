@@ -17,11 +17,9 @@ use profbridge_net::tls::HttpVersions;
 use tokio::task::JoinHandle;
 
 use super::Metrics;
+use super::page;
 use crate::component::StartError;
 use crate::health::Health;
-
-/// The type of OpenMetrics' text form (OpenMetrics 1.0, "Overall structure").
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What a server answers: status, content type, body.
 type Answer = (StatusCode, &'static str, String);
@@ -42,7 +40,7 @@ impl Server {
     /// The address cannot be listened on.
     pub async fn metrics(endpoint: &str, metrics: Metrics, shutdown: Shutdown) -> Result<Self, StartError> {
         let answer = move |path: &str| match path {
-            "/metrics" => (StatusCode::OK, OPEN_METRICS, metrics.encode()),
+            "/metrics" => (StatusCode::OK, page::CONTENT_TYPE, metrics.encode()),
             _ => (StatusCode::NOT_FOUND, "text/plain", "metrics are under /metrics\n".to_owned()),
         };
         Self::start("service.telemetry.metrics.address", endpoint, answer, shutdown).await

@@ -117,7 +117,7 @@ fn amplification_is_refused() {
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
     let work = work(&intake, permit);
     let fault = work.run(bytes, Coding::Identity).unwrap_err();
-    assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, false), "{fault:?}");
+    assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, None), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
 }
 

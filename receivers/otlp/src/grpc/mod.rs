@@ -20,7 +20,7 @@ use profbridge_net::server::Peer;
 
 use self::reply::Reply;
 use crate::call::{Caller, Taken};
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, Kind, Signal};
 use crate::tally::Tally;
 
 /// The method, as a path.
@@ -47,10 +47,13 @@ impl Service {
             response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"));
             return Ok(response);
         }
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if request.uri().path() != PATH {
-            return Ok(reply::failure(&unknown(request.uri().path())));
+            let fault = unknown(request.uri().path());
+            self.caller.telemetry.not_taken(fault.refusal(peer));
+            return Ok(reply::failure(&fault));
         }
-        let tally = Tally::new(&self.caller.telemetry);
+        let tally = Tally::new(&self.caller.telemetry, peer);
         let outcome = self.export(request).await;
         tally.finish(&outcome);
         Ok(match outcome {
@@ -112,14 +115,15 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
 fn unknown(path: &str) -> Fault {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     let (known, _) = PATH.trim_start_matches('/').split_once('/').unwrap_or((PATH, ""));
+    if let Some(signal) = Signal::of(service) {
+        return Fault::another_signal(signal, &format!("unknown service {service}"));
+    }
     let text = if service == known {
         format!("unknown method {method} of service {service}, its only method is Export")
     } else if service.starts_with("opentelemetry.proto.collector.profiles.") {
         format!(
             "unknown service {service}: this receiver takes the profiles of {known} as of opentelemetry-proto 1.10, upgrade the sender"
         )
-    } else if service.starts_with("opentelemetry.proto.collector.") {
-        format!("unknown service {service}: this receiver takes profiles and no other signal, with {known}")
     } else {
         format!("unknown service {service}: this receiver serves {known}")
     };

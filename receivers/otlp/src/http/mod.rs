@@ -22,7 +22,7 @@ use profbridge_net::server::Peer;
 use self::media::Media;
 use crate::body;
 use crate::call::{Caller, Taken};
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, Kind, Signal};
 use crate::message;
 use crate::tally::Tally;
 
@@ -42,11 +42,16 @@ impl Service {
     /// Answers a request. Never fails.
     pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let media = Media::of(request.headers());
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if let Some(fault) = misdirected(&request) {
+            // Whoever only looks (a browser, a probe) loses nothing.
+            if request.method() == Method::POST {
+                self.caller.telemetry.not_taken(fault.refusal(peer));
+            }
             self.forget(request).await;
             return Ok(failure(&fault, media));
         }
-        let tally = Tally::new(&self.caller.telemetry);
+        let tally = Tally::new(&self.caller.telemetry, peer);
         let outcome = self.export(&mut request, media).await;
         tally.finish(&outcome);
         Ok(match outcome {
@@ -88,14 +93,14 @@ fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
         let text = || format!("{method} is not allowed on {PATH}, profiles are sent with POST");
         return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
     }
+    if let Some(signal) = Signal::of(path) {
+        return Some(Fault::another_signal(signal, &format!("nothing is served on {path}")));
+    }
     let text = match path {
         "/v1experimental/profiles" | "/v1/profiles" => {
             format!(
                 "nothing is served on {path}: this receiver takes profiles as of opentelemetry-proto 1.10 on {PATH}, upgrade the sender or its endpoint"
             )
-        }
-        "/v1/traces" | "/v1/metrics" | "/v1/logs" => {
-            format!("nothing is served on {path}: this receiver takes profiles and no other signal, on {PATH}")
         }
         _ => format!("nothing is served on {path}, profiles are sent to {PATH}"),
     };

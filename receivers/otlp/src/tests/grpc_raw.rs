@@ -154,7 +154,12 @@ async fn unknown_services_are_unimplemented() {
             format!("/{package}.profiles.v1experimental.ProfilesService/Export"),
             "v1development.ProfilesService as of opentelemetry-proto 1.10",
         ),
-        (format!("/{package}.trace.v1.TraceService/Export"), "no other signal"),
+        (
+            format!("/{package}.trace.v1.TraceService/Export"),
+            "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go",
+        ),
+        (format!("/{package}.metrics.v1.MetricsService/Export"), "set OTEL_EXPORTER_OTLP_METRICS_ENDPOINT to where"),
+        (format!("/{package}.logs.v1.LogsService/Export"), "set OTEL_EXPORTER_OTLP_LOGS_ENDPOINT to where logs go"),
         (format!("/{package}.profiles.v1development.ProfilesService/Import"), "unknown method Import"),
         ("/grpc.health.v1.Health/Check".to_owned(), "unknown service grpc.health.v1.Health"),
         ("/".to_owned(), "unknown service"),

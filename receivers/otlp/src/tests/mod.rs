@@ -117,15 +117,13 @@ impl Rig {
 
     /// A counter of the receiver: `accepted`, `refused` or `failed` samples.
     fn samples(&self, which: &str, transport: &str) -> u64 {
-        self.metric(&format!(
-            "otelcol_receiver_{which}_profile_samples_total{{receiver=\"otlp\",transport=\"{transport}\"}}"
-        ))
+        self.metric(&format!("otelcol_receiver_{which}_profile_samples{{receiver=\"otlp\",transport=\"{transport}\"}}"))
     }
 
     /// How many requests ended as `success`, `refused` or `failure`.
     fn requests(&self, outcome: &str, transport: &str) -> u64 {
         self.metric(&format!(
-            "otelcol_receiver_requests_total{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
+            "otelcol_receiver_requests{{receiver=\"otlp\",transport=\"{transport}\",outcome=\"{outcome}\"}}"
         ))
     }
 
