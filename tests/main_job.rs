@@ -198,6 +198,81 @@ fn routes_by_service() {
     assert_eq!(projects, wanted.map(|(path, release)| (path.to_owned(), release.to_owned())).into());
 }
 
+/// Guarantees: profiles that name no host and come from this machine are of one process of this machine, over several requests;
+/// those that a peer passes on for several machines are not put together though all that they say is equal, and the log says what
+/// to set.
+#[test]
+fn hosts_are_not_mixed_up() {
+    let unnamed = |start: u64| {
+        let builder = RequestBuilder::new().resource().attr("process.executable.path", "/usr/bin/python3");
+        builder.attr("process.pid", 42).on_cpu(20).sample(&["f", "main"], 7, &[start, start + 50_000_000])
+    };
+    let ids = |chunks: &[Value]| -> std::collections::BTreeSet<String> {
+        chunks.iter().map(|chunk| chunk["profiler_id"].to_string()).collect()
+    };
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
+    for start in [T0, T0 + 1_000_000_000] {
+        export(profbridge.address("otlp/grpc"), unnamed(start).build()).unwrap();
+    }
+    assert_eq!(ids(&sentry.wait_for_chunks(2)).len(), 1);
+    assert_eq!(profbridge.metric("profbridge_notes_total", "note=\"weak_identity\""), 0.0);
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success() && !log.contains("several machines"), "{log}");
+
+    let sentry = Sentry::start();
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "", ""));
+    let named = ["web-2", "web-3"].into_iter().fold(unnamed(T0), |request, host| {
+        request.resource().attr("host.name", host).attr("process.pid", 1).on_cpu(20).sample(&["g"], 1, &ms([0, 50]))
+    });
+    for request in [named.build(), unnamed(T0 + 1).build()] {
+        export(profbridge.address("otlp/grpc"), request).unwrap();
+    }
+    // Those of the two that are named, and two that are not: each request's own.
+    let (exit, log) = profbridge.stop();
+    let chunks = sentry.wait_for_chunks(4);
+    assert_eq!(ids(&chunks).len(), 4, "{log}");
+    assert!(exit.success(), "{log}");
+    assert!(log.contains("127.0.0.1 passes on the profiles of several machines") && log.contains("host.id"), "{log}");
+}
+
+/// Guarantees: a process without a service's name is called what its environment calls it, else by its executable, and is routed by
+/// that name.
+#[test]
+fn services_are_named_by_their_environment() {
+    let sentry = Sentry::start();
+    let routing = format!(", routing: {{attribute_to_dsn: {{shop: '{}', nginx: '{}'}}}}", sentry.dsn(2), sentry.dsn(3));
+    let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", &routing));
+    let list = "service.version=7,deployment.environment.name=lane";
+    let request = RequestBuilder::new()
+        .resource()
+        .attr("process.pid", 1)
+        .attr("process.executable.name", "python3")
+        .attr("process.environment_variable.OTEL_SERVICE_NAME", "shop")
+        .attr("process.environment_variable.OTEL_RESOURCE_ATTRIBUTES", list)
+        .on_cpu(20)
+        .sample(&["f"], 1, &ms([0, 50]))
+        .resource()
+        .attr("process.pid", 2)
+        .attr("process.executable.path", "/usr/sbin/nginx")
+        .on_cpu(20)
+        .sample(&["f"], 2, &ms([0, 50]));
+    export(profbridge.address("otlp/grpc"), request.build()).unwrap();
+    sentry.wait_for_chunks(2);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let chunks: BTreeMap<String, (String, String)> = sentry
+        .received
+        .all()
+        .into_iter()
+        .map(|request| (request.path.clone(), request.chunks()[0].clone()))
+        .map(|(path, chunk)| (path, (text(&chunk["release"]), text(&chunk["environment"]))))
+        .collect();
+    let wanted = [("/api/2/envelope/", ("shop@7", "lane")), ("/api/3/envelope/", ("nginx", "production"))];
+    let owned =
+        |(path, (release, lane)): (&str, (&str, &str))| (path.to_owned(), (release.to_owned(), lane.to_owned()));
+    assert_eq!(chunks, wanted.map(owned).into());
+}
+
 /// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in, although the
 /// backend was busy at first.
 #[test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, USER_AGENT};
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profiles, Reason, Value};
+use profbridge_model::{Envelope, Profiles, Reason};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Report};
 use profbridge_wire::sentry::envelope::{self, Ending, Header, ItemHeader};
-use profbridge_wire::sentry::{Category, ClientReport, Dsn};
+use profbridge_wire::sentry::{Category, ClientReport, Dsn, Told};
 use serde_json::Value as Json;
 
 use crate::destination::{Destination, Zstd};
@@ -133,20 +133,15 @@ impl Workshop {
     }
 }
 
-/// Where profiles go: the first of their resources that has the attribute decides.
+/// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of it.
+/// A service is called in the same way as in the release, see [`Told::service`].
 fn route(settings: &Settings, batches: &[Profiles]) -> Option<usize> {
     if settings.routes.is_empty() {
         return settings.default;
     }
-    let value = batches.iter().find_map(|batch| {
-        batch.resources().iter().find_map(|resource| {
-            match batch.find(&resource.resource.attributes, &settings.from_attribute)? {
-                Value::String(text) => Some(batch.dictionary().string(*text).to_owned()),
-                Value::Int(number) => Some(number.to_string()),
-                Value::Bool(value) => Some(value.to_string()),
-                _ => None,
-            }
-        })
+    let value = batches.iter().find_map(|batch| match settings.from_attribute.as_str() {
+        "service.name" => Told::of(batch).service(),
+        key => Told::of(batch).text(key),
     });
     value.and_then(|value| settings.routes.get(&value).copied()).or(settings.default)
 }

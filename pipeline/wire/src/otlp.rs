@@ -7,11 +7,13 @@
 //! * [`mod@encode`]: a batch to a request, of exactly computed size.
 //! * [`mod@split`]: a batch to several that each fit a size.
 //! * [`delimited`]: the Collector file exporter's frames.
+//! * [`environment`]: the variable in which a program is told its attributes.
 //! * [`mod@sniff`]: tells the forms of a file apart.
 
 pub mod decode;
 pub mod delimited;
 pub mod encode;
+pub mod environment;
 pub mod sniff;
 pub mod split;
 

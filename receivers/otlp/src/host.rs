@@ -43,7 +43,7 @@ impl ThisHost {
 /// fifth field is the path, the first behind the dash is the type).
 fn mount_of<'a>(mounts: &'a str, path: &str) -> Option<&'a str> {
     let at = |line: &&str| line.split(' ').nth(4) == Some(path);
-    mounts.lines().filter(at).next_back()?.split(" - ").nth(1)?.split(' ').next()
+    mounts.lines().rfind(at)?.split(" - ").nth(1)?.split(' ').next()
 }
 
 /// The id of machine-id(5): 32 digits. `uninitialized` stands there before the first start.

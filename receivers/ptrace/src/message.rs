@@ -250,7 +250,7 @@ pub struct Thread {
     /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0 where it
-    /// was never seen, since the thread never had to be stopped.
+    /// is not known: the thread never had to be stopped, and its C library is not glibc.
     pub pointer: u64,
 }
 

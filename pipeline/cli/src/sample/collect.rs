@@ -68,7 +68,7 @@ impl Collector {
     /// A process was found. Returns what is wrong with its environment.
     pub(crate) fn attached(&mut self, process: Process) -> Option<String> {
         let session = Session::of(&self.host, &process, 1.0);
-        let described = describe(&self.host, &process, &ServiceNames::default(), session);
+        let described = describe(&self.host, &process, &ServiceNames::default(), session, &[]);
         let number = self.processes.len();
         self.places.insert(process.id, number);
         self.processes.push(Tracked {

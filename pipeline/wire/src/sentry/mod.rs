@@ -9,6 +9,7 @@
 //! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
 //! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
+//! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
 pub mod auth;
@@ -22,9 +23,11 @@ pub mod envelope;
 pub mod rate_limit;
 pub mod relay_rules;
 pub mod response;
+pub mod told;
 
 pub use auth::Auth;
 pub use category::Category;
 pub use client_report::ClientReport;
 pub use dsn::Dsn;
 pub use rate_limit::RateLimits;
+pub use told::Told;

@@ -123,11 +123,11 @@ fn relaying_peers_are_marked() {
             let origin = origin(this(), &[]);
             let taken = take(&origin, peer, told);
             assert!(taken.relayed && hosts(&taken).iter().all(|(id, _)| id.is_none()), "{:?}", hosts(&taken));
-            let later = take(&origin, peer, batch(&[a.clone()]));
+            let later = take(&origin, peer, batch(std::slice::from_ref(&a)));
             assert_eq!((later.relayed, hosts(&later), later.received.is_some()), (true, vec![(None, None)], true));
         }
         let origin = origin(this(), &[]);
-        assert!(!take(&origin, peer, batch(&[a.clone()])).relayed);
+        assert!(!take(&origin, peer, batch(std::slice::from_ref(&a))).relayed);
         // Attributes of samples count as those of resources do.
         let mut builder = Builder::new();
         for (executable, time) in [("/usr/bin/a", 10), ("/usr/bin/b", 15), ("/usr/bin/a", 20)] {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use profbridge_engine::config::{ByteSize, Duration as Written, Problem, Problems, Section};
+use profbridge_engine::config::{ByteSize, Duration as Written, InsertedAttributes, Problem, Problems, Section};
 use profbridge_ptrace::message::{self, Select};
 use serde::Deserialize;
 
@@ -28,6 +28,14 @@ pub struct Config {
     priority: Priority,
     control: Control,
     symbolize: Symbolize,
+    resource: Resource,
+}
+
+/// What the resources of all processes get.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Resource {
+    insert: InsertedAttributes,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -112,6 +120,7 @@ impl Default for Config {
             priority: Priority::default(),
             control: Control::default(),
             symbolize: Symbolize::default(),
+            resource: Resource::default(),
         }
     }
 }
@@ -177,6 +186,8 @@ pub struct Settings {
     pub symbolizer: Option<profbridge_symbolize::Settings>,
     /// How long samples wait for names beyond the interval.
     pub max_wait: Duration,
+    /// Attributes that the resources of all processes get which do not have them: keys and values.
+    pub insert: Vec<(String, String)>,
 }
 
 /// A target.
@@ -256,8 +267,10 @@ impl Config {
             fuse: self.symbolize.fuse,
             ..profbridge_symbolize::Settings::default()
         };
+        let insert = self.resource.insert.check(section, "resource.insert", &mut checker.problems);
         Problems::check(checker.problems)?;
         Ok(Settings {
+            insert,
             targets,
             export_interval: self.export_interval.get(),
             max_pending_bytes: self.max_pending_bytes.get(),

@@ -3,6 +3,7 @@
 //! One task owns all state, so nothing here is locked. It never waits for the pipelines or for names: batches go to
 //! [`Delivery`], names are asked for when a batch arrives and looked at when it leaves.
 
+mod announcers;
 mod answers;
 mod command;
 mod outgoing;
@@ -23,6 +24,7 @@ use profbridge_symbolize::Symbolizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::announcers::Announcers;
 use self::command::CommandProcess;
 use self::remembered::Remembered;
 use self::restart::Backoff;
@@ -84,6 +86,7 @@ pub(crate) struct Driver {
     full: Seldom,
     backoff: Backoff,
     late: u64,
+    announcers: Announcers,
 }
 
 /// What woke the driver.
@@ -111,6 +114,7 @@ impl Driver {
             full: Seldom::default(),
             backoff: Backoff::default(),
             late: 0,
+            announcers: Announcers::default(),
         }
     }
 
@@ -146,7 +150,7 @@ impl Driver {
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
         let restart = self.backoff.due().filter(|_| self.link.is_none());
-        exports.into_iter().chain(restart).min()
+        exports.into_iter().chain(restart).chain(self.announcers.due()).min()
     }
 
     fn time(&mut self) {
@@ -159,7 +163,24 @@ impl Driver {
         for number in due {
             self.look_at(number, now);
         }
+        for target in self.announcers.take_due(now) {
+            self.warn_of_silence(target);
+        }
         self.note_late();
+    }
+
+    /// Says that a target is not sampled, since nobody announces spans for it.
+    fn warn_of_silence(&self, target: TargetId) {
+        let socket = self.settings.control.as_ref().map(|control| control.socket.display().to_string());
+        tracing::warn!(
+            "{}: nothing of {} is sampled: with profile_lifecycle: trace it is sampled while a sampled root span is open, and nobody \
+             has announced one in {} s: have the program announce its spans at {} (see the receiver's page, Control), or set \
+             profile_lifecycle: manual",
+            self.parts.id,
+            self.name(target),
+            announcers::PATIENCE.as_secs(),
+            socket.unwrap_or_default().escape_debug()
+        );
     }
 
     // ---- the sampler process
@@ -288,7 +309,13 @@ impl Driver {
             // Spans may have come and gone in between.
             lifecycle.spans_changed(open);
         }
-        let described = resource::describe(&self.parts.host, &process, &target.names, session);
+        if target.lifecycle == crate::lifecycle::Mode::Trace && session.sampled {
+            if open > 0 {
+                self.announcers.announced(process.target);
+            }
+            self.announcers.found(process.target, Instant::now());
+        }
+        let described = resource::describe(&self.parts.host, &process, &target.names, session, &self.settings.insert);
         if let Some(complaint) = described.complaint
             && self.said.is_news(("environment", process.target, &complaint))
         {

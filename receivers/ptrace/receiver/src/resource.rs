@@ -4,12 +4,12 @@
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
 //! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too often.
 
-mod otel;
 mod time;
 
 use std::borrow::Cow;
 
 use profbridge_ptrace::message::Process;
+use profbridge_wire::otlp::environment;
 
 use crate::assemble::{Attribute, Value};
 use crate::config::ServiceNames;
@@ -54,14 +54,21 @@ pub struct Described {
     pub complaint: Option<String>,
 }
 
-/// Describes a process on the host named `host`.
+/// Describes a process on the host named `host`. `insert` are attributes, keys and values, that the configuration gives to what does not
+/// have them: they come before what a process's environment says and has no meaning here.
 #[must_use]
-pub fn describe(host: &str, process: &Process, names: &ServiceNames, session: Session) -> Described {
+pub fn describe(
+    host: &str,
+    process: &Process,
+    names: &ServiceNames,
+    session: Session,
+    insert: &[(String, String)],
+) -> Described {
     let variable = |name: &str| {
         let found = process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         found.filter(|value| !value.is_empty())
     };
-    let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(otel::resource_attributes) {
+    let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(environment::resource_attributes) {
         // An error discards all of it (opentelemetry-specification `specification/resource/sdk.md`).
         Some(Err(fault)) => (Vec::new(), Some(format!("OTEL_RESOURCE_ATTRIBUTES is ignored: {fault}"))),
         Some(Ok(told)) => (told, None),
@@ -90,6 +97,7 @@ pub fn describe(host: &str, process: &Process, names: &ServiceNames, session: Se
     resource.text("host.name", Some(host));
     resource.text("os.type", Some("linux"));
     resource.text(SESSION_ATTRIBUTE, Some(&session.attribute()));
+    resource.insert(insert);
     let left_out = resource.pass_on(all);
     let complaint = complaint.or_else(|| {
         (left_out > 0).then(|| {
@@ -116,6 +124,15 @@ impl Resource {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
         let cut = text.floor_char_boundary_at(MAX_TEXT);
         self.0.push(Attribute { key: key.into(), value: Value::Text(cut.to_owned()) });
+    }
+
+    /// Adds what is not said yet.
+    fn insert(&mut self, attributes: &[(String, String)]) {
+        for (key, value) in attributes {
+            if !self.0.iter().any(|known| known.key == *key) {
+                self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.clone()) });
+            }
+        }
     }
 
     /// Adds what a process says of itself and nobody else does. Returns how many attributes found no room.

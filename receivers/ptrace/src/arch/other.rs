@@ -20,6 +20,10 @@ pub(crate) fn thread_pointer(_: &RawRegisters) -> u64 {
     0
 }
 
+pub(crate) fn thread_pointer_by_list(_: u64, _: u32, _: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
+    None
+}
+
 pub(crate) fn is_in_call(_: &RawRegisters) -> bool {
     false
 }

@@ -65,6 +65,23 @@ pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
     raw.fs_base
 }
 
+/// The thread pointer of a thread whose list of robust mutexes is at `list` and that calls itself `thread`. glibc has the list in the
+/// thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same place in all versions since 2.4. Whether it is that is seen
+/// by what else lies there: its own address twice and the thread's id. `read` reads memory and says how many bytes it got.
+pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
+    const LIST: u64 = 0x2e0;
+    const ID: usize = 0x2d0;
+    let pointer = list.checked_sub(LIST)?;
+    let mut bytes = [0; ID + 4];
+    if read(pointer, &mut bytes) < bytes.len() {
+        return None;
+    }
+    let word = |at: usize| bytes[at..].first_chunk().map(|word| u64::from_le_bytes(*word));
+    let id = bytes.last_chunk().map(|id| u32::from_le_bytes(*id));
+    // `tcb` and `self` (glibc `sysdeps/x86_64/nptl/tls.h`).
+    (word(0) == Some(pointer) && word(16) == Some(pointer) && id == Some(thread)).then_some(pointer)
+}
+
 /// Whether the thread is in a system call, or returning from one.
 pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
     raw.orig_rax.cast_signed() >= 0

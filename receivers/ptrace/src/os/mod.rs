@@ -3,6 +3,7 @@
 pub(crate) mod directory;
 pub(crate) mod priority;
 pub(crate) mod ptrace;
+pub(crate) mod robust_list;
 pub(crate) mod signal;
 pub(crate) mod time;
 pub(crate) mod wait;

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::arch;
 use crate::message::{Location, Trust};
+use crate::os::robust_list::robust_list;
 use crate::probe::SchedStat;
+use crate::process_files::ProcessFiles;
 use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
@@ -17,6 +20,10 @@ const ALTERNATE_STACK: u64 = 64 << 10;
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A thread's pointer is looked for so often: what starts may not have told the kernel of its data yet, and what never does (musl, Go)
+/// is not asked for ever.
+const SEARCHES: u8 = 3;
+
 /// A thread that is sampled.
 #[derive(Debug)]
 pub(super) struct ThreadState {
@@ -26,6 +33,8 @@ pub(super) struct ThreadState {
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
+    /// How often it may still be looked for without a stop.
+    searches: u8,
     /// The last slot that a sample accounts for.
     pub(super) credited: u64,
     /// It ran when it was last looked at.
@@ -100,12 +109,25 @@ struct Site {
 }
 
 impl ThreadState {
+    /// Looks for the thread pointer of a thread that was not stopped yet. `namespace_id` is its id as it knows it.
+    pub(super) fn find_pointer(&mut self, files: &ProcessFiles, namespace_id: u32) {
+        if self.pointer != 0 || self.searches == 0 {
+            return;
+        }
+        self.searches -= 1;
+        let list = robust_list(self.files.id);
+        let read = |address, bytes: &mut [u8]| files.read_memory(address, bytes);
+        let pointer = list.and_then(|list| arch::thread_pointer_by_list(list, namespace_id, read));
+        self.pointer = pointer.unwrap_or(0);
+    }
+
     pub(super) fn new(files: ThreadFiles, slot: u64, max_stack: usize) -> Self {
         Self {
             namespace_id: None,
             files,
             name: String::new(),
             pointer: 0,
+            searches: SEARCHES,
             credited: slot,
             running: false,
             idle_since: slot,

@@ -23,6 +23,12 @@ pub(crate) fn tracers(pid: u32) -> Vec<String> {
     threads(pid).iter().filter_map(|thread| status_field(thread, "TracerPid")).filter(|tracer| tracer != "0").collect()
 }
 
+/// The system call that a thread waits in.
+pub(crate) fn system_call(pid: u32, thread: u32) -> Option<u32> {
+    let line = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
+    line.split(' ').next()?.parse().ok()
+}
+
 /// User and system time of all threads, in ticks of the kernel.
 pub(crate) fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -1,17 +1,17 @@
 //! Threads, many and short-lived.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profbridge_ptrace::message::Settings;
 
 use crate::{
-    compile,
+    compile, process,
     runner::{Outcome, tests},
     session::Session,
     target::Target,
 };
 
-tests![leader_ends_first, two_thousand_threads, thousands_of_threads_a_second];
+tests![leader_ends_first, sleepers_have_their_pointers, two_thousand_threads, thousands_of_threads_a_second];
 
 /// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their own ids.
 fn leader_ends_first() -> Outcome {
@@ -23,6 +23,36 @@ fn leader_ends_first() -> Outcome {
     assert!(life.samples.iter().all(|observed| observed.thread.id != target.pid()), "{}", life.top());
     let share = life.complete_share(life.samples.iter());
     assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is not stopped for
+/// that.
+fn sleepers_have_their_pointers() -> Outcome {
+    let mut target = Target::launch(&mut std::process::Command::new(compile::c("sleepers")));
+    let lines = target.lines_until("ready");
+    let numbers = |line: &String| {
+        let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+        (u32::try_from(numbers[0]).unwrap(), numbers[1])
+    };
+    let own: BTreeMap<u32, u64> = lines.iter().map(numbers).collect();
+    assert_eq!(own.len(), 4);
+    // They run for a moment after what they said: that is over when each is in its last system call, `pause` or `read`.
+    let sleeps = |thread: &u32| matches!(process::system_call(target.pid(), *thread), Some(0 | 34));
+    while !own.keys().all(sleeps) {
+        std::thread::yield_now();
+    }
+    let mut session = Session::of(target.pid());
+    session.until("samples of each", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| own.keys().all(|id| life.samples.iter().any(|observed| observed.thread.id == *id)))
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    for observed in &life.samples {
+        assert_eq!(observed.thread.pointer, own[&observed.thread.id], "{:?}", observed.thread);
+    }
+    assert_eq!(life.status.stops, 0, "{}", life.top());
     Ok(())
 }
 

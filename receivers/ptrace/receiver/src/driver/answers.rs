@@ -155,6 +155,7 @@ impl Driver {
             .spans
             .start(connection, scope, key, decision)
             .map_err(|refused| Fault { place: "request".to_owned(), rule: refused.to_string() })?;
+        self.heard_of(scope);
         let changed = match announced {
             Announced::Counts => self.spans_changed(scope),
             Announced::NotSampled => return Ok(Response::said("the root span is not sampled")),
@@ -188,6 +189,18 @@ impl Driver {
             Some(scope) => {
                 let changed = self.spans_changed(scope);
                 Ok(Response { ok: true, changed, ..Response::default() })
+            }
+        }
+    }
+
+    /// Somebody announces spans for the targets of a scope.
+    fn heard_of(&mut self, scope: Scope) {
+        if let Scope::Target(target) | Scope::Member(_, target) = scope {
+            self.announcers.announced(target);
+        }
+        for number in self.in_scope(scope) {
+            if let Some(tracked) = self.processes.get(&number) {
+                self.announcers.announced(tracked.process.target);
             }
         }
     }

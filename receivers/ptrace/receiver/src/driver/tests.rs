@@ -698,6 +698,74 @@ async fn stop_without_a_sampler() {
     assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
 }
 
+thread_local! {
+    /// What is logged on this thread, on which a test's runtime lives.
+    static LOG: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Writes to the log of the thread.
+struct ThreadLog;
+
+impl std::io::Write for ThreadLog {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.with_borrow_mut(|log| log.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines of this thread's log with a text in it.
+fn logged(text: &str) -> Vec<String> {
+    let log = LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap());
+    log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+}
+
+/// Keeps the lines of all threads apart. One subscriber serves all tests: with one for each, a line that another thread reaches first is
+/// switched off for all.
+fn keep_log() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_writer(|| ThreadLog).with_ansi(false).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
+
+/// Guarantees: a target whose spans nobody announces is named once in the log, a minute after its first process was found, with the
+/// socket and the way out; one for which a span was announced, even an unsampled one, or that waits for no spans, is not.
+#[tokio::test(start_paused = true)]
+async fn nobody_announces() {
+    keep_log();
+    let yaml = "{silent: {executable: a, profile_lifecycle: trace}, heard: {executable: b, profile_lifecycle: trace}, \
+                 manual: {executable: c}, none: {executable: d, profile_lifecycle: trace}}";
+    let mut rig = Rig::start(yaml);
+    for _ in 0..4 {
+        rig.watched().await;
+    }
+    // Targets are in order of their names.
+    for (id, target) in [(1, 3), (2, 0), (3, 1)] {
+        let process = Process { target: TargetId(target), ..process(id, 40 + id as u32) };
+        rig.say(Event::Attached(Box::new(process))).await;
+    }
+    let unsampled = SAMPLED.replace("-1", "-0");
+    let headers = SpanHeaders { sentry_trace: Some(unsampled), ..SpanHeaders::default() };
+    rig.ask(1, Some(42), Request::SpanStart(headers)).await;
+    tokio::time::sleep(announcers::PATIENCE - Duration::from_secs(1)).await;
+    assert_eq!(logged("has announced"), [""; 0]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let lines = logged("has announced");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    for part in ["WARN", "nothing of silent is sampled", "60 s", "control.sock", "profile_lifecycle: manual"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    rig.say(Event::Attached(Box::new(Process { target: TargetId(3), ..process(4, 50) }))).await;
+    tokio::time::sleep(3 * announcers::PATIENCE).await;
+    assert_eq!(logged("has announced").len(), 1);
+    rig.stop().await;
+}
+
 /// Guarantees: what a sampler process that was taken over says cannot write lines of its own into the log, nor long ones.
 #[test]
 fn log_lines() {

@@ -22,7 +22,7 @@ fn process(environment: &[(&str, &str)]) -> Process {
 }
 
 fn described(environment: &[(&str, &str)], names: &ServiceNames) -> Described {
-    describe("node-1", &process(environment), names, Session { id: 0xab, sampled: true })
+    describe("node-1", &process(environment), names, Session { id: 0xab, sampled: true }, &[])
 }
 
 fn find<'a>(described: &'a Described, key: &str) -> Option<&'a str> {
@@ -64,7 +64,7 @@ fn process_attributes() {
 #[test]
 fn no_second_pid() {
     let process = Process { namespace_pid: 1234, container: None, ..process(&[]) };
-    let described = describe("h", &process, &ServiceNames::default(), Session { id: 1, sampled: true });
+    let described = describe("h", &process, &ServiceNames::default(), Session { id: 1, sampled: true }, &[]);
     assert!(described.attributes.iter().all(|a| a.key != "process.vpid" && a.key != "container.id"));
 }
 
@@ -154,5 +154,27 @@ fn passed_on_is_bounded() {
         let count = told.attributes.iter().filter(|attribute| attribute.key.starts_with('k')).count();
         assert_eq!(count, passed);
         assert!(told.complaint.unwrap().starts_with(&format!("{left_out} attributes")), "{left_out}");
+    }
+}
+
+/// Guarantees: what the configuration inserts is said where it is not said otherwise: before what the process's environment says
+/// without a meaning here, and never instead of what is observed or has a key of its own in the configuration.
+#[test]
+fn configured_attributes_are_inserted() {
+    let process = process(&[("OTEL_RESOURCE_ATTRIBUTES", "zone=told,team=told,service.name=shop")]);
+    let insert = [("host.id", "node-3"), ("host.name", "else"), ("service.name", "else"), ("zone", "b")];
+    let insert = insert.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let session = Session { id: 1, sampled: true };
+    let described = describe("node-1", &process, &ServiceNames::default(), session, &insert);
+    let said = |key: &str| {
+        let mut all = described.attributes.iter().filter(|attribute| attribute.key == key);
+        let value = all.next().map(|attribute| attribute.value.clone());
+        assert!(all.next().is_none(), "{key} is said once");
+        value
+    };
+    let expected =
+        [("host.id", "node-3"), ("host.name", "node-1"), ("service.name", "shop"), ("zone", "b"), ("team", "told")];
+    for (key, value) in expected {
+        assert_eq!(said(key), Some(Value::Text(value.to_owned())), "{key}");
     }
 }

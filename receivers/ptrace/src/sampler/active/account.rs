@@ -117,6 +117,7 @@ impl Active {
                     thread.name = thread.files.name(task).unwrap_or_default();
                     thread.files.status(task).map_or(id, |(_, own)| own)
                 });
+                thread.find_pointer(&self.files, namespace_id);
                 let place = self.batch.add_thread(Thread {
                     id,
                     namespace_id,

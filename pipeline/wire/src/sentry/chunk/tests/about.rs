@@ -32,8 +32,9 @@ fn whole_chunk() {
     assert_eq!(json, expected.replace("5678 9abc", "56789abc"));
 }
 
-/// Guarantees: release and environment come from the resource, the older name of the environment included, and the
-/// configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
+/// Guarantees: release and environment come from the resource, the older name of the environment included, else from what the
+/// resource holds of the process's environment; the executable's name stands for a service without one, and the configured
+/// environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
 #[test]
 fn release_and_environment() {
     let about = |attributes: &[(&str, &str)]| {
@@ -54,6 +55,18 @@ fn release_and_environment() {
     assert_eq!(about(&both), (some("shop"), some("new")));
     let told = [("service.name", "shop"), ("service.version", "1.2"), ("sentry.release", "4f2a")];
     assert_eq!(about(&told), (some("4f2a"), some("lab")), "what the process told Sentry's SDKs comes first");
+    let list = "service.name=listed,service.version=2,deployment.environment.name=lane";
+    let environment = [
+        ("service.name", "unknown_service:python"),
+        ("process.environment_variable.OTEL_SERVICE_NAME", "named"),
+        ("process.environment_variable.OTEL_RESOURCE_ATTRIBUTES", list),
+    ];
+    assert_eq!(about(&environment), (some("named@2"), some("lane")), "what the process's environment says");
+    assert_eq!(about(&environment[2..]), (some("listed@2"), some("lane")));
+    let both = [environment[2], ("deployment.environment", "old"), ("service.version", "1")];
+    assert_eq!(about(&both), (some("listed@1"), some("old")), "attributes come before the environment");
+    let bare = [("process.executable.path", "/usr/sbin/nginx"), ("process.pid", "7")];
+    assert_eq!(about(&bare), (some("nginx"), some("lab")), "a service without a name is called by its executable");
 }
 
 /// Guarantees: threads are listed where they have samples, with their name where they have one, without a priority

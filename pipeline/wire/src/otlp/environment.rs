@@ -11,7 +11,7 @@ const MAX_ATTRIBUTES: usize = 128;
 
 /// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub struct Fault {
     /// Which attribute, from 1.
     entry: usize,
     rule: &'static str,
@@ -23,8 +23,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads the variable. Later attributes with the same key count.
-pub(super) fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, Fault> {
+/// Reads the variable: keys and values, in their order. Of those with the same key the last counts.
+///
+/// # Errors
+///
+/// The first attribute that breaks a rule, which makes the whole count for nothing.
+pub fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, Fault> {
     let mut found = Vec::new();
     for (position, entry) in text.split(',').enumerate() {
         let fault = |rule| Fault { entry: position + 1, rule };

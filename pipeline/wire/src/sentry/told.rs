@@ -1,0 +1,149 @@
+//! What a batch says of its process: by attributes, by what they hold of the process's environment, and by its executable.
+//!
+//! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they are, as
+//! `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
+//! `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` describe the service (opentelemetry-specification
+//! `specification/configuration/sdk-environment-variables.md`); the first comes before the second.
+
+use std::cell::OnceCell;
+
+use profbridge_model::{Attribute, Dictionary, Profiles, Value};
+
+use crate::otlp::environment::resource_attributes;
+
+/// The beginning of what SDKs call a service that nobody named (semantic conventions, `service.name`).
+const UNKNOWN: &str = "unknown_service";
+
+/// What is said of the process of a batch.
+pub struct Told<'a> {
+    batch: &'a Profiles,
+    environment: OnceCell<Vec<(String, String)>>,
+}
+
+impl<'a> Told<'a> {
+    /// What is said of the process of this batch.
+    pub fn of(batch: &'a Profiles) -> Self {
+        Self { batch, environment: OnceCell::new() }
+    }
+
+    /// An attribute as text: the first that is not empty of the batch's resources, of its profiles and of their first samples,
+    /// in this order.
+    pub fn attribute(&self, key: &str) -> Option<String> {
+        let dictionary = self.batch.dictionary();
+        let resources = self.batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
+        resources
+            .chain(self.batch.profiles().flat_map(|profile| dictionary.attributes(profile.attributes)))
+            .chain(first_samples(self.batch))
+            .filter(|attribute| dictionary.string(attribute.key) == key)
+            .find_map(|attribute| text(dictionary, &attribute.value))
+    }
+
+    /// What the process's environment says of an attribute. Of several the last counts; a list that breaks its rules says
+    /// nothing.
+    pub fn environment(&self, key: &str) -> Option<String> {
+        let variable = |name: &str| self.attribute(&format!("process.environment_variable.{name}"));
+        if key == "service.name"
+            && let Some(name) = variable("OTEL_SERVICE_NAME")
+        {
+            return Some(name);
+        }
+        let list = || variable("OTEL_RESOURCE_ATTRIBUTES").and_then(|list| resource_attributes(&list).ok());
+        let all = self.environment.get_or_init(|| list().unwrap_or_default());
+        let found = all.iter().rev().find(|(known, value)| known == key && !value.is_empty());
+        found.map(|(_, value)| value.clone())
+    }
+
+    /// What is said of an attribute: by the attribute itself, else by the environment.
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.attribute(key).or_else(|| self.environment(key))
+    }
+
+    /// What the service is called: its name, else what the environment calls it, else the executable's name. A name that says that
+    /// there is none counts where there is nothing else.
+    pub fn service(&self) -> Option<String> {
+        let name = self.attribute("service.name");
+        let (known, unknown) = match name {
+            Some(name) if name.starts_with(UNKNOWN) => (None, Some(name)),
+            name => (name, None),
+        };
+        let said = self.environment("service.name").filter(|name| !name.starts_with(UNKNOWN));
+        known.or(said).or_else(|| self.executable_name()).or(unknown)
+    }
+
+    /// The main executable: its path, else its name.
+    pub fn executable(&self) -> Option<String> {
+        self.attribute("process.executable.path").or_else(|| self.attribute("process.executable.name"))
+    }
+
+    /// The main executable's name, else the last part of its path.
+    fn executable_name(&self) -> Option<String> {
+        let path = || self.attribute("process.executable.path");
+        let last = |path: String| path.rsplit('/').next().map(str::to_owned).filter(|name| !name.is_empty());
+        self.attribute("process.executable.name").or_else(|| path().and_then(last))
+    }
+}
+
+fn first_samples(batch: &Profiles) -> impl Iterator<Item = &Attribute> {
+    let firsts = batch.profiles().filter_map(|profile| batch.samples(profile).next());
+    firsts.flat_map(|sample| batch.dictionary().attributes(sample.attributes))
+}
+
+fn text(dictionary: &Dictionary, value: &Value) -> Option<String> {
+    match value {
+        Value::String(id) => Some(dictionary.string(*id)).filter(|text| !text.is_empty()).map(str::to_owned),
+        Value::Int(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::Builder;
+
+    use super::*;
+
+    const NAME: &str = "process.environment_variable.OTEL_SERVICE_NAME";
+    const LIST: &str = "process.environment_variable.OTEL_RESOURCE_ATTRIBUTES";
+    const EXE: &str = "process.executable.name";
+    const PATH: &str = "process.executable.path";
+
+    fn batch(attributes: &[(&str, &str)]) -> Profiles {
+        let mut builder = Builder::new();
+        let attributes: Vec<_> = attributes.iter().map(|&(key, value)| (key, value.into())).collect();
+        builder.resource(&attributes);
+        builder.sample(None, None, None, &[1], &[]);
+        builder.finish().unwrap()
+    }
+
+    /// Guarantees: a service is called what its resource says, else what its environment says, else by its executable; a name that
+    /// stands for none counts last.
+    #[test]
+    fn names_of_services() {
+        let list = (LIST, "service.name=listed,service.version=2");
+        for (attributes, name) in [
+            (&[("service.name", "shop"), (NAME, "named"), list][..], Some("shop")),
+            (&[("service.name", "unknown_service:python"), (NAME, "named"), list], Some("named")),
+            (&[("service.name", "unknown_service"), list, (EXE, "python")], Some("listed")),
+            (&[("service.name", ""), (NAME, ""), (EXE, "python")], Some("python")),
+            (&[("service.name", "unknown_service:x"), (NAME, "unknown_service"), (PATH, "/usr/bin/app")], Some("app")),
+            (&[("service.name", "unknown_service:x")], Some("unknown_service:x")),
+            (&[(LIST, "service.name=a%2Cb")], Some("a,b")),
+            (&[(LIST, "service.name=a,broken"), (EXE, "python")], Some("python")),
+            (&[(PATH, "/")], None),
+            (&[], None),
+        ] {
+            assert_eq!(Told::of(&batch(attributes)).service().as_deref(), name, "{attributes:?}");
+        }
+    }
+
+    /// Guarantees: of other attributes the environment says what the batch does not, the last of several.
+    #[test]
+    fn what_the_environment_says() {
+        let list = (LIST, "service.version=1,k=,service.version=2,k8s.pod.name=p");
+        let told = batch(&[list, ("k8s.pod.name", "own")]);
+        let told = Told::of(&told);
+        let said = ["service.version", "k8s.pod.name", "k", "other"].map(|key| told.text(key));
+        assert_eq!(said.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
+    }
+}

@@ -1,0 +1,12 @@
+//! Where another thread's list of robust mutexes is: a place in the thread's own data that the kernel tells without a stop.
+
+/// The address of a thread's list; `None` where it has none or may not be asked for. Needs what reading the thread's memory needs
+/// (get_robust_list(2): PTRACE_MODE_READ), and neither stops nor delays it.
+#[allow(unsafe_code, reason = "neither nix nor libc has get_robust_list")]
+pub(crate) fn robust_list(thread: u32) -> Option<u64> {
+    let (mut head, mut size) = (0_u64, 0_u64);
+    let thread = libc::pid_t::try_from(thread).ok()?;
+    // SAFETY: the kernel writes an address and a size, as wide as a word, to places that live for the call.
+    let answer = unsafe { libc::syscall(libc::SYS_get_robust_list, thread, &raw mut head, &raw mut size) };
+    (answer == 0 && head != 0).then_some(head)
+}
