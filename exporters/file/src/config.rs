@@ -23,6 +23,10 @@ pub struct Config {
     pub compression: Compression,
     /// What is kept.
     pub rotation: Rotation,
+    /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
+    pub original_payload: bool,
+    /// How long one write may take. It cannot be taken back: it may still end later.
+    pub timeout: config::Duration,
     /// What may wait.
     pub sending_queue: QueueConfig,
     /// When another attempt is made.
@@ -84,9 +88,6 @@ pub struct Rotation {
     pub max_backups: Option<usize>,
 }
 
-/// How long one write may take before its pipeline gets to know. The write itself cannot be taken back.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// `max_size` of a folder of envelopes.
 const FOLDER_SIZE: u64 = 1 << 30;
 
@@ -108,6 +109,8 @@ impl Default for Config {
             format: Format::Sentry,
             compression: Compression::None,
             rotation: Rotation::default(),
+            original_payload: false,
+            timeout: config::Duration::from_secs(30),
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
             max_gap: chunk.max_gap.into(),
@@ -143,6 +146,9 @@ pub(crate) struct Settings {
     pub(crate) kept: Kept,
     pub(crate) compression: compression::Compression,
     pub(crate) chunk: chunk::Settings,
+    pub(crate) original_payload: bool,
+    /// Zero: no limit.
+    pub(crate) timeout: Duration,
     pub(crate) delivery: DeliverySettings,
 }
 
@@ -150,7 +156,18 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     Envelopes { files: usize, bytes: u64 },
-    Frames { bytes: u64, backups: usize },
+    Frames(FileRotation),
+}
+
+/// When a file of frames is set aside, and how many are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileRotation {
+    /// The size at which a new file begins.
+    pub(crate) bytes: u64,
+    /// How many full files are kept.
+    pub(crate) backups: usize,
+    /// Whether somebody wrote it, so that it must not be passed over where nothing can be rotated.
+    pub(crate) asked_for: bool,
 }
 
 impl Config {
@@ -166,6 +183,11 @@ impl Config {
                 if rotation.max_backups.is_some() {
                     let message = "envelopes are not appended to a file, so there are no backups of it";
                     problems.push(section.problem("rotation.max_backups", message, "write `max_files`"));
+                }
+                if section.has("original_payload") {
+                    let message =
+                        "an envelope holds no payload of a profiler, so `format: sentry` has none to leave out";
+                    problems.push(section.problem("original_payload", message, "delete it"));
                 }
                 let bytes = rotation.max_size.map_or(FOLDER_SIZE, ByteSize::get);
                 Kept::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
@@ -188,7 +210,9 @@ impl Config {
                     ));
                 }
                 let bytes = rotation.max_size.map_or(FILE_SIZE, ByteSize::get);
-                Kept::Frames { bytes, backups: rotation.max_backups.unwrap_or(FILE_BACKUPS) }
+                let backups = rotation.max_backups.unwrap_or(FILE_BACKUPS);
+                let asked_for = rotation.max_size.is_some() || rotation.max_backups.is_some();
+                Kept::Frames(FileRotation { bytes, backups, asked_for })
             }
         };
         if rotation.max_size.is_some_and(|size| size.get() == 0) {
@@ -202,8 +226,11 @@ impl Config {
             let message = format!("the number of files is larger than {MOST_FILES}");
             problems.push(section.problem("rotation.max_backups", message, format!("the default is {FILE_BACKUPS}")));
         }
-        let delivery = DeliverySettings { queue: self.sending_queue, retry: self.retry_on_failure, timeout: TIMEOUT };
-        let (path, compression) = (self.path.clone(), self.compression);
+        // The exporter keeps the time itself, since it can say what has taken it.
+        let (queue, retry, timeout) = (self.sending_queue, self.retry_on_failure, Duration::ZERO);
+        let delivery = DeliverySettings { queue, retry, timeout };
+        let (path, compression, original_payload) = (self.path.clone(), self.compression, self.original_payload);
+        let timeout = self.timeout.get();
         let chunk = self.chunk();
         for rule in chunk.broken_rules() {
             problems.push(section.problem(rule.key, rule.message, rule.hint));
@@ -218,6 +245,8 @@ impl Config {
                 Compression::Zstd => compression::Compression::ZSTD,
             },
             chunk,
+            original_payload,
+            timeout,
             delivery,
         })
     }

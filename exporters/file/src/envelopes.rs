@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::kind::{create_new, make_folder};
 use crate::name;
 
 /// A file under a temporary name that nobody has touched for so long belongs to a process that is gone.
@@ -27,7 +28,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// Makes the folder where it is missing, and looks what is in it.
     pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<Folder> {
-        fs::create_dir_all(&path)?;
+        make_folder(&path)?;
         let mut folder = Folder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
         for entry in fs::read_dir(&folder.path)? {
             let entry = entry?;
@@ -51,12 +52,15 @@ impl Folder {
     /// Writes an envelope under its name. The one that has the name already is replaced. Afterwards the oldest go
     /// until the bounds hold.
     pub(crate) fn write(&mut self, name: &str, body: &[u8], now: SystemTime) -> io::Result<()> {
-        let temporary = self.path.join(name::temporary(name));
-        let written = write_new(&temporary, body).and_then(|()| fs::rename(&temporary, self.path.join(name)));
-        if let Err(error) = written {
-            // What cannot be removed either is removed at a later start.
-            drop(fs::remove_file(&temporary));
-            return Err(error);
+        match self.put(name, body) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(folder = %self.path.display(), "the folder was removed and is made again");
+                make_folder(&self.path)?;
+                // What was in it went with it.
+                (self.files, self.ages, self.bytes) = (HashMap::new(), BTreeSet::new(), 0);
+                self.put(name, body)?;
+            }
+            other => other?,
         }
         self.insert(name.to_owned(), now, body.len() as u64);
         if let Err(error) = self.trim(Some(name)) {
@@ -64,6 +68,16 @@ impl Folder {
             tracing::warn!(folder = %self.path.display(), %error, "an old envelope cannot be removed");
         }
         Ok(())
+    }
+
+    fn put(&self, name: &str, body: &[u8]) -> io::Result<()> {
+        let temporary = self.path.join(name::temporary(name));
+        let written = write_new(&temporary, body).and_then(|()| fs::rename(&temporary, self.path.join(name)));
+        if written.is_err() {
+            // What cannot be removed either is removed at a later start.
+            drop(fs::remove_file(&temporary));
+        }
+        written
     }
 
     /// Fails where nothing can be written, so that a wrong path shows at the start.
@@ -108,7 +122,7 @@ fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
 /// A file of this name that is new: one that a crash left is removed, and a link that somebody put there is not followed.
 fn create(path: &std::path::Path) -> io::Result<File> {
     remove(path)?;
-    File::create_new(path)
+    create_new(path)
 }
 
 /// Removes a file; that somebody else did is fine.

@@ -1,6 +1,7 @@
 //! The exporter as the engine sees it.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -8,19 +9,29 @@ use std::time::SystemTime;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
+use profbridge_engine::config::Duration;
 use profbridge_model::{Reason, Telemetry};
+use tokio::time::timeout;
 
 use crate::config::{Kept, Settings};
 use crate::envelopes::Folder;
 use crate::frames::Appended;
 use crate::prepare::{Meta, Workshop};
+use crate::worker::Worker;
 
 /// Writes files.
 pub(crate) struct FileExporter {
     settings: Settings,
     workshop: Mutex<Workshop>,
-    /// One write at a time: the disk is one, and so is the file.
-    output: OnceLock<Arc<Mutex<Output>>>,
+    opened: OnceLock<Opened>,
+}
+
+/// What is there after the start.
+struct Opened {
+    worker: Worker,
+    /// One write at a time: the disk is one, and so is the file. Whoever waits for it holds no thread, so a disk that hangs
+    /// holds one.
+    output: Arc<tokio::sync::Mutex<Output>>,
 }
 
 /// Where requests go.
@@ -31,35 +42,50 @@ pub(crate) enum Output {
 
 impl FileExporter {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { workshop: Mutex::new(Workshop::new(&settings)), settings, output: OnceLock::new() }
+        Self { workshop: Mutex::new(Workshop::new(&settings)), settings, opened: OnceLock::new() }
     }
 
-    fn open(settings: &Settings) -> io::Result<Output> {
-        Ok(match settings.kept {
-            Kept::Envelopes { files, bytes } => {
-                Output::Folder(Folder::open(settings.path.clone(), files, bytes, SystemTime::now())?)
-            }
-            Kept::Frames { bytes, backups } => {
-                Output::Appended(Appended::open(settings.path.clone(), bytes, backups, SystemTime::now())?)
-            }
+    async fn open(&self) -> io::Result<Opened> {
+        let worker = Worker::start()?;
+        let Settings { path, kept, .. } = self.settings.clone();
+        let output = worker.run(move || {
+            let now = SystemTime::now();
+            Ok(match kept {
+                Kept::Envelopes { files, bytes } => Output::Folder(Folder::open(path, files, bytes, now)?),
+                Kept::Frames(rotation) => Output::Appended(Appended::open(path, rotation, now)?),
+            })
+        });
+        let output = self.within_time(output).await?;
+        Ok(Opened { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
+    }
+
+    /// The result of work on the disk, or an error once it has taken too long. As in the Collector, a timeout of zero is
+    /// none.
+    async fn within_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let limit = self.settings.timeout;
+        if limit.is_zero() {
+            return work.await;
+        }
+        timeout(limit, work).await.unwrap_or_else(|_| {
+            let limit = Duration::from(limit);
+            let why =
+                format!("it has taken longer than {limit}: a file system that hangs, or a pipe that nobody reads");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
         })
-    }
-
-    fn failed(&self, error: &io::Error) -> SendError {
-        let message = format!("{} cannot be written: {error}", self.settings.path.display());
-        // A full disk may be emptied, and rights may be given.
-        SendError { retry: Retry::Later, reason: Reason::WriteFailed, message }
     }
 }
 
+fn cannot_be_written(path: &Path, error: &io::Error) -> String {
+    format!("{} cannot be written: {error}", path.display())
+}
+
 /// Writes a request, unless an attempt that nobody waited for any more has done so.
-fn write(output: &Mutex<Output>, request: &Request<Meta>) -> io::Result<()> {
-    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+fn write(output: &mut Output, request: &Request<Meta>) -> io::Result<()> {
     if request.meta.written.load(Ordering::Acquire) {
         return Ok(());
     }
     let now = SystemTime::now();
-    match &mut *output {
+    match output {
         Output::Folder(folder) => folder.write(&request.meta.name, &request.body, now)?,
         Output::Appended(file) => file.append(&request.body, now)?,
     }
@@ -77,28 +103,28 @@ impl Exporter for FileExporter {
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(async move {
-            let Some(output) = self.output.get() else {
-                return Err(self.failed(&io::Error::other("the exporter was not started")));
+            let attempt = async {
+                let opened = self.opened.get().ok_or_else(|| io::Error::other("the exporter was not started"))?;
+                // A write cannot be stopped: where this future is dropped, it goes on, and the next attempt waits for it.
+                let mut output = Arc::clone(&opened.output).lock_owned().await;
+                let request = request.clone();
+                opened.worker.run(move || write(&mut output, &request)).await
             };
-            let (output, request) = (Arc::clone(output), request.clone());
-            // A write cannot be stopped: where this future is dropped, it goes on, and the next attempt waits for it.
-            let written = tokio::task::spawn_blocking(move || write(&output, &request)).await;
-            match written {
-                Ok(Ok(())) => Ok(Accepted::default()),
-                Ok(Err(error)) => Err(self.failed(&error)),
-                Err(error) => Err(self.failed(&io::Error::other(error))),
-            }
+            self.within_time(attempt).await.map_err(|error| SendError {
+                // A full disk may be emptied, rights may be given, and a pipe may be read.
+                retry: Retry::Later,
+                reason: Reason::WriteFailed,
+                message: cannot_be_written(&self.settings.path, &error),
+            })?;
+            Ok(Accepted::default())
         })
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async {
-            let settings = self.settings.clone();
-            let opened = tokio::task::spawn_blocking(move || Self::open(&settings)).await;
-            let output = opened
-                .unwrap_or_else(|error| Err(io::Error::other(error)))
-                .map_err(|error| StartError(format!("{} cannot be written: {error}", self.settings.path.display())))?;
-            self.output.get_or_init(|| Arc::new(Mutex::new(output)));
+            let opened = self.open().await;
+            let opened = opened.map_err(|error| StartError(cannot_be_written(&self.settings.path, &error)))?;
+            self.opened.get_or_init(|| opened);
             Ok(())
         })
     }

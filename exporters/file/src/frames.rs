@@ -1,37 +1,50 @@
 //! A file that frames are appended to, and the full ones before it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::calendar;
+use crate::config::FileRotation;
+use crate::kind::{Kind, append, nobody_reads};
 
 /// The length in front of a frame.
 const PREFIX: u64 = 4;
 
-/// The file.
+/// The file; or a named pipe or a character device, which frames are written to and nothing else is done with.
 #[derive(Debug)]
 pub(crate) struct Appended {
     path: PathBuf,
-    max_bytes: u64,
-    max_backups: usize,
+    /// The file that `path` leads to, if it is a link: a link stays where it is, and the file is renamed.
+    target: PathBuf,
+    rotation: FileRotation,
     /// `None` between two files, and after an error that left the file in an unknown state.
     file: Option<File>,
-    /// Its length, which is where its last whole frame ends.
+    kind: Kind,
+    /// A file's length, which is where its last whole frame ends.
     length: u64,
 }
 
 impl Appended {
     /// Opens the file, in a folder that is made where it is missing. A file that ends within a frame, because a
-    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read.
-    pub(crate) fn open(path: PathBuf, max_bytes: u64, max_backups: usize, now: SystemTime) -> io::Result<Appended> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder)?;
+    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe that
+    /// nobody reads yet is opened later.
+    pub(crate) fn open(path: PathBuf, rotation: FileRotation, now: SystemTime) -> io::Result<Appended> {
+        let kind = Kind::at(&path)?;
+        if kind != Kind::File && rotation.asked_for {
+            let why = format!("it is a {}, which cannot be rotated; delete `rotation`", kind.name());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let mut this = Appended { path, max_bytes, max_backups, file: None, length: 0 };
-        this.reopen(now)?;
+        let target = path.clone();
+        let mut this = Appended { path, target, rotation, file: None, kind, length: 0 };
+        match this.reopen(now) {
+            Err(error) if kind == Kind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
+                tracing::warn!(path = %this.path.display(), "no process reads the named pipe yet");
+            }
+            other => other?,
+        }
         Ok(this)
     }
 
@@ -40,7 +53,8 @@ impl Appended {
         if !self.is_in_place()? {
             self.reopen(now)?;
         }
-        if self.length > 0 && self.length + frame.len() as u64 > self.max_bytes {
+        let full = self.length > 0 && self.length + frame.len() as u64 > self.rotation.bytes;
+        if full && self.kind == Kind::File {
             self.set_aside(now)?;
             self.reopen(now)?;
         }
@@ -52,8 +66,9 @@ impl Appended {
                 Ok(())
             }
             Err(error) => {
-                // Takes the part back that was written. Where that fails too, the file is looked at anew.
-                if is_regular(&file).unwrap_or(false) && file.set_len(self.length).is_ok() {
+                // Takes the part back that was written. Where that fails too, the file is looked at anew. Whoever reads a
+                // pipe sees its end instead.
+                if self.kind == Kind::File && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }
                 Err(error)
@@ -73,21 +88,32 @@ impl Appended {
     }
 
     fn reopen(&mut self, now: SystemTime) -> io::Result<()> {
-        let mut file = open(&self.path)?;
+        self.file = None;
+        let mut file = self.opened()?;
+        self.length = 0;
         // A device or a pipe has neither a length nor an end.
-        if is_regular(&file)? {
+        if self.kind == Kind::File {
+            self.target = fs::canonicalize(&self.path)?;
             let length = file.metadata()?.len();
             if whole_frames(&mut file, length)? < length {
                 tracing::warn!(file = %self.path.display(), "the file ends within a frame, so a new one is begun");
                 self.set_aside(now)?;
-                file = open(&self.path)?;
+                file = self.opened()?;
             }
             self.length = file.metadata()?.len();
-        } else {
-            self.length = 0;
         }
         self.file = Some(file);
         Ok(())
+    }
+
+    fn opened(&mut self) -> io::Result<File> {
+        let opened = append(&self.path);
+        let (file, kind) = opened.map_err(|error| match nobody_reads(&error) {
+            true => io::Error::new(io::ErrorKind::NotConnected, "no process reads the named pipe"),
+            false => error,
+        })?;
+        self.kind = kind;
+        Ok(file)
     }
 
     /// Renames the file to a backup and removes the oldest backups beyond the bound.
@@ -100,11 +126,11 @@ impl Appended {
             nanos = nanos.saturating_add(1_000_000);
             backup = self.backup(nanos);
         }
-        fs::rename(&self.path, backup)?;
+        fs::rename(&self.target, backup)?;
         self.length = 0;
         let mut backups = self.backups()?;
         backups.sort_unstable();
-        let excess = backups.len().saturating_sub(self.max_backups);
+        let excess = backups.len().saturating_sub(self.rotation.backups);
         for backup in backups.into_iter().take(excess) {
             match fs::remove_file(&backup) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -120,12 +146,12 @@ impl Appended {
     /// The name of a backup: `profiles-20260131T235959.123Z.otlp` of `profiles.otlp`.
     fn backup(&self, unix_nano: u64) -> PathBuf {
         let (stem, ending) = self.stem_and_ending();
-        self.path.with_file_name(format!("{stem}-{}{ending}", calendar::compact(unix_nano)))
+        self.target.with_file_name(format!("{stem}-{}{ending}", calendar::compact(unix_nano)))
     }
 
     fn backups(&self) -> io::Result<Vec<PathBuf>> {
         let (stem, ending) = self.stem_and_ending();
-        let folder = match self.path.parent() {
+        let folder = match self.target.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
@@ -143,21 +169,9 @@ impl Appended {
 
     fn stem_and_ending(&self) -> (String, String) {
         let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
-        let ending = text(self.path.extension()).map(|ending| format!(".{ending}")).unwrap_or_default();
-        (text(self.path.file_stem()).unwrap_or_default(), ending)
+        let ending = text(self.target.extension()).map(|ending| format!(".{ending}")).unwrap_or_default();
+        (text(self.target.file_stem()).unwrap_or_default(), ending)
     }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    match OpenOptions::new().read(true).append(true).create(true).open(path) {
-        // A pipe or a device may be written only.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => OpenOptions::new().append(true).open(path),
-        other => other,
-    }
-}
-
-fn is_regular(file: &File) -> io::Result<bool> {
-    Ok(file.metadata()?.is_file())
 }
 
 /// Where the last whole frame ends.

@@ -8,7 +8,8 @@
 //!   behind is set aside at the next start.
 //! * The same request written twice is there once: an envelope's name follows from its content, and a request
 //!   remembers that it was written.
-//! * Only files that this exporter's names fit are counted, replaced or removed.
+//! * Only files that this exporter's names fit are counted, replaced or removed, and only regular files are renamed.
+//! * Nobody waits for the disk beyond a timeout, and the end of the process never does.
 
 mod calendar;
 mod config;
@@ -16,8 +17,10 @@ mod envelopes;
 mod exporter;
 mod factory;
 mod frames;
+mod kind;
 mod name;
 mod prepare;
+mod worker;
 
 pub use config::{Compression, Config, Format, Rotation};
 pub use factory::FACTORY;

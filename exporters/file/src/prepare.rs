@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profiles, Reason, Telemetry};
+use profbridge_model::{Envelope, Profile, Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
-use profbridge_wire::otlp::{self, EncodeOptions, delimited};
+use profbridge_wire::otlp::{self, EncodeOptions, delimited, payload_may_leave};
 use profbridge_wire::sentry::chunk::{Converter, Report};
 use profbridge_wire::sentry::chunk_envelope::Envelopes;
 use profbridge_wire::sentry::envelope::{self, Ending};
@@ -33,6 +33,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// Keeps the converter's and the compressor's memory from batch to batch.
 pub(crate) struct Workshop {
     frames: bool,
+    original_payload: bool,
     compression: Compression,
     converter: Converter,
     context: EncoderContext,
@@ -42,6 +43,7 @@ impl Workshop {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             frames: matches!(settings.kept, Kept::Frames { .. }),
+            original_payload: settings.original_payload,
             compression: settings.compression,
             converter: Converter::new(settings.chunk.clone()),
             context: EncoderContext::default(),
@@ -96,10 +98,23 @@ impl Workshop {
         if profiles.profiles().next().is_none() {
             return;
         }
-        if let Some(received) = profiles.received.as_ref().filter(|received| received.len() <= MAX_MESSAGE_BYTES) {
+        let stays = |profile: &Profile| !self.original_payload || !payload_may_leave(profiles.dictionary(), profile);
+        let strips = profiles.profiles().any(|profile| !profile.original_payload.is_empty() && stays(profile));
+        if let Some(received) = profiles.received.as_ref().filter(|received| received.len() <= MAX_MESSAGE_BYTES)
+            && !strips
+        {
             return self.frame(received, profiles, out);
         }
-        let options = EncodeOptions { original_payload: profiles.received.is_some(), ..EncodeOptions::default() };
+        // A payload repeats the profile in another form, so it is written only with what nobody changed
+        // (opentelemetry-proto `profiles.proto`, `original_payload`), and not with a part of it.
+        let whole = EncodeOptions {
+            original_payload: self.original_payload && profiles.received.is_some(),
+            ..EncodeOptions::default()
+        };
+        if otlp::encoded_len(profiles, &whole) <= MAX_MESSAGE_BYTES {
+            return self.frame(&otlp::encode(profiles, &whole), profiles, out);
+        }
+        let options = EncodeOptions::default();
         for part in otlp::split(profiles, MAX_MESSAGE_BYTES, &options) {
             let message = otlp::encode(&part, &options);
             if message.len() > MAX_MESSAGE_BYTES {

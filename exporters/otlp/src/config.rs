@@ -33,7 +33,8 @@ pub struct Config {
     pub retry_on_failure: RetryConfig,
     /// The largest request, before compression.
     pub max_request_bytes: ByteSize,
-    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only.
+    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only, and never where it
+    /// is pprof.
     pub original_payload: bool,
     /// Whether a profile without an id gets the hash of its content as one.
     pub fill_profile_id: bool,

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use profbridge_engine::component::{Prepared, Request};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Profiles, Reason, Telemetry};
+use profbridge_model::{Profile, Profiles, Reason, Telemetry};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
-use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, split};
+use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leave, split};
 
 use crate::oversize::Parts;
 use crate::settings::Settings;
@@ -108,7 +108,8 @@ impl Out<'_> {
 fn unchanged<'a>(settings: &Settings, limit: usize, profiles: &'a Profiles) -> Option<&'a Bytes> {
     let received = profiles.received.as_ref()?;
     let fills = settings.fill_profile_id && profiles.profiles().any(|profile| profile.profile_id.is_none());
-    let strips = !settings.original_payload && profiles.profiles().any(|profile| !profile.original_payload.is_empty());
+    let stays = |profile: &Profile| !settings.original_payload || !payload_may_leave(profiles.dictionary(), profile);
+    let strips = profiles.profiles().any(|profile| !profile.original_payload.is_empty() && stays(profile));
     (!fills && !strips && received.len() <= limit).then_some(received)
 }
 

@@ -23,7 +23,7 @@ mod limits;
 mod reader;
 
 pub use decode::{Decoded, decode, memory};
-pub use encode::{EncodeOptions, encode, encoded_len};
+pub use encode::{EncodeOptions, encode, encoded_len, payload_may_leave};
 pub use error::DecodeError;
 pub use limits::Limits;
 pub use sniff::{Kind, sniff};

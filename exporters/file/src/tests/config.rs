@@ -2,7 +2,7 @@ use profbridge_engine::config::{Problems, Section};
 use profbridge_net::compression::Compression;
 
 use crate::FACTORY;
-use crate::config::{Config, Kept};
+use crate::config::{Config, FileRotation, Kept};
 
 fn problems(yaml: &str) -> String {
     let outcome = (FACTORY.create)(&Section::from_yaml(yaml).unwrap());
@@ -21,8 +21,9 @@ fn defaults() {
     assert_eq!(sentry.compression, Compression::None);
     assert_eq!(sentry.chunk, profbridge_wire::sentry::chunk::Settings::default());
     let otlp = settings("{path: out/profiles.otlp, format: otlp, compression: zstd}");
-    assert_eq!(otlp.kept, Kept::Frames { bytes: 100 << 20, backups: 100 });
-    assert_eq!(otlp.compression, Compression::ZSTD);
+    assert_eq!(otlp.kept, Kept::Frames(FileRotation { bytes: 100 << 20, backups: 100, asked_for: false }));
+    assert_eq!((otlp.compression, otlp.original_payload), (Compression::ZSTD, false));
+    assert_eq!(otlp.timeout, std::time::Duration::from_secs(30));
 }
 
 /// Guarantees: only envelopes need batches that were cut for a process and window.
@@ -49,6 +50,7 @@ fn problems_name_the_rule() {
         ("{path: out, lone_samples: keep}", "unknown value `keep`"),
         ("{path: out, format: otlp, rotation: {max_files: 3}}", "no number of files"),
         ("{path: out, format: otlp, environment: production}", "`format: otlp` has none of"),
+        ("{path: out, original_payload: true}", "`format: sentry` has none"),
         ("{path: out/.., format: otlp}", "does not end in a file's name"),
     ] {
         let text = problems(yaml);

@@ -1,7 +1,14 @@
+use std::fs::{File, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::time::SystemTime;
+
 use profbridge_engine::component::Retry;
 use profbridge_model::Reason;
 
 use super::*;
+use crate::config::FileRotation;
+use crate::frames::Appended;
 
 /// Guarantees: a full disk is told as such, under its own reason, and tried again.
 #[tokio::test]
@@ -27,23 +34,185 @@ async fn bad_paths_fail_the_start() {
         assert!(error.starts_with(&format!("{} cannot be written: ", file.join("below").display())), "{error}");
     }
     let error = exporter(folder.path(), "format: otlp").start().await.unwrap_err().to_string();
-    assert!(error.contains("cannot be written: Is a directory"), "{error}");
+    assert!(error.contains("cannot be written: it is a folder, and `format: otlp` writes one file"), "{error}");
 }
 
-/// Guarantees: a folder that somebody removed fails the attempts and nothing else; once it is back, writing goes on.
+/// Guarantees: a folder that somebody removed while profbridge runs is made again, by either format, and writing goes on;
+/// what was in it counts no longer.
 #[tokio::test]
-async fn a_folder_that_comes_back() {
+async fn a_folder_that_was_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("envelopes");
-    let exporter = exporter(&path, "");
+    for (more, name) in [("rotation: {max_files: 2}", "envelopes"), ("format: otlp", "frames/profiles.otlp")] {
+        let path = folder.path().join(name);
+        let exporter = exporter(&path, more);
+        exporter.start().await.unwrap();
+        let removed = path.ancestors().find(|above| above.parent() == Some(folder.path())).unwrap();
+        for n in 0..2 {
+            write(&exporter, chunk(n, 0)).await.unwrap();
+        }
+        std::fs::remove_dir_all(removed).unwrap();
+        for n in 2..4 {
+            write(&exporter, chunk(n, 0)).await.unwrap();
+        }
+        assert_eq!(names(removed).len(), if more.contains("otlp") { 1 } else { 2 }, "{more}");
+    }
+}
+
+/// Guarantees: what is made is for its owner to write and for its group to read, and for nobody else, whatever the umask
+/// leaves of it; what is there already keeps its rights.
+#[tokio::test]
+async fn rights() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:")).unwrap();
+    let umask = u32::from_str_radix(umask.trim(), 8).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let folder = tempfile::tempdir().unwrap();
+    let (envelopes, file) = (folder.path().join("a/envelopes"), folder.path().join("b/profiles.otlp"));
+    for (path, more) in [(&envelopes, ""), (&file, "format: otlp")] {
+        let exporter = exporter(path, more);
+        exporter.start().await.unwrap();
+        write(&exporter, chunk(1, 0)).await.unwrap();
+    }
+    let envelope = envelopes.join(names(&envelopes).remove(0));
+    for (path, expected) in [
+        (folder.path().join("a"), 0o750),
+        (envelopes, 0o750),
+        (envelope, 0o640),
+        (folder.path().join("b"), 0o750),
+        (file.clone(), 0o640),
+    ] {
+        assert_eq!(mode(&path), expected & !umask, "{}", path.display());
+    }
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    exporter(&file, "format: otlp").start().await.unwrap();
+    assert_eq!(mode(&file), 0o600);
+}
+
+fn pipe(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    path
+}
+
+/// The reading end of a pipe, opened without waiting for the other.
+fn reader(path: &Path) -> File {
+    let nonblock = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let file = File::options().read(true).custom_flags(nonblock).open(path).unwrap();
+    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+    file
+}
+
+/// Guarantees: a named pipe is no obstacle for the start; what nobody reads fails the attempt, which says so, and arrives once
+/// somebody reads. Nothing is put aside for a reader that never comes.
+#[tokio::test]
+async fn a_pipe_that_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = pipe(folder.path());
+    let exporter = exporter(&path, "format: otlp");
     exporter.start().await.unwrap();
-    std::fs::remove_dir(&path).unwrap();
     let requests = requests(&exporter, chunk(1, 0));
     let error = exporter.send(&requests[0]).await.unwrap_err();
     assert_eq!((error.retry, error.reason), (Retry::Later, Reason::WriteFailed));
-    std::fs::create_dir(&path).unwrap();
+    assert!(error.message.ends_with("no process reads the named pipe"), "{error}");
+    let mut reader = reader(&path);
     exporter.send(&requests[0]).await.unwrap();
-    assert_eq!(names(&path).len(), 1);
+    let mut read = vec![0; requests[0].body.len()];
+    reader.read_exact(&mut read).unwrap();
+    assert_eq!(read, requests[0].body);
+    // The reader goes away, and another one comes.
+    drop(reader);
+    let again = self::requests(&exporter, chunk(2, 0));
+    exporter.send(&again[0]).await.unwrap_err();
+    let mut reader = self::reader(&path);
+    exporter.send(&again[0]).await.unwrap();
+    let mut read = vec![0; again[0].body.len()];
+    reader.read_exact(&mut read).unwrap();
+    assert_eq!(read, again[0].body);
+    assert_eq!(names(folder.path()), ["pipe"]);
+}
+
+/// Guarantees: a write that blocks ends the attempt at its timeout, with words; it holds up neither the next attempts nor the
+/// end of the runtime; and once it is read, the frame is there once, whole.
+#[test]
+fn a_pipe_that_is_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = pipe(folder.path());
+    let mut reader = reader(&path);
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let exporter = exporter(&path, "format: otlp, timeout: 50ms, compression: none");
+    // More than any pipe holds unless it was made larger on purpose (pipe(7)).
+    let mut builder = Builder::new();
+    builder.resource(&[("padding", "x".repeat(1 << 20).as_str().into())]);
+    builder.scope("test", "1");
+    builder.on_cpu(20);
+    let frame = builder.frame("parse", "main.rs", 7);
+    let stack = builder.stack(&[frame]);
+    builder.sample(stack, None, None, &[1], &[]);
+    let requests = requests(&exporter, builder.finish().unwrap());
+    let first = runtime();
+    first.block_on(async {
+        // The timeout holds for the start as well, which a busy machine may not keep.
+        while exporter.start().await.is_err() {}
+        for _ in 0..3 {
+            let error = exporter.send(&requests[0]).await.unwrap_err();
+            assert_eq!((error.retry, error.reason), (Retry::Later, Reason::WriteFailed));
+            assert!(error.message.contains("taken longer than 50ms"), "{error}");
+        }
+    });
+    // This would wait for ever for a thread of its own.
+    drop(first);
+    let mut read = vec![0; requests[0].body.len()];
+    reader.read_exact(&mut read).unwrap();
+    assert_eq!(read, requests[0].body);
+    let settled = async {
+        // The thread may need a moment to notice that its write has ended.
+        while exporter.send(&requests[0]).await.is_err() {}
+    };
+    runtime().block_on(settled);
+    drop(exporter);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest.len(), 0, "it was written once");
+}
+
+/// Guarantees: what can only be written to is written to and never renamed, however much went into it; a rotation that is asked
+/// for there fails the start and says why. Needs the right to make a device; without it the test says so and uses the pipe alone.
+#[tokio::test]
+async fn devices_are_never_renamed() {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("null");
+    // The device that `/dev/null` is (`Documentation/admin-guide/devices.txt` of Linux), under another name.
+    let made = mknod(&device, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, makedev(1, 3));
+    let usable = made.is_ok() && File::options().append(true).open(&device).is_ok();
+    let path = pipe(folder.path());
+    let _reader = reader(&path);
+    if !usable {
+        eprintln!("partly untested: a device cannot be made here");
+    }
+    for (path, name) in [(&path, "named pipe"), (&device, "character device")] {
+        if path == &device && !usable {
+            continue;
+        }
+        let before = std::fs::symlink_metadata(path).unwrap();
+        let rotation = FileRotation { bytes: 10, backups: 0, asked_for: false };
+        let mut appended = Appended::open(path.clone(), rotation, SystemTime::now()).unwrap();
+        for _ in 0..5 {
+            appended.append(b"0123456789", SystemTime::now()).unwrap();
+        }
+        let after = std::fs::symlink_metadata(path).unwrap();
+        assert_eq!((before.ino(), before.file_type()), (after.ino(), after.file_type()));
+        let error = exporter(path, "format: otlp, rotation: {max_size: 1MiB}").start().await.unwrap_err().to_string();
+        assert!(error.contains(&format!("it is a {name}, which cannot be rotated; delete `rotation`")), "{error}");
+    }
+    let error = exporter(&path, "").start().await.unwrap_err().to_string();
+    assert!(error.contains("it is no folder, and `format: sentry` writes a folder of files"), "{error}");
+    let socket = folder.path().join("socket");
+    let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let error = exporter(&socket, "format: otlp").start().await.unwrap_err().to_string();
+    assert!(error.contains("it is a socket"), "{error}");
+    let expected = [vec!["pipe", "socket"], vec!["null", "pipe", "socket"]];
+    assert!(expected.iter().any(|expected| names(folder.path()) == *expected), "{:?}", names(folder.path()));
 }
 
 /// Guarantees: on a disk that is full within a write, half a frame and half an envelope are taken back, and what was

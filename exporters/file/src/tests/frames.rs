@@ -1,14 +1,21 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use profbridge_model::Envelope;
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
+use prost::Message as _;
 
 use super::*;
+use crate::config::FileRotation;
 use crate::frames::Appended;
 
 fn at(second: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600 + second)
+}
+
+fn kept(bytes: u64, backups: usize) -> FileRotation {
+    FileRotation { bytes, backups, asked_for: true }
 }
 
 fn messages(path: &Path) -> Vec<bytes::Bytes> {
@@ -68,7 +75,7 @@ fn rotation() {
     for other in ["profiles-old.otlp", "other-20260101T000000.000Z.otlp", "profiles-20260101T000000.000Z.txt"] {
         std::fs::write(folder.path().join(other), "mine").unwrap();
     }
-    let mut file = Appended::open(path.clone(), 30, 2, at(0)).unwrap();
+    let mut file = Appended::open(path.clone(), kept(30, 2), at(0)).unwrap();
     for n in 0..8_u8 {
         // Two frames of 14 bytes fit.
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
@@ -100,7 +107,7 @@ fn torn_files_are_set_aside() {
         let path: PathBuf = folder.path().join("profiles.otlp");
         let before = [&frame(b"whole")[..], torn].concat();
         std::fs::write(&path, &before).unwrap();
-        let mut file = Appended::open(path.clone(), 1 << 20, 5, at(3)).unwrap();
+        let mut file = Appended::open(path.clone(), kept(1 << 20, 5), at(3)).unwrap();
         file.append(&frame(b"next"), at(4)).unwrap();
         assert_eq!(messages(&path), [&b"next"[..]]);
         let backup = folder.path().join("profiles-20260101T000003.000Z.otlp");
@@ -109,7 +116,7 @@ fn torn_files_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     std::fs::write(&path, frame(b"whole")).unwrap();
-    Appended::open(path.clone(), 1 << 20, 5, at(3)).unwrap().append(&frame(b"next"), at(4)).unwrap();
+    Appended::open(path.clone(), kept(1 << 20, 5), at(3)).unwrap().append(&frame(b"next"), at(4)).unwrap();
     assert_eq!(messages(&path), [&b"whole"[..], b"next"]);
 }
 
@@ -137,7 +144,7 @@ async fn dropped_attempts_do_not_write_twice() {
 fn a_file_that_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
-    let mut file = Appended::open(path.clone(), 1 << 20, 5, at(0)).unwrap();
+    let mut file = Appended::open(path.clone(), kept(1 << 20, 5), at(0)).unwrap();
     file.append(&frame(b"one"), at(1)).unwrap();
     std::fs::rename(&path, folder.path().join("moved.otlp")).unwrap();
     file.append(&frame(b"two"), at(2)).unwrap();
@@ -146,4 +153,55 @@ fn a_file_that_was_moved_away() {
     std::fs::remove_file(&path).unwrap();
     file.append(&frame(b"three"), at(3)).unwrap();
     assert_eq!(messages(&path), [&b"three"[..]]);
+}
+
+/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in pprof's
+/// format never is. What has none to leave out is written as it came.
+#[tokio::test]
+async fn payloads() {
+    let came = |format: &str| {
+        let encoded = otlp::encode(&chunk(1, 0), &EncodeOptions::default());
+        let mut request = ExportProfilesServiceRequest::decode(&*encoded).unwrap();
+        let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
+        (profile.original_payload, profile.original_payload_format) = (b"recording".to_vec(), format.to_owned());
+        otlp::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().profiles
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for (number, (format, more, written)) in [
+        ("jfr", "format: otlp", false),
+        ("jfr", "format: otlp, original_payload: true", true),
+        ("pprof", "format: otlp, original_payload: true", false),
+        ("", "format: otlp, original_payload: true", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = folder.path().join(number.to_string());
+        let exporter = exporter(&path, more);
+        exporter.start().await.unwrap();
+        let batch = came(format);
+        write(&exporter, batch.clone()).await.unwrap();
+        let mut messages = messages(&path);
+        let request = ExportProfilesServiceRequest::decode(messages.remove(0)).unwrap();
+        let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
+        let expected = if written { &b"recording"[..] } else { b"" };
+        assert_eq!((&*profile.original_payload, profile.samples.len()), (expected, 1), "{format} {more}");
+        assert_eq!(batch.observations(), 20);
+    }
+}
+
+/// Guarantees: behind a link the file that it leads to is written and rotated, beside that file, and the link stays.
+#[test]
+fn links() {
+    let (links, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (link, target) = (links.path().join("link.otlp"), folder.path().join("profiles.otlp"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let mut file = Appended::open(link.clone(), kept(30, 5), at(0)).unwrap();
+    for n in 0..3_u8 {
+        file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
+    }
+    assert!(link.is_symlink());
+    assert_eq!(names(links.path()), ["link.otlp"]);
+    assert_eq!(names(folder.path()), ["profiles-20260101T000002.000Z.otlp", "profiles.otlp"]);
+    assert_eq!(messages(&target), [&[2; 10][..]]);
 }

@@ -104,27 +104,45 @@ fn ids_are_filled() {
     assert_eq!(kept, whole);
 }
 
-/// Guarantees: a payload goes out where it is asked for and nobody changed the profile, and never otherwise.
+/// Guarantees: a payload goes out where it is asked for and nobody changed the profile, and never otherwise; one in
+/// pprof's format, or without a format, never does, neither with the bytes that came nor encoded anew.
 #[test]
 fn payloads() {
-    let mut builder = Builder::new();
-    builder.resource(&[]);
-    builder.scope("test", "1");
-    let payload = builder.bytes(b"pprof bytes");
-    builder.profile(Profile { original_payload: payload, ..Profile::default() });
-    let stack = builder.frame("parse", "main.rs", 7);
-    let stack = builder.stack(&[stack]);
-    builder.sample(stack, None, None, &[1, 2], &[]);
-    let made = builder.finish().unwrap();
-    let came = received(&made, &EncodeOptions { original_payload: true, ..EncodeOptions::default() });
+    let made = |format: &str| {
+        let mut builder = Builder::new();
+        builder.resource(&[]);
+        builder.scope("test", "1");
+        let original_payload = builder.bytes(b"recording");
+        let original_payload_format = builder.string(format);
+        builder.profile(Profile { original_payload, original_payload_format, ..Profile::default() });
+        let stack = builder.frame("parse", "main.rs", 7);
+        let stack = builder.stack(&[stack]);
+        builder.sample(stack, None, None, &[1, 2], &[]);
+        builder.finish().unwrap()
+    };
     let payload = |profiles: &Profiles, yaml: &str| {
         let requests = requests(&exporter(Protocol::Grpc, yaml), &profiles.clone().into());
         decoded(&requests[0]).resource_profiles[0].scope_profiles[0].profiles[0].original_payload.clone()
     };
-    assert_eq!(payload(&came, "endpoint: c:1"), b"");
-    assert_eq!(payload(&came, "{endpoint: 'c:1', fill_profile_id: false}"), b"");
-    assert_eq!(payload(&came, "{endpoint: 'c:1', original_payload: true}"), b"pprof bytes");
-    assert_eq!(payload(&made, "{endpoint: 'c:1', original_payload: true}"), b"");
+    let asked = "{endpoint: 'c:1', original_payload: true}";
+    let unchanged = "{endpoint: 'c:1', original_payload: true, fill_profile_id: false}";
+    // The bytes that come hold the payload, whatever its format: nobody but the sender decides what comes.
+    let came = |format: &str| {
+        let request = ExportProfilesServiceRequest::decode(&*otlp::encode(&made(""), &EncodeOptions::default()));
+        let mut request = request.unwrap();
+        let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
+        (profile.original_payload, profile.original_payload_format) = (b"recording".to_vec(), format.to_owned());
+        otlp::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().profiles
+    };
+    assert_eq!(payload(&came("jfr"), "endpoint: c:1"), b"");
+    assert_eq!(payload(&came("jfr"), "{endpoint: 'c:1', fill_profile_id: false}"), b"");
+    assert_eq!(payload(&made("jfr"), asked), b"", "not what came");
+    for yaml in [asked, unchanged] {
+        assert_eq!(payload(&came("jfr"), yaml), b"recording");
+        for format in ["pprof", "PPROF", "application/x-pprof", ""] {
+            assert_eq!(payload(&came(format), yaml), b"", "{format:?}");
+        }
+    }
 }
 
 /// Guarantees: an envelope leaves as the profiles that were understood of it, one without any as nothing, and a batch

@@ -9,21 +9,32 @@ mod resource;
 mod value;
 
 use profbridge_model::content_hash::content_hashes;
-use profbridge_model::{AttributeId, AttributeSetId, Dictionary, Profiles, Span, varint};
+use profbridge_model::{AttributeId, AttributeSetId, Dictionary, Profile, Profiles, Span, varint};
 
 use self::put::{head, message_size};
 
 /// What is written, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
-    /// Write `original_payload` and its format. It repeats the profile in another form, so it may only go out with a
-    /// profile that nobody changed (opentelemetry-proto `profiles.proto`: not sent by default).
+    /// Write `original_payload` and its format, where it [may leave](payload_may_leave) at all. It repeats the profile in
+    /// another form, so it may only go out with a profile that nobody changed (opentelemetry-proto `profiles.proto`: not
+    /// sent by default).
     pub original_payload: bool,
     /// Write attribute keys and values that stand in the string table as references to it (`key_strindex`,
     /// `string_value_strindex`). Collectors up to 0.159 do not resolve them, so the default is to write them inline.
     pub references: bool,
     /// Give each profile without a `profile_id` its [content hash](profbridge_model::content_hash) as one.
     pub fill_profile_id: bool,
+}
+
+/// Whether a profile's `original_payload` may go out where it is asked for. One without a format may not, since a reader
+/// could not tell what it is; nor may one in the format of pprof, whose contents are in the profile itself
+/// (open-telemetry/opentelemetry-specification `oteps/profiles/0239-profiles-data-model.md`, message `ProfileContainer`:
+/// the format is required beside a payload, and a payload in pprof format should not be included).
+pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
+    let format = dictionary.string_bytes(profile.original_payload_format);
+    let pprof = format.windows(b"pprof".len()).any(|part| part.eq_ignore_ascii_case(b"pprof"));
+    !format.is_empty() && !pprof
 }
 
 /// Encodes a batch. What the sender wrote in its own way (unpacked lists, unknown fields, empty messages) comes out in

@@ -4,8 +4,8 @@ use profbridge_model::{
     LinkId, Profile, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles, StackId, StringId, ValueType,
 };
 
-use super::Encoder;
 use super::put::{bytes, bytes_size, fixed64, fixed64_size, head, int, int_size, message_size};
+use super::{Encoder, payload_may_leave};
 
 impl<'a> Encoder<'a> {
     fn text(&self, id: Option<StringId>) -> &'a [u8] {
@@ -94,7 +94,7 @@ impl<'a> Encoder<'a> {
 
     /// The original payload and its format, which go together or not at all.
     fn original_payload(&self, profile: &Profile) -> Option<(&'a [u8], &'a [u8])> {
-        if !self.options.original_payload {
+        if !self.options.original_payload || !payload_may_leave(self.dictionary, profile) {
             return None;
         }
         Some((self.text(profile.original_payload_format), self.dictionary.bytes(profile.original_payload)))
