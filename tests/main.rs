@@ -13,6 +13,8 @@ mod capture;
 mod client;
 mod commands;
 mod conformance;
+#[cfg(target_os = "linux")]
+mod ending;
 mod examples;
 mod failures;
 mod main_job;

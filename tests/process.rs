@@ -96,6 +96,16 @@ impl Profbridge {
         Self::launch(config, &[], |folder| command_with_files(folder, files, &["run"]))
     }
 
+    /// As [`Profbridge::start`], by somebody who ignores SIGHUP, as `nohup` does.
+    pub(crate) fn start_ignoring_hangup(config: &str) -> Self {
+        Self::launch(config, &[], |folder| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "trap '' HUP && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profbridge"), "run"]);
+            prepare(&mut command, folder);
+            command
+        })
+    }
+
     fn launch(config: &str, environment: &[(&str, &str)], command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.yaml"), config).unwrap();
@@ -192,18 +202,27 @@ impl Profbridge {
             .sum()
     }
 
+    /// Sends it a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+
     /// Asks it to stop, as a service manager does, and waits until it has: its exit status and all that it logged.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+        self.signal("TERM");
         let status = self.wait();
         (status, self.log())
     }
 
     /// As [`Profbridge::stop`], and hands over the folder.
-    pub(crate) fn stop_and_keep(mut self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+    pub(crate) fn stop_and_keep(self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
+        self.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits for an end that was asked for: the exit status, all that it logged, and the folder.
+    pub(crate) fn ended(mut self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
         let status = self.wait();
         let log = self.log();
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());

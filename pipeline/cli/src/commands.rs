@@ -3,19 +3,20 @@
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
+use profbridge_engine::plan::Plan;
 use profbridge_engine::run::{self, Report};
 use profbridge_net::Shutdown;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
 use crate::args::ConfigArgs;
+use crate::signals::{ASKED_TWICE, Signals};
 use crate::{Failure, components, configuration, logging, terminal};
 
 /// The most threads for input and output. The work is done on one thread per pipeline; these only move bytes.
 const MOST_IO_THREADS: usize = 4;
 
-/// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
+/// `profbridge run`: until SIGTERM, SIGINT or SIGHUP. A second signal ends it at once.
 pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let plan = match configuration::plan(arguments) {
         Ok(plan) => plan,
@@ -29,35 +30,11 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     if let Ok(config) = configuration::load(arguments) {
         crate::rights::leave_tracing_to_the_sampler(&config);
     }
-    let report = runtime()?.block_on(async {
-        let (trigger, mut shutdown) = Shutdown::pair();
-        let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-        let [Ok(mut terminate), Ok(mut interrupt)] = signals else {
-            return Err(Failure("error: the system does not let this process wait for signals".to_owned()));
-        };
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            trigger.trigger();
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            terminal::say("ended by a second signal; what was held is lost");
-            #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
-            std::process::exit(130);
-        });
-        let running = run::start(plan).await.map_err(|error| Failure(format!("error: {error}")))?;
-        // Not before: what a sampler process starts gets the limit that this process had until now.
-        #[cfg(target_os = "linux")]
-        crate::limits::raise_open_files();
-        tracing::info!("profbridge is running");
-        shutdown.wait().await;
-        tracing::info!("shutting down");
-        Ok::<Report, Failure>(running.stop().await)
-    })?;
+    let runtime = runtime()?;
+    let report = runtime.block_on(until_asked(plan));
+    // What still runs has had its time: the process must not wait for a thread that a file system holds.
+    runtime.shutdown_background();
+    let Some(report) = report? else { return Ok(ExitCode::SUCCESS) };
     for line in report.to_string().lines() {
         tracing::info!("{line}");
     }
@@ -81,6 +58,33 @@ fn verdict(report: &Report) -> ExitCode {
         return ExitCode::from(LOST_EVERYTHING);
     }
     ExitCode::SUCCESS
+}
+
+/// Runs a plan until a signal asks for its end. `None` where that came before everything had been started.
+async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
+    let (trigger, mut shutdown) = Shutdown::pair();
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::new("the system does not let this process wait for signals", &error))?;
+    tokio::spawn(async move {
+        let signal = signals.next().await;
+        tracing::info!("{signal}: shutting down");
+        trigger.trigger();
+        signals.next().await;
+        terminal::say("ended by a second signal; what was held is lost");
+        #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
+        std::process::exit(ASKED_TWICE.into());
+    });
+    let running = tokio::select! {
+        running = run::start(plan) => running.map_err(|error| Failure(format!("error: {error}")))?,
+        // A component that starts may be waiting, for a file system for example.
+        () = shutdown.wait() => return Ok(None),
+    };
+    // Not before: what a sampler process starts gets the limit that this process had until now.
+    #[cfg(target_os = "linux")]
+    crate::limits::raise_open_files();
+    tracing::info!("profbridge is running");
+    shutdown.wait().await;
+    Ok(Some(running.stop().await))
 }
 
 /// A runtime for input and output.

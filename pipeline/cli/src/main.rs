@@ -17,6 +17,7 @@ mod profiler;
 mod rights;
 #[cfg(target_os = "linux")]
 mod sample;
+mod signals;
 mod terminal;
 
 use std::process::ExitCode;

@@ -3,6 +3,8 @@
 //! Nothing vanishes. What does not leave a component is counted under one of these reasons, in observations, and the
 //! reason is the label of the metric `profbridge_dropped_observations_total`.
 
+mod explain;
+
 use std::fmt;
 
 macro_rules! reasons {
@@ -117,6 +119,15 @@ impl Losses {
     /// The sum over all reasons.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+
+    /// One line for each reason under which anything was counted: how many observations, the reason, what it means and
+    /// what to do.
+    pub fn explanations(&self) -> impl Iterator<Item = String> + '_ {
+        self.iter().map(|Loss { reason, observations }| {
+            let plural = if observations == 1 { "" } else { "s" };
+            format!("{observations} observation{plural} dropped as {reason}: {}", reason.explanation())
+        })
     }
 
     /// The reasons under which anything was counted.

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::signal::unix::{SignalKind, signal};
-
+use crate::signals::{ASKED_TWICE, Signals};
 use crate::{Failure, terminal};
-
-/// The exit code of whoever is ended by SIGINT, as shells have it.
-const INTERRUPTED: i32 = 130;
 
 /// Whether somebody asked for the end.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +16,7 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Listens for SIGINT and SIGTERM from now on, on a thread of its own. The second signal ends the program at once,
+    /// Listens for SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. The second signal ends the program at once,
     /// whatever it is doing.
     pub(super) fn listen() -> Result<Self, Failure> {
         let failed =
@@ -28,26 +24,17 @@ impl Interrupt {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(&error))?;
         let entered = runtime.enter();
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
+        let mut signals = Signals::listen().map_err(|error| failed(&error))?;
         drop(entered);
         let this = Self::default();
         let wanted = Arc::clone(&this.0);
         let wait = move || {
-            let mut once = || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        _ = interrupt.recv() => {}
-                        _ = terminate.recv() => {}
-                    }
-                });
-            };
-            once();
+            runtime.block_on(signals.next());
             wanted.store(true, Ordering::Relaxed);
-            once();
+            runtime.block_on(signals.next());
             terminal::say("ended by a second signal; nothing more is written");
             #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
-            std::process::exit(INTERRUPTED);
+            std::process::exit(ASKED_TWICE.into());
         };
         let thread = std::thread::Builder::new().name("signals".to_owned());
         thread.spawn(wait).map_err(|error| failed(&error))?;

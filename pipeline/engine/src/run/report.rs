@@ -152,6 +152,17 @@ impl Report {
         self.failures.is_empty()
     }
 
+    /// What was lost in pipelines and exporters together, by reason. What goes to two exporters and is lost in both counts
+    /// twice.
+    pub fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        let pipelines = self.pipelines.iter().map(|pipeline| &pipeline.dropped);
+        pipelines
+            .chain(self.exporters.iter().map(|exporter| &exporter.totals.dropped))
+            .for_each(|own| losses.merge(own));
+        losses
+    }
+
     /// By how many observations the law of conservation is broken over all components: 0, or there is a defect.
     pub fn unaccounted(&self) -> u64 {
         let pipelines: u64 = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
@@ -183,7 +194,7 @@ fn unless_none(f: &mut fmt::Formatter<'_>, count: u64, what: &str) -> fmt::Resul
 }
 
 impl fmt::Display for Report {
-    /// One line for each component, counts in observations.
+    /// One line for each component, counts in observations, and one for each reason of loss that says what it means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {
@@ -219,6 +230,9 @@ impl fmt::Display for Report {
         }
         for failure in &self.failures {
             write!(f, "\nfailed: {failure}")?;
+        }
+        for explanation in self.losses().explanations() {
+            write!(f, "\n{explanation}")?;
         }
         Ok(())
     }

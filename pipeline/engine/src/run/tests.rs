@@ -97,6 +97,7 @@ async fn orderly_end() {
             "pipeline profiles: 21 in, 14 out, dropped 7 resent",
             "  holder: 21 in, 14 out, dropped 7 resent",
             "exporter sentry: 14 in, 14 sent in 2 requests (976 bytes), 4 seconds will be billed",
+            &format!("7 observations dropped as resent: {}", Reason::Resent.explanation()),
         ]
     );
 }

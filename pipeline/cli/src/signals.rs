@@ -1,0 +1,72 @@
+//! The signals that ask for the end: SIGTERM, SIGINT and SIGHUP.
+//!
+//! SIGHUP would end the process at once, with all that its windows hold: it is sent where a terminal closes, and by those who
+//! take it for a request to read the configuration again. There is no such thing yet, so it asks for an orderly end like the others.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The exit status of a process that was asked twice, as shells have it for SIGINT.
+pub(crate) const ASKED_TWICE: u8 = 130;
+
+/// Waits for signals.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// `None` where SIGHUP is ignored, as below `nohup`: whoever ignores it wants profbridge to outlive the terminal.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    /// Listens from now on. Must be called on tokio's runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system does not allow it.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup })
+    }
+
+    /// Waits for the next of them and names it.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = hangup => "SIGHUP",
+        }
+    }
+}
+
+/// Whether this process was started with SIGHUP ignored. Known on Linux only.
+fn hangup_is_ignored() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
+}
+
+/// The same of a `/proc/PID/status` (proc(5)): a mask in hexadecimal, in which SIGHUP, the first signal, has the lowest bit.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the lowest bit of the mask is read, and what is no mask ignores nothing.
+    #[test]
+    fn masks() {
+        assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!ignores_hangup("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup("SigIgn:\tnone\n") && !ignores_hangup(""));
+    }
+}

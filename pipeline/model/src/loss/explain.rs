@@ -1,0 +1,96 @@
+//! What each reason means to whoever reads it in a report, and what can be done.
+
+use super::Reason;
+
+impl Reason {
+    /// What happened and what to do about it, as one or two sentences that stand behind the reason's name.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Malformed => {
+                "it broke a rule of its format, which the message beside it names; upgrade or report the profiler \
+                 that wrote it"
+            }
+            Self::LimitExceeded => {
+                "it was larger or deeper than profbridge takes, or would have become so; let the profiler send less \
+                 at a time"
+            }
+            Self::Resent => {
+                "an equal profile with an equal time had come before, as after a retry; nothing is missing. To keep \
+                 both, set `resends: keep` on the processor `dedup`"
+            }
+            Self::RedundantType => {
+                "another profile of the same process and time already says where the time went; nothing is missing. \
+                 `prefer` of the exporter chooses which one is shown"
+            }
+            Self::NoTimeUnit => {
+                "Sentry shows where time goes, and this profile has neither timestamps with a period nor values in \
+                 a unit of time (it counts allocations or events, perhaps); let the profiler record wall or CPU \
+                 time. The formats otlp and folded take it"
+            }
+            Self::OffCpu => {
+                "it is time for which a thread was blocked, which is not shown unless `off_cpu: true` is set on the \
+                 exporter"
+            }
+            Self::LoneSample => {
+                "it was the only observation of its thread in a chunk, and `lone_samples: drop` is set; `split` \
+                 keeps it"
+            }
+            Self::TooShort => {
+                "the process was active for less time in its window than `min_active_time` asks for; lower that"
+            }
+            Self::NoFrames => {
+                "it had no stack, so it would be shown as idle time; see the profiler's own log for why it could \
+                 not read the stack"
+            }
+            Self::ChunkRule => {
+                "the chunk broke a rule after which Sentry would have dropped it without a word; the log names the \
+                 rule. Before exporters to Sentry the processor `chunk` has to run"
+            }
+            Self::TooLarge => {
+                "a single item was larger than what the destination takes and could not be split; shorten names or \
+                 stacks at the profiler"
+            }
+            Self::Unroutable => "no destination is configured for it; name one for its attribute, or a default `dsn`",
+            Self::QueueFull => {
+                "the queue in front of the exporter was full, since the destination took less than what arrived; \
+                 enlarge `sending_queue`, or see the log for why sending is slow"
+            }
+            Self::MemoryLimit => "the memory limit was reached; raise `service.limits.memory`, or let less arrive",
+            Self::RateLimited => {
+                "the destination said that its quota is used up; see the quota and the spike protection of the \
+                 project in Sentry"
+            }
+            Self::RejectedByPeer => {
+                "the destination refused it for good; the log names its answer (401 or 403: the DSN or token is \
+                 wrong, 404: the address is)"
+            }
+            Self::RetriesExhausted => {
+                "the destination could not be reached, or was overloaded, until the retries were used up; the log \
+                 names the last error, and `retry_on_failure.max_elapsed_time` how long it is tried"
+            }
+            Self::WriteFailed => "it could not be written to disk; the log names the path and what the system said",
+            Self::Shutdown => {
+                "it was still held when the time for the shutdown was over; raise `service.shutdown_timeout`, and \
+                 see whether the destination answers"
+            }
+            Self::Internal => {
+                "a part of profbridge failed while it held it, which is a defect; please report it with the log"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each reason has words of its own, which do more than repeat its name.
+    #[test]
+    fn every_reason_is_explained() {
+        let mut all: Vec<&str> = Reason::ALL.iter().map(|reason| reason.explanation()).collect();
+        assert!(all.iter().all(|text| text.len() > 50 && !text.ends_with('.') && !text.contains("  ")), "{all:#?}");
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), Reason::ALL.len());
+    }
+}

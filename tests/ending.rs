@@ -1,0 +1,112 @@
+//! How a run ends: which signals ask for it, and that nothing holds it up.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use profbridge_bench::{RequestBuilder, ms};
+
+use crate::client::export;
+use crate::process::{Profbridge, command};
+
+/// A pipeline from OTLP into a file exporter.
+fn to_file(exporter: &str, chunk: &str, shutdown_timeout: &str) -> String {
+    format!(
+        "receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}
+processors: {{chunk: {chunk}}}
+exporters:
+  file: {exporter}
+service:
+  shutdown_timeout: {shutdown_timeout}
+  pipelines:
+    profiles: {{receivers: [otlp], processors: [chunk], exporters: [file]}}
+"
+    )
+}
+
+fn request(service: &str) -> RequestBuilder {
+    RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100]))
+}
+
+/// A named pipe, and an end of it that nobody reads from.
+fn unread_pipe(path: &Path) -> File {
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    File::options().read(true).custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits()).open(path).unwrap()
+}
+
+/// A run whose file exporter is blocked within a write, or will be before anything else can happen to the request.
+fn blocked(pipe: &Path, shutdown_timeout: &str) -> Profbridge {
+    let exporter = format!("{{path: '{}', format: otlp}}", pipe.display());
+    let profbridge = Profbridge::start(&to_file(&exporter, "{window: 0s}", shutdown_timeout));
+    // More than a pipe holds.
+    let large = RequestBuilder::new().process("large", 1).attr("padding", "x".repeat(1 << 20).as_str());
+    let large = large.on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100]));
+    export(profbridge.address("otlp/grpc"), large.build()).unwrap();
+    profbridge
+}
+
+/// Guarantees: a write that blocks holds up neither the deadline nor the report, which counts what was not written.
+#[test]
+fn a_write_that_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let _reader = unread_pipe(&pipe);
+    let (status, log) = blocked(&pipe, "1s").stop();
+    assert!(status.code().is_some(), "{status}: {log}");
+    assert!(log.contains("exporter file: 3 in, 0 sent") && log.contains("dropped 3 shutdown"), "{log}");
+    assert!(log.contains("3 observations dropped as shutdown: it was still held"), "{log}");
+    assert!(!log.contains("unaccounted"), "{log}");
+}
+
+/// Guarantees: a second signal ends it at once, whatever it waits for.
+#[test]
+fn a_second_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let _reader = unread_pipe(&pipe);
+    let mut profbridge = blocked(&pipe, "1h");
+    profbridge.signal("TERM");
+    profbridge.wait_for_log("SIGTERM: shutting down");
+    profbridge.signal("INT");
+    let (status, log, ..) = profbridge.ended();
+    assert_eq!(status.code(), Some(130), "{log}");
+}
+
+/// Guarantees: SIGHUP loses nothing: windows are put out and written before the end, as with SIGTERM.
+#[test]
+fn hangup() {
+    let profbridge = Profbridge::start(&to_file("{path: envelopes}", "{window: 60s}", "25s"));
+    export(profbridge.address("otlp/grpc"), request("held").build()).unwrap();
+    profbridge.signal("HUP");
+    let (status, log, path, _folder) = profbridge.ended();
+    assert!(status.success() && log.contains("SIGHUP: shutting down"), "{status}: {log}");
+    assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1, "{log}");
+}
+
+/// Guarantees: whoever starts it with SIGHUP ignored, as `nohup` does, keeps it when the terminal closes.
+#[test]
+fn ignored_hangup() {
+    let profbridge = Profbridge::start_ignoring_hangup(&to_file("{path: envelopes}", "{window: 60s}", "25s"));
+    profbridge.signal("HUP");
+    export(profbridge.address("otlp/grpc"), request("later").build()).unwrap();
+    let (status, log, path, _folder) = profbridge.stop_and_keep();
+    assert!(status.success() && log.contains("SIGTERM: shutting down") && !log.contains("SIGHUP"), "{status}: {log}");
+    assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1, "{log}");
+}
+
+/// Guarantees: what cannot be rotated is found out at the start, with the way out, and stays what it is.
+#[test]
+fn rotation_of_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let _reader = unread_pipe(&pipe);
+    let exporter = format!("{{path: '{}', format: otlp, rotation: {{max_size: 1MiB}}}}", pipe.display());
+    let config = to_file(&exporter, "", "25s");
+    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+    let sets = ["metrics", "health"].map(|name| format!("service.telemetry.{name}.address=127.0.0.1:0"));
+    let output = command(folder.path(), &["run", "--set", &sets[0], "--set", &sets[1]]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("it is a named pipe, which cannot be rotated; delete `rotation`"), "{stderr}");
+}
