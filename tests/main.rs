@@ -18,6 +18,7 @@ mod ending;
 mod examples;
 mod failures;
 mod main_job;
+mod mistakes;
 mod process;
 mod readme;
 mod reference_configuration;

@@ -88,8 +88,8 @@ pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
         let kind = Kind::of(file.metadata()?.file_type())?;
         return Ok((file, kind));
     }
-    // Without waiting, since a pipe is opened only once somebody reads it; the writes wait again. A pipe is not opened for
-    // reading: profbridge would be its own reader, and what it wrote would be lost when it ends.
+    // Without waiting, since a pipe is opened only once somebody reads it; the writes wait again. A pipe is not
+    // opened for reading: profbridge would be its own reader, and what it wrote would be lost when it ends.
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
     let file = options.open(path)?;

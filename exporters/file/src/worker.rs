@@ -1,7 +1,7 @@
 //! The thread that touches the disk.
 //!
-//! A file system that hangs, or a pipe that nobody reads, can stop whoever writes for ever. Such a thread must be none of
-//! the runtime's: the runtime waits for its own when it ends, and the shutdown of profbridge with it.
+//! A file system that hangs, or a pipe that nobody reads, can stop whoever writes for ever. Such a thread must be
+//! none of the runtime's: the runtime waits for its own when it ends, and the shutdown of profbridge with it.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

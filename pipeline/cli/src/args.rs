@@ -7,10 +7,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
+const AFTER_HELP: &str = "\
+Without a command, profbridge runs with ./config.yaml: `profbridge run --config config.yaml`.
+
+Exit status:
+  0    what was asked for was done
+  1    it was not: something could not be read, written, started or sent, or all of it was lost; standard error says why
+  2    the command line is wrong
+  130  a second signal ended it at once
+`profbridge sample -- COMMAND` hands on the command's status, 128 + N where signal N ended it, 127 where there is \
+no such command, 126 where it cannot be started.";
+
 /// Bridges profiles from where they are made (OpenTelemetry profilers) to where they are read (Sentry, OTLP backends).
 #[derive(Debug, Parser)]
 #[command(name = "profbridge", version, max_term_width = 100, subcommand_required = false)]
-#[command(after_help = "Without a command, profbridge runs with ./config.yaml: `profbridge run --config config.yaml`.")]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -78,15 +90,19 @@ pub(crate) struct DemoArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
     /// Files: a raw ProfilesData or ExportProfilesServiceRequest, the Collector file exporter's length-prefixed frames,
-    /// a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content.
+    /// a Sentry envelope, or the JSON of a profile_chunk. What they are is told by their content. `-` is standard
+    /// input.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Where the result goes: a folder for `sentry` (one envelope per file), a file otherwise.
+    /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or
+    /// .pb (OTLP profiles), .envelope (Sentry envelopes: this file, and `x-2.envelope` and so on beside it); a name
+    /// without an ending is a folder, for one Sentry envelope per file. `-` is standard output. A file from before is
+    /// replaced once all of the new one is there; a pipe or a device is written to.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// What to write.
-    #[arg(long, value_enum, default_value_t = Format::Sentry)]
-    pub(crate) to: Format,
+    /// What to write, whatever the ending says.
+    #[arg(long, value_enum)]
+    pub(crate) to: Option<Format>,
     /// The largest input to read, in MiB, after decompression too.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) limit_mib: u64,

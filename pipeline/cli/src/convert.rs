@@ -1,5 +1,6 @@
 //! `profbridge convert`: the pipeline's own code on files.
 
+mod foreign;
 mod input;
 mod output;
 
@@ -10,7 +11,8 @@ use profbridge_model::Losses;
 
 use crate::Failure;
 use crate::args::ConvertArgs;
-use crate::terminal::{self, Progress};
+use crate::files::STANDARD;
+use crate::terminal::{self, Progress, shown};
 
 use input::Input;
 #[cfg(target_os = "linux")]
@@ -41,9 +43,20 @@ impl Tally {
             }
         }
     }
+
+    /// Says what was counted, but for what was read.
+    fn say(&self) {
+        for explanation in self.losses.explanations() {
+            terminal::say(explanation);
+        }
+        for (name, count) in &self.notes {
+            terminal::say(format!("note: {name} {count}"));
+        }
+    }
 }
 
-/// Converts every input that can be read. Ends with a failure where one could not, after the others were converted.
+/// Converts every input that can be read. Ends with a failure where one could not, after the others were converted,
+/// and where there was nothing to write.
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let mut tally = Tally::default();
@@ -52,22 +65,28 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let mut unreadable = Vec::new();
     let limit = usize::try_from(arguments.limit_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
     for (position, path) in arguments.inputs.iter().enumerate() {
-        let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), path.display());
+        let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), shown(path));
         progress.show(&place);
+        // What the output says is about the output, and there is no going on without one.
+        let mut unwritable = None;
         let outcome = Input::read(path, limit).and_then(|input| {
             input.each(&mut tally, |telemetry, tally| {
                 tally.messages += 1;
                 tally.observations += telemetry.observations();
-                output.take(telemetry, tally)?;
+                if unwritable.is_none() {
+                    unwritable = output.take(telemetry, tally).err();
+                }
                 progress.show(format!("{place}: {} observations", tally.observations));
-                Ok(())
             })
         });
+        if let Some(failure) = unwritable {
+            return Err(failure);
+        }
         if let Err(Failure(why)) = outcome {
             unreadable.push(why);
         }
     }
-    let written = output.close(&mut tally)?;
+    let written = output.close(&mut tally);
     drop(progress);
     for refusal in tally.refused.iter().take(MOST_SHOWN) {
         terminal::say(format!("refused: {refusal}"));
@@ -85,12 +104,24 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         arguments.inputs.len(),
         start.elapsed().as_secs_f64(),
     ));
-    if tally.losses.total() > 0 {
-        terminal::say(format!("dropped: {}", tally.losses));
+    tally.say();
+    match written? {
+        // There the result itself stands.
+        Some(written) if arguments.output.as_os_str() == STANDARD => terminal::say(written),
+        Some(written) => terminal::result(written),
+        None => return Err(Failure(nothing(&tally, arguments, &unreadable))),
     }
-    for (name, count) in &tally.notes {
-        terminal::say(format!("note: {name} {count}"));
-    }
-    terminal::result(written);
     Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Why nothing was written.
+fn nothing(tally: &Tally, arguments: &ConvertArgs, unreadable: &[String]) -> String {
+    let why = if unreadable.len() == arguments.inputs.len() {
+        "no input could be read"
+    } else if tally.observations == 0 {
+        "there is not a single observation in what was read"
+    } else {
+        "none of the observations could be converted; the lines above say why"
+    };
+    format!("error: nothing was written to {}: {why}", shown(&arguments.output))
 }

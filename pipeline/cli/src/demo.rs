@@ -3,6 +3,7 @@
 //! The profile goes the way of any other: over OTLP/HTTP into a pipeline, and out as an envelope. The flame graph is
 //! drawn from that envelope, so it shows what Sentry would be sent.
 
+mod delivered;
 mod profile;
 mod running;
 
@@ -25,7 +26,7 @@ use tracing::level_filters::LevelFilter;
 use crate::args::DemoArgs;
 use crate::components::REGISTRY;
 use crate::files::write_file;
-use crate::terminal::{self, Progress};
+use crate::terminal::{self, Progress, shown};
 use crate::{Failure, commands, flamegraph, logging};
 
 use running::Running;
@@ -47,9 +48,9 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     let body = Bytes::from(encode(&profiles, &EncodeOptions::default()));
     let runtime = commands::runtime()?;
     let running = if arguments.own { None } else { find_running(&runtime, arguments) };
-    let envelopes = match running {
+    let Outcome { envelopes, delivered } = match running {
         Some(running) => through_running(&runtime, &running, &profiles, body)?,
-        None => through_own(&runtime, &arguments.output, body)?,
+        None => Outcome { envelopes: through_own(&runtime, &arguments.output, body)?, delivered: true },
     };
     let graph = arguments.output.join("flamegraph.svg");
     if envelopes.is_empty() {
@@ -60,10 +61,21 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
         draw(&shown?.concat(), &graph)?;
     }
     for path in &envelopes {
-        terminal::result(format!("envelope:    {}", path.display()));
+        terminal::result(format!("envelope:    {}", shown(path)));
     }
-    terminal::result(format!("flame graph: {}", graph.display()));
+    terminal::result(format!("flame graph: {}", shown(&graph)));
+    if !delivered {
+        return Err(Failure("error: not every exporter has delivered the demo's profile; see above".to_owned()));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What became of the demo's profile.
+struct Outcome {
+    /// The envelopes that were written of it.
+    envelopes: Vec<PathBuf>,
+    /// Whether every exporter has sent something, as far as it is known.
+    delivered: bool,
 }
 
 /// The pipeline that runs already, unless there is none; says why there is none.
@@ -77,41 +89,65 @@ fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Opti
     }
 }
 
-/// Sends the profile to the pipeline that runs and waits for its envelopes, if it writes any: more than one where a
-/// window ends within the demo's time.
+/// Sends the profile to the pipeline that runs, and waits for its envelopes, if it writes any (more than one where a
+/// window ends within the demo's time), and until its exporters have sent it or given it up.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
     running: &Running,
     profiles: &Profiles,
     body: Bytes,
-) -> Result<Vec<PathBuf>, Failure> {
+) -> Result<Outcome, Failure> {
     let before = running.envelopes.as_deref().map(listing).unwrap_or_default();
+    let counted_before = runtime.block_on(running.counters());
     runtime.block_on(running::post(&running.endpoint, body))?;
     terminal::say(format!("sent to the pipeline that runs at {}", running.endpoint));
-    let Some(folder) = &running.envelopes else { return Ok(Vec::new()) };
     let wanted = running.profiler_id(profiles)?;
     let start = Instant::now();
     let mut progress = Progress::new();
     let most = running.closes_within + Duration::from_secs(10);
     terminal::say(format!("its window closes in at most {} s; `--own` does not wait", running.closes_within.as_secs()));
     let mut found = Vec::new();
+    let mut complete = running.envelopes.is_none();
+    let mut counted = None;
     while start.elapsed() < most {
-        let ours = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
-        let before = std::mem::replace(&mut found, ours);
-        // The windows of one request close at the same time: what came since the last look was all there is.
-        if !found.is_empty() && found.len() == before.len() {
-            found.sort();
-            return Ok(found);
+        if let Some(folder) = &running.envelopes {
+            let ours = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
+            let last = std::mem::replace(&mut found, ours);
+            // The windows of one request close at the same time: what came since the last look was all there is.
+            complete = !found.is_empty() && found.len() == last.len();
         }
-        progress.show(format!("waiting for the envelopes: {} s", start.elapsed().as_secs()));
+        counted = if counted_before.is_some() { runtime.block_on(running.counters()) } else { None };
+        let settled = match (&counted_before, &counted) {
+            (Some(before), Some(after)) => delivered::is_settled(before, after),
+            _ => true,
+        };
+        if complete && settled {
+            break;
+        }
+        progress.show(format!("waiting until it is sent: {} s", start.elapsed().as_secs()));
         std::thread::park_timeout(Duration::from_millis(200));
     }
     drop(progress);
-    Err(Failure(format!(
-        "error: no envelope of the demo appeared in {} within {} s; the log of the running profbridge says why",
-        folder.display(),
-        most.as_secs()
-    )))
+    found.sort();
+    let delivered = match (&counted_before, &counted) {
+        (Some(before), Some(after)) => {
+            let (lines, delivered) = delivered::describe(before, after);
+            lines.iter().for_each(terminal::say);
+            delivered
+        }
+        _ => {
+            terminal::say("it serves no metrics, so only its log says what became of the profile");
+            true
+        }
+    };
+    match &running.envelopes {
+        Some(folder) if found.is_empty() => Err(Failure(format!(
+            "error: no envelope of the demo appeared in {} within {} s; the log of the running profbridge says why",
+            shown(folder),
+            most.as_secs()
+        ))),
+        _ => Ok(Outcome { envelopes: found, delivered }),
+    }
 }
 
 /// Sends the profile through a pipeline of the demo's own and returns its envelopes.
@@ -133,6 +169,9 @@ fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) ->
         sent.map(|()| report)
     })?;
     terminal::say("sent through a pipeline of the demo's own");
+    for explanation in report.losses().explanations() {
+        terminal::say(explanation);
+    }
     let mut envelopes: Vec<_> = listing(&folder).difference(&before).cloned().collect();
     if envelopes.is_empty() {
         return Err(Failure(format!("error: the demo's pipeline wrote no envelope:\n{report}")));
@@ -170,10 +209,10 @@ fn speaks_of(path: &Path, text: &str) -> bool {
 
 /// The profiles of an envelope file.
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
-    let bytes = fs::read(path).map_err(|error| Failure::new(path.display(), &error))?;
-    let parsed = envelope::read(bytes.into()).map_err(|error| Failure::new(path.display(), &error))?;
+    let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
+    let parsed = envelope::read(bytes.into()).map_err(|error| Failure::new(shown(path), &error))?;
     let profiles: Result<Vec<_>, _> = chunk_reader::read_items(&parsed.envelope).collect();
-    profiles.map_err(|error| Failure::new(path.display(), &error))
+    profiles.map_err(|error| Failure::new(shown(path), &error))
 }
 
 fn draw(profiles: &[Profiles], path: &Path) -> Result<(), Failure> {

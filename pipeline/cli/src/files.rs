@@ -1,33 +1,130 @@
 //! Writing files so that nobody ever sees half of one, and so that nobody else decides which file is written.
 //!
-//! Results are written into folders that others may write to as well, such as `/tmp`, and perhaps by root. A name that can be known
-//! beforehand could be a link to another file by then.
+//! Results are written into folders that others may write to as well, such as `/tmp`, and perhaps by root. A name
+//! that can be known beforehand could be a link to another file by then. So a link is followed only to what cannot be
+//! harmed by being written to, a pipe or a character device such as `/dev/null`; one that leads to a file, or
+//! nowhere, is refused.
+//!
+//! Only a regular file is replaced. What else stands at a path is written to as it is.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
+use crate::terminal::shown;
 
 /// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
 const ATTEMPTS: usize = 8;
 
-/// Writes a file through a temporary one beside it, so that a failure leaves no half of it. Returns its size in bytes.
+/// The path that stands for standard input or output.
+pub(crate) const STANDARD: &str = "-";
+
+/// What a result is written to. Counts what passes.
+#[derive(Debug)]
+pub(crate) struct Target {
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes a result; into a file through a temporary one beside it, so that a failure leaves no half of it and what
+/// was there before as it was. Returns its size in bytes.
 ///
 /// # Errors
 ///
 /// What `write` or the system says.
-pub(crate) fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<u64, Failure> {
-    let outcome = Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write));
-    outcome.map_err(|error| Failure::new(path.display(), &error))
+pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
+    let outcome = place(path).and_then(|place| match place {
+        Place::File => Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write)),
+        Place::Stream => File::options().write(true).open(path).and_then(|file| write_to(file, write)),
+        Place::Standard => io::stdout().as_fd().try_clone_to_owned().and_then(|fd| write_to(fd.into(), write)),
+    });
+    outcome.map_err(|error| Failure::new(shown(path), &error))
+}
+
+fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+    let mut target = Target { file: BufWriter::new(file), bytes: 0 };
+    write(&mut target)?;
+    target.flush()?;
+    Ok(target.bytes)
+}
+
+/// Finds out whether a result can be written before it is there, and leaves everything as it is.
+///
+/// # Errors
+///
+/// Says what is in the way.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    match place(path)? {
+        Place::File => Unfinished::beside(path).map(drop),
+        // Opening a pipe would wait for its reader.
+        Place::Stream | Place::Standard => Ok(()),
+    }
+}
+
+/// How a result gets to where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A file, or nothing yet: a new file takes its place.
+    File,
+    /// A pipe or a character device: it is written to.
+    Stream,
+    /// Standard output.
+    Standard,
+}
+
+/// What stands at a path.
+fn place(path: &Path) -> io::Result<Place> {
+    if path.as_os_str() == STANDARD {
+        return Ok(Place::Standard);
+    }
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File),
+        other => other?,
+    };
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let stream = |kind: fs::FileType| kind.is_fifo() || kind.is_char_device();
+    let kind = found.file_type();
+    if kind.is_symlink() {
+        if fs::metadata(path).is_ok_and(|behind| stream(behind.file_type())) {
+            return Ok(Place::Stream);
+        }
+        let target = fs::canonicalize(path).or_else(|_| fs::read_link(path))?;
+        return refused(format!(
+            "it is a symbolic link, which is neither followed nor replaced; write {}",
+            shown(&target)
+        ));
+    }
+    if kind.is_file() {
+        Ok(Place::File)
+    } else if stream(kind) {
+        Ok(Place::Stream)
+    } else if kind.is_dir() {
+        refused("it is a folder; name a file in it".to_owned())
+    } else if kind.is_socket() {
+        refused("it is a socket, which is not written like a file".to_owned())
+    } else {
+        refused("it is a block device, whose content would be overwritten".to_owned())
+    }
 }
 
 /// A file of our own beside the one that it is to become. It is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+struct Unfinished {
     path: PathBuf,
     file: File,
     /// Whether it has its name, so that there is nothing to remove under this one.
@@ -35,13 +132,13 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Creates an empty file beside `path`, and the folder where there is none. The length of its name is not that of `path`,
-    /// so whether the system takes that name is not found out by this.
+    /// Creates an empty file beside `path`, and the folder where there is none. The length of its name is not that of
+    /// `path`, so whether the system takes that name is not found out by this.
     ///
     /// # Errors
     ///
     /// When the folder cannot be created or written to.
-    pub(crate) fn beside(path: &Path) -> io::Result<Self> {
+    fn beside(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
@@ -57,12 +154,13 @@ impl Unfinished {
         Err(taken)
     }
 
-    /// Writes the content and gives the file its name. A link of that name is replaced, not followed.
-    fn finish(mut self, path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<u64> {
-        let mut file = BufWriter::new(self.file.try_clone()?);
-        write(&mut file)?;
-        file.flush()?;
-        let size = self.file.metadata()?.len();
+    /// Writes the content and gives the file its name.
+    fn finish(mut self, path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
+        let size = write_to(self.file.try_clone()?, write)?;
+        // Whatever has taken the name meanwhile and is no file stays where it is.
+        if place(path)? != Place::File {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        }
         fs::rename(&self.path, path)?;
         self.finished = true;
         Ok(size)
@@ -78,8 +176,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Creates a file that does not exist: with `O_EXCL`, for which a link exists, wherever it leads (open(2)). Its mode is what the
-/// umask leaves of 0666.
+/// Creates a file that does not exist: with `O_EXCL`, for which a link exists, wherever it leads (open(2)). Its mode
+/// is what the umask leaves of 0666.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }

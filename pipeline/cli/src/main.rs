@@ -6,6 +6,7 @@ mod components;
 mod configuration;
 mod convert;
 mod demo;
+mod destination;
 mod files;
 mod flamegraph;
 #[cfg(target_os = "linux")]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Profiler(arguments) => profiler::run(&arguments),
     };
     match outcome {
+        Ok(_) if terminal::result_is_lost() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(failure) => {
             terminal::say(failure.0);

@@ -114,7 +114,7 @@ fn state(process: &ProcessStatus, lifecycle: Mode) -> String {
 
 /// Paths come from the processes: nothing in them reaches the terminal but what can be seen.
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.extend(text.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }));
+    out.extend(text.to_string().chars().map(|c| if terminal::is_unprintable(c) { ' ' } else { c }));
     out.push('\n');
 }
 
@@ -147,7 +147,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a status says for each target what is profiled and how well, and cannot send commands to the terminal.
+    /// Guarantees: a status says for each target what is profiled and how well, and cannot send commands to the
+    /// terminal.
     #[test]
     fn status() {
         let target =

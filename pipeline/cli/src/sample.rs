@@ -1,11 +1,10 @@
 //! `profbridge sample`: where one process spends its time, or a command from start to end.
 //!
-//! The sampler process does the sampling ([`profbridge_ptrace`]); here its samples are put together ([`collect`]), named,
-//! added up ([`shares`]), written ([`sink`]) and shown ([`report`]).
+//! The sampler process does the sampling ([`profbridge_ptrace`]); here its samples are put together ([`collect`]),
+//! named, added up ([`shares`]), written ([`sink`]) and shown ([`report`]).
 
 mod collect;
 mod course;
-pub(crate) mod destination;
 mod progress;
 mod report;
 mod run;
@@ -23,8 +22,8 @@ use profbridge_symbolize::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::sampling::{self, SampleArgs};
+use crate::destination::Destination;
 use crate::{Failure, logging};
-use destination::Destination;
 use run::{Run, Sampling};
 use signals::Interrupt;
 

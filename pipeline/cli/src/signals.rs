@@ -1,7 +1,8 @@
 //! The signals that ask for the end: SIGTERM, SIGINT and SIGHUP.
 //!
-//! SIGHUP would end the process at once, with all that its windows hold: it is sent where a terminal closes, and by those who
-//! take it for a request to read the configuration again. There is no such thing yet, so it asks for an orderly end like the others.
+//! SIGHUP would end the process at once, with all that its windows hold: it is sent where a terminal closes, and by
+//! those who take it for a request to read the configuration again. There is no such thing yet, so it asks for an
+//! orderly end like the others.
 
 use std::io;
 
@@ -52,7 +53,8 @@ fn hangup_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 
-/// The same of a `/proc/PID/status` (proc(5)): a mask in hexadecimal, in which SIGHUP, the first signal, has the lowest bit.
+/// The same of a `/proc/PID/status` (proc(5)): a mask in hexadecimal, in which SIGHUP, the first signal, has the
+/// lowest bit.
 fn ignores_hangup(status: &str) -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::sample::destination::{self, Destination};
+use crate::destination::{self, Destination};
 
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
@@ -19,7 +19,7 @@ interpreter's functions.
 
 With a command, its exit status becomes that of profbridge (128 + N where signal N ended it, 127 or 126 where it could not be \
 started), standard output is the command's alone, and what profbridge says goes to standard error. Otherwise the status \
-is 0, or 1 where nothing could be sampled or written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) \
+is 0, or 1 where nothing could be sampled, or none of it written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) \
 only does so where profbridge runs as root; sample a running one by its id instead.
 
 Ctrl-C ends sampling and writes what there is; a second one ends profbridge at once.";

@@ -1,8 +1,7 @@
 //! Where the converted profiles go.
 
-use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use profbridge_engine::component::{Now, Outbox, Processor};
 use profbridge_engine::config::Section;
@@ -15,8 +14,10 @@ use profbridge_wire::sentry::{chunk_envelope, envelope};
 
 use super::Tally;
 use crate::args::{ConvertArgs, Format};
-use crate::files::write_file;
-use crate::{Failure, flamegraph, terminal};
+use crate::destination::{self, Destination};
+use crate::files::{self, STANDARD, write_file};
+use crate::terminal::{self, shown};
+use crate::{Failure, flamegraph};
 
 /// An output of one of the formats.
 pub(super) enum Output {
@@ -26,10 +27,16 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Opens an output, as far as that needs no result yet.
+    /// Opens an output, as far as that needs no result yet: finds out whether it can be written, and leaves what is
+    /// there as it is.
     pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
         let path = arguments.output.clone();
-        Ok(match arguments.to {
+        let format = format(&path, arguments.to)?;
+        let as_file = format != Format::Sentry || destination::format_of(&path).is_some();
+        if as_file {
+            files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
+        }
+        Ok(match format {
             Format::Sentry => Self::Sentry(Box::new(Sentry::open(path)?)),
             Format::Otlp => Self::Otlp(Otlp::new(path)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
@@ -54,12 +61,54 @@ impl Output {
         }
     }
 
-    /// Writes what is left and says what was written.
-    pub(super) fn close(self, tally: &mut Tally) -> Result<String, Failure> {
+    /// Writes what is left and says what was written. `None` where there is nothing to write: what was there before
+    /// stays.
+    pub(super) fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
         match self {
             Self::Sentry(output) => output.close(tally),
             Self::Otlp(output) => output.close(tally),
             Self::Stacks(output) => output.close(tally),
+        }
+    }
+}
+
+/// What to write: what was asked for, else what the output's ending says.
+///
+/// # Errors
+///
+/// Nothing says it, or the two contradict each other.
+fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
+    use destination::Format as File;
+    let name = shown(path);
+    let said = match destination::format_of(path) {
+        _ if path.is_dir() => Some(Format::Sentry),
+        Some(File::Svg) => Some(Format::Svg),
+        Some(File::Folded) => Some(Format::Folded),
+        Some(File::Otlp) => Some(Format::Otlp),
+        Some(File::Envelope) => Some(Format::Sentry),
+        None => None,
+    };
+    let standard = path.as_os_str() == STANDARD;
+    let refused = |what: &str, hint: &str| Err(Failure(format!("error: {name}: {what}\nhint: {hint}")));
+    match (asked_for, said) {
+        (Some(Format::Sentry), Some(said)) if said != Format::Sentry => refused(
+            "`--to sentry` writes envelopes, and the ending says something else",
+            "leave `--to` out, or name a folder, or a file that ends with .envelope",
+        ),
+        (Some(Format::Sentry), _) if standard => {
+            refused("envelopes are several files, which cannot go there", "name a folder")
+        }
+        (Some(asked_for), _) => Ok(asked_for),
+        (None, Some(said)) => Ok(said),
+        (None, None) if standard => {
+            refused("it has no ending that says what to write", "add `--to otlp`, `--to folded` or `--to svg`")
+        }
+        // A name without an ending is a folder's.
+        (None, None) if path.extension().is_none() => Ok(Format::Sentry),
+        (None, None) => {
+            let endings = destination::ENDINGS_IN_WORDS;
+            let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|folded|svg`");
+            refused("the ending does not say what to write", &hint)
         }
     }
 }
@@ -91,7 +140,7 @@ fn arrival(profiles: &Profiles) -> Now {
 
 /// Envelopes, each in a file of its own.
 pub(super) struct Sentry {
-    folder: PathBuf,
+    place: Place,
     chunk: Box<dyn Processor>,
     converter: Converter,
     files: u64,
@@ -101,12 +150,29 @@ pub(super) struct Sentry {
     synthesized: u64,
 }
 
+/// Where envelopes go.
+enum Place {
+    /// Into a folder, which is made with the first of them.
+    Folder(PathBuf),
+    /// Into this file, and further ones beside it.
+    Files(Destination),
+}
+
 impl Sentry {
-    fn open(folder: PathBuf) -> Result<Self, Failure> {
-        fs::create_dir_all(&folder).map_err(|error| Failure::new(folder.display(), &error))?;
+    fn open(path: PathBuf) -> Result<Self, Failure> {
+        let place = match destination::format_of(&path) {
+            Some(format) if !path.is_dir() => Place::Files(Destination { path, format }),
+            _ if path.exists() && !path.is_dir() => {
+                let hint =
+                    "name a folder, or a file that ends with .envelope; other formats have `--to otlp|folded|svg`";
+                let why = "is no folder, and envelopes are written into one";
+                return Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))));
+            }
+            _ => Place::Folder(path),
+        };
         let chunk = processor(profbridge_processor_chunk::FACTORY.create, "{}")?;
         let converter = Converter::new(Settings::default());
-        Ok(Self { folder, chunk, converter, files: 0, forwarded: 0, samples: 0, synthesized: 0 })
+        Ok(Self { place, chunk, converter, files: 0, forwarded: 0, samples: 0, synthesized: 0 })
     }
 
     fn take(&mut self, profiles: Profiles, tally: &mut Tally) -> Result<(), Failure> {
@@ -143,27 +209,36 @@ impl Sentry {
     }
 
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let path = self.folder.join(name);
-        write_file(&path, |file| file.write_all(bytes))?;
         self.files += 1;
+        let path = match &self.place {
+            Place::Folder(folder) => folder.join(name),
+            Place::Files(destination) => destination.part(self.files),
+        };
+        write_file(&path, |file| file.write_all(bytes))?;
         Ok(())
     }
 
-    fn close(mut self, tally: &mut Tally) -> Result<String, Failure> {
+    fn close(mut self, tally: &mut Tally) -> Result<Option<String>, Failure> {
         let mut out = Outbox::default();
         self.chunk.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         self.write(out, tally)?;
-        let Self { folder, files, forwarded, samples, synthesized, .. } = self;
-        let folder = folder.display();
+        let Self { place, files, forwarded, samples, synthesized, .. } = self;
+        let place = match place {
+            Place::Folder(folder) => shown(&folder),
+            Place::Files(destination) if files > 1 => format!("{} and beside it", shown(&destination.path)),
+            Place::Files(destination) => shown(&destination.path),
+        };
         let made = files - forwarded;
         Ok(match (made, forwarded) {
-            (0, 1..) => format!("wrote {forwarded} envelopes, as they came in, to {folder}"),
-            (_, 0) => {
-                format!("wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized) to {folder}")
-            }
-            _ => format!(
-                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized), and {forwarded} as they came in, to {folder}"
-            ),
+            (0, 0) => None,
+            (0, 1..) => Some(format!("wrote {forwarded} envelopes, as they came in, to {place}")),
+            (_, 0) => Some(format!(
+                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized) to {place}"
+            )),
+            _ => Some(format!(
+                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized), and {forwarded} as \
+                 they came in, to {place}"
+            )),
         })
     }
 }
@@ -184,6 +259,12 @@ impl Otlp {
         Ok(Self { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
     }
 
+    /// Where it goes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Takes what becomes a part of the message.
     pub(crate) fn merge(&mut self, profiles: Profiles, tally: &mut Tally) {
         let now = arrival(&profiles);
@@ -195,13 +276,13 @@ impl Otlp {
         tally.losses.merge(&out.losses);
     }
 
-    fn close(self, tally: &mut Tally) -> Result<String, Failure> {
-        let Written { path, size, observations } = self.write(tally)?;
-        Ok(format!("wrote {observations} observations to {} ({})", path.display(), terminal::bytes(size)))
+    fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
+        let Some(Written { path, size, observations }) = self.write(tally)? else { return Ok(None) };
+        Ok(Some(format!("wrote {observations} observations to {} ({})", shown(&path), terminal::bytes(size))))
     }
 
-    /// Writes the message.
-    pub(crate) fn write(mut self, tally: &mut Tally) -> Result<Written, Failure> {
+    /// Writes the message, unless there is not a single observation for it.
+    pub(crate) fn write(mut self, tally: &mut Tally) -> Result<Option<Written>, Failure> {
         let mut out = Outbox::default();
         self.merge.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         tally.losses.merge(&out.losses);
@@ -213,6 +294,9 @@ impl Otlp {
                 bytes.push(encode(profiles, &EncodeOptions::default()));
             }
         }
+        if observations == 0 {
+            return Ok(None);
+        }
         let size = write_file(&self.path, |file| match bytes.as_slice() {
             [one] => file.write_all(one),
             many => {
@@ -221,7 +305,7 @@ impl Otlp {
                 file.write_all(&frames)
             }
         })?;
-        Ok(Written { path: self.path, size, observations })
+        Ok(Some(Written { path: self.path, size, observations }))
     }
 }
 
@@ -247,8 +331,11 @@ impl Stacks {
         Box::new(Self { path, graph, folded: Folded::new(threads) })
     }
 
-    fn close(self, tally: &mut Tally) -> Result<String, Failure> {
+    fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
         tally.losses.merge(self.folded.losses());
+        if self.folded.is_empty() {
+            return Ok(None);
+        }
         let mut text = Vec::new();
         self.folded.write(&mut text).map_err(|error| Failure::new("stacks", &error))?;
         let lines = self.folded.lines().count();
@@ -258,6 +345,6 @@ impl Stacks {
             }
             flamegraph::draw(&String::from_utf8_lossy(&text), "profbridge", self.folded.unit(), file)
         })?;
-        Ok(format!("wrote {lines} stacks to {} ({})", self.path.display(), terminal::bytes(size)))
+        Ok(Some(format!("wrote {lines} stacks to {} ({})", shown(&self.path), terminal::bytes(size))))
     }
 }

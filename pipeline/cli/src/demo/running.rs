@@ -13,6 +13,7 @@ use profbridge_model::{Profiles, Telemetry};
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use serde::Deserialize;
 
+use super::delivered::{self, Counters};
 use crate::Failure;
 use crate::args::ConfigArgs;
 use crate::components::REGISTRY;
@@ -20,6 +21,9 @@ use crate::configuration;
 
 /// How long the loopback may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The largest page of metrics that is read, in bytes.
+const LARGEST_PAGE: usize = 16 << 20;
 
 /// What the demo needs to know of a running pipeline.
 #[derive(Debug)]
@@ -30,6 +34,10 @@ pub(super) struct Running {
     pub(super) envelopes: Option<PathBuf>,
     /// The time after which a window that holds data is closed.
     pub(super) closes_within: Duration,
+    /// The exporters that get what it takes over OTLP.
+    exporters: Vec<String>,
+    /// Where it serves metrics, if it does.
+    metrics: Option<String>,
     chunk: Section,
 }
 
@@ -84,8 +92,18 @@ impl Running {
             endpoint: endpoint(&config).ok_or("it takes no OTLP over plain HTTP, which the demo speaks")?,
             envelopes: envelopes(&config),
             closes_within: times.window.get() + times.lateness.get(),
+            exporters: exporters(&config, &plan),
+            metrics: plan.service().metrics.clone(),
             chunk,
         })
+    }
+
+    /// What its exporters have counted so far; `None` where it does not say.
+    pub(super) async fn counters(&self) -> Option<Counters> {
+        let url = format!("http://{}/metrics", self.metrics.as_ref()?).parse::<Uri>().ok()?;
+        let response = client().ok()?.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.ok()?;
+        let page = (response.status == StatusCode::OK).then(|| String::from_utf8_lossy(&response.body).into_owned())?;
+        Some(delivered::read(&page, &self.exporters))
     }
 
     /// The id under which the running pipeline files the process of a batch: the same rule gives the same id.
@@ -111,6 +129,18 @@ fn section(components: &config::Ordered<config::ComponentId, Section>, kind: &st
     components.iter().find(|(id, _)| id.kind == kind).map(|(_, section)| section.clone())
 }
 
+/// The exporters that get what comes over OTLP, without those that are switched off.
+fn exporters(config: &Config, plan: &Plan) -> Vec<String> {
+    let fed =
+        config.pipelines.iter().filter(|(_, pipeline)| pipeline.receivers.iter().any(|from| from.id.kind == "otlp"));
+    let mut ids: Vec<String> =
+        fed.flat_map(|(_, pipeline)| pipeline.exporters.iter().map(|exporter| exporter.id.to_string())).collect();
+    ids.retain(|id| plan.disabled().iter().all(|(disabled, _)| disabled != id));
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
 fn endpoint(config: &Config) -> Option<String> {
     let listens: Listens = section(&config.receivers, "otlp")?.extract().ok()?;
     let http = match listens.protocols {
@@ -130,7 +160,13 @@ fn envelopes(config: &Config) -> Option<PathBuf> {
 
 /// A client for the loopback: no proxy, no TLS.
 fn client() -> Result<HttpClient, Failure> {
-    let config = HttpClientConfig { tls: None, proxies: Proxies::none(), timeout: PATIENCE, ..Default::default() };
+    let config = HttpClientConfig {
+        tls: None,
+        proxies: Proxies::none(),
+        timeout: PATIENCE,
+        max_response_bytes: LARGEST_PAGE,
+        ..Default::default()
+    };
     HttpClient::new(&config).map_err(|error| Failure::new("no client", &error))
 }
 

@@ -13,7 +13,6 @@ use profbridge_symbolize::Symbolizer;
 use super::TARGET;
 use super::collect::{Collector, Halves};
 use super::course::Course;
-use super::destination::Destination;
 use super::progress::Look;
 use super::shares::{Shares, printable};
 use super::signals::Interrupt;
@@ -21,6 +20,7 @@ use super::sink::{Sink, Written};
 use super::stats::Stats;
 use crate::Failure;
 use crate::args::sampling::SampleArgs;
+use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 
 /// How often a run looks at the clock while nothing happens.
@@ -226,7 +226,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves what right is missing.
+    /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves
+    /// what right is missing.
     fn problem(&mut self, problem: &Problem) {
         if self.course.refusal() == Some(&problem.message) {
             return;

@@ -11,9 +11,10 @@ use profbridge_model::Losses;
 use profbridge_ptrace::message::Mode;
 
 use super::collect::Halves;
-use super::destination::{Destination, Format};
 use crate::Failure;
 use crate::convert::{Otlp, Tally};
+use crate::destination::{Destination, Format};
+use crate::terminal::shown;
 use envelopes::Envelopes;
 use stacks::Stacks;
 
@@ -70,12 +71,19 @@ impl Sink {
             Self::Stacks(stacks) => stacks.close(written),
             Self::Otlp(otlp) => {
                 let mut tally = Tally::default();
-                let file = otlp.write(&mut tally)?;
+                let path = otlp.path().to_owned();
+                let file = otlp.write(&mut tally);
                 written.losses.merge(&tally.losses);
+                let file = file?.ok_or_else(|| nothing(&path))?;
                 written.files.push((file.path, file.size));
                 Ok(())
             }
             Self::Envelopes(envelopes) => envelopes.close(written),
         }
     }
+}
+
+/// Why a file was not written.
+fn nothing(path: &std::path::Path) -> Failure {
+    Failure(format!("error: {}: there is not a single sample to write", shown(path)))
 }

@@ -13,9 +13,9 @@
 //!   name, see the module `layout` beside this one.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
-//! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up finds
-//! the first. Producers join lists of several sources, nothing that is read becomes ambiguous, and to refuse a profile
-//! for it would lose data that every reader can use.
+//! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up
+//! finds the first. Producers join lists of several sources, nothing that is read becomes ambiguous, and to refuse a
+//! profile for it would lose data that every reader can use.
 //!
 //! Deviations from protobuf's letter, all on the strict side: an index list of the dictionary may not hold integers
 //! beyond 32 bits (protobuf cuts them), and nesting is bounded.
@@ -42,6 +42,7 @@ use super::error::{DecodeError, Fault, Result};
 use super::layout;
 use super::limits::{Budget, Limits};
 use super::reader::Reader;
+use super::sniff::is_pprof;
 
 /// What a request held.
 #[derive(Debug, Clone)]
@@ -114,6 +115,11 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
         Err(_) => true,
         Ok((decoded, suspicious)) => *suspicious || !decoded.refused.is_empty(),
     };
+    if wrong && is_pprof(&request) {
+        // Its fields would pass for one of the older layouts.
+        let rule = "it is a pprof profile, not OTLP; let the sender export OTLP".to_owned();
+        return Err(DecodeError::Malformed { place: "request".to_owned(), offset: None, rule });
+    }
     if wrong && let Some(older) = layout::detect(&request, outcome.is_ok()) {
         return Err(older);
     }

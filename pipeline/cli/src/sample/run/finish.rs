@@ -9,6 +9,7 @@ use profbridge_ptrace::owner::{Ending, Notice};
 
 use super::{Finish, Run, TICK};
 use crate::sample::report::Report;
+use crate::terminal::shown;
 use crate::{Failure, terminal};
 
 /// How long reading symbols may take.
@@ -76,12 +77,12 @@ impl Run<'_> {
         let Some(sink) = self.output.sink.take() else { return Ok(()) };
         let format = self.output.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
-        sink.close(&mut self.output.written)?;
-        let losses = &self.output.written.losses;
-        if losses.total() > 0 {
-            let text = format!("note: not in the file: {losses}");
-            self.say(&text);
+        let closed = sink.close(&mut self.output.written);
+        let lost: Vec<String> = self.output.written.losses.explanations().collect();
+        for explanation in lost {
+            self.say(&format!("note: not in the file: {explanation}"));
         }
+        closed?;
         for (path, size) in std::mem::take(&mut self.output.written.files) {
             self.show(&wrote(&path, size, what));
         }
@@ -130,7 +131,7 @@ impl Run<'_> {
 }
 
 fn wrote(path: &Path, size: u64, what: &str) -> String {
-    format!("wrote {} ({}): {what}", path.display(), terminal::bytes(size))
+    format!("wrote {} ({}): {what}", shown(path), terminal::bytes(size))
 }
 
 fn describe(ending: Option<&Ending>) -> String {

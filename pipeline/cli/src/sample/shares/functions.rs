@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles};
 
+use crate::terminal::is_unprintable;
+
 /// The most functions that are told apart. Code that is compiled at run time may bring any number of names; beyond this
 /// one they share one entry.
 const MOST_FUNCTIONS: usize = 200_000;
@@ -26,9 +28,9 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Whether it says more about why a thread waits than the function it called, which is one of another file: `futex` may
-    /// be called for anything, a queue of an interpreter's library for one thing. The C library starts threads and programs, so it
-    /// calls everything, and explains nothing.
+    /// Whether it says more about why a thread waits than the function it called, which is one of another file:
+    /// `futex` may be called for anything, a queue of an interpreter's library for one thing. The C library starts
+    /// threads and programs, so it calls everything, and explains nothing.
     pub(crate) fn explains(&self, called: &Function) -> bool {
         let c_library = ["libc.", "libc-", "libpthread", "ld-"].iter().any(|prefix| self.module.starts_with(prefix));
         !self.module.is_empty() && self.module != called.module && !c_library
@@ -145,7 +147,7 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
 /// Text of a target as it may be shown: it must not be able to send commands to the terminal.
 pub(crate) fn printable(text: &str) -> Box<str> {
     let end = (0..=LONGEST_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
-    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text[..end].chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }
 
 /// Libraries of the system, by the names they have on Linux.
@@ -154,8 +156,8 @@ fn is_system_library(module: &str) -> bool {
     shared || module.starts_with("ld-") || module.contains("vdso")
 }
 
-/// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their functions
-/// are in the program's own file where they were inlined or linked statically.
+/// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their
+/// functions are in the program's own file where they were inlined or linked statically.
 fn is_library_source(path: &str) -> bool {
     const FOLDERS: [&str; 7] =
         ["/rustc/", "/.rustup/", "/.cargo/", "/usr/include/", "/go/src/", "/go/pkg/mod/", "/usr/lib/"];

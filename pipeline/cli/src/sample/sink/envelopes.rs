@@ -45,10 +45,7 @@ impl Envelopes {
         self.chunk.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         self.write(out, written)?;
         if self.number == 0 {
-            return Err(Failure(format!(
-                "error: {}: there is not a single chunk to write",
-                self.destination.path.display()
-            )));
+            return Err(super::nothing(&self.destination.path));
         }
         Ok(())
     }

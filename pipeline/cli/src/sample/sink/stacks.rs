@@ -7,6 +7,7 @@ use profbridge_wire::folded::{Folded, Threads, Unit};
 
 use super::{Halves, Written};
 use crate::files::write_file;
+use crate::terminal::shown;
 use crate::{Failure, flamegraph};
 
 /// The first frame of the stacks of threads that ran, where there may be others.
@@ -69,7 +70,10 @@ impl Stacks {
     pub(super) fn close(self, written: &mut Written) -> Result<(), Failure> {
         written.losses.merge(self.running.losses());
         written.losses.merge(self.waiting.losses());
-        let text = self.lines().map_err(|error| Failure::new(self.path.display(), &error))?;
+        let text = self.lines().map_err(|error| Failure::new(shown(&self.path), &error))?;
+        if text.is_empty() {
+            return Err(super::nothing(&self.path));
+        }
         let size = write_file(&self.path, |file| match &self.title {
             None => file.write_all(&text),
             Some(title) => flamegraph::draw(&String::from_utf8_lossy(&text), title, Unit::Nanoseconds, file),

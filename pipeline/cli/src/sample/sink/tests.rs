@@ -6,8 +6,8 @@ use profbridge_ptrace::message::Mode;
 use profbridge_wire::sentry::relay_rules;
 
 use super::{Sink, Written};
+use crate::destination::{self, Destination};
 use crate::sample::collect::Halves;
-use crate::sample::destination::{self, Destination};
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
@@ -53,8 +53,8 @@ fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     written
 }
 
-/// Guarantees: on the wall clock running and waiting stacks have roots of their own, then the thread; on the processor there
-/// is nothing to tell apart.
+/// Guarantees: on the wall clock running and waiting stacks have roots of their own, then the thread; on the
+/// processor there is nothing to tell apart.
 #[test]
 fn folded() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,11 @@
 //! Where the result goes, and as what: the file's ending says it.
 
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
+#[cfg(target_os = "linux")]
 use crate::Failure;
-use crate::files::Unfinished;
+#[cfg(target_os = "linux")]
+use crate::{files, terminal::shown};
 
 /// The endings and what each stands for.
 const ENDINGS: [(&str, Format); 5] = [
@@ -14,6 +15,10 @@ const ENDINGS: [(&str, Format); 5] = [
     ("pb", Format::Otlp),
     ("envelope", Format::Envelope),
 ];
+
+/// The same for a person.
+pub(crate) const ENDINGS_IN_WORDS: &str = "\
+    .svg (flame graph), .folded (collapsed stacks), .otlp or .pb (OTLP profiles), .envelope (Sentry envelope)";
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,7 @@ pub(crate) enum Format {
     Envelope,
 }
 
+#[cfg(target_os = "linux")]
 impl Format {
     /// What it is, and what to do with it.
     pub(crate) fn what(self) -> &'static str {
@@ -49,6 +55,7 @@ pub(crate) struct Destination {
     pub(crate) format: Format,
 }
 
+#[cfg(target_os = "linux")]
 impl Destination {
     /// Where a result goes if nobody said: a flame graph in the current folder, named for the process.
     pub(crate) fn of_process(pid: u32) -> Self {
@@ -61,25 +68,14 @@ impl Destination {
     ///
     /// Says what is in the way, and how to write elsewhere.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let outcome = (|| {
-            drop(Unfinished::beside(&self.path)?);
-            // A name that the system does not take, one that is too long for example, is no name that is missing.
-            if let Err(error) = fs::symlink_metadata(&self.path)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                return Err(error);
-            }
-            if self.path.is_dir() {
-                return Err(io::Error::from(io::ErrorKind::IsADirectory));
-            }
-            Ok(())
-        })();
-        outcome.map_err(|error: io::Error| {
-            let Failure(why) = Failure::new(self.path.display(), &error);
+        files::check(&self.path).map_err(|error| {
+            let Failure(why) = Failure::new(shown(&self.path), &error);
             Failure(format!("{why}\nhint: the result cannot be written there; `-o FILE` names another place"))
         })
     }
+}
 
+impl Destination {
     /// The file of a part: `x.envelope`, then `x-2.envelope`, `x-3.envelope`.
     pub(crate) fn part(&self, number: u64) -> PathBuf {
         if number < 2 {
@@ -91,29 +87,34 @@ impl Destination {
     }
 }
 
+/// What a path's ending says; `None` where it says nothing.
+pub(crate) fn format_of(path: &Path) -> Option<Format> {
+    let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
+    ENDINGS.iter().find(|(known, _)| *known == ending).map(|&(_, format)| format)
+}
+
 /// Reads a destination from the command line.
 ///
 /// # Errors
 ///
 /// Names the endings that there are.
+#[cfg(target_os = "linux")]
 pub(crate) fn parse(text: &str) -> Result<Destination, String> {
     let path = PathBuf::from(text);
-    let ending = Path::new(text).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    match ENDINGS.iter().find(|(known, _)| *known == ending) {
-        Some(&(_, format)) => Ok(Destination { path, format }),
-        None => {
-            let what =
-                if ending.is_empty() { "no ending".to_owned() } else { format!("an unknown ending `.{ending}`") };
-            Err(format!(
-                "it has {what}, and the ending says what is written: .svg (flame graph), .folded (collapsed stacks), \
-                 .otlp or .pb (OTLP profiles), .envelope (Sentry envelope)"
-            ))
-        }
+    if let Some(format) = format_of(&path) {
+        return Ok(Destination { path, format });
     }
+    let what = match path.extension() {
+        None => "no ending".to_owned(),
+        Some(ending) => format!("an unknown ending `.{}`", ending.to_string_lossy()),
+    };
+    Err(format!("it has {what}, and the ending says what is written: {ENDINGS_IN_WORDS}"))
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Guarantees: the ending decides, whatever its case, and only the last one counts.
@@ -153,7 +154,7 @@ mod tests {
         inside("new/a.svg").check().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
         let Failure(why) = inside("new").check().unwrap_err();
-        assert!(why.contains("directory"), "{why}");
+        assert!(why.contains("it is a folder"), "{why}");
         fs::write(folder.path().join("file"), "").unwrap();
         for name in ["file/a.svg".to_owned(), format!("{}.svg", "a".repeat(300))] {
             let Failure(why) = inside(&name).check().unwrap_err();
@@ -161,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: finding out harms nothing that is there: not the file from before, nor somebody's own beside it, nor what a
-    /// link leads to.
+    /// Guarantees: finding out harms nothing that is there: not the file from before, nor somebody's own beside it,
+    /// nor what a link leads to.
     #[test]
     fn check_touches_nothing() {
         let folder = tempfile::tempdir().unwrap();

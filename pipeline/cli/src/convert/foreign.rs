@@ -1,0 +1,174 @@
+//! Files that are something else than what is read, called by their names: "not supported" helps more than "not
+//! known", and most of them come with a way to go.
+
+use profbridge_wire::otlp::sniff;
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+/// What files begin with, what they are, and what to do instead.
+const BEGINNINGS: [(&[u8], &str, &str); 12] = [
+    (b"PERFILE2", "a recording of Linux perf (perf.data)", SAMPLE),
+    (b"FLR\0", "a recording of Java Flight Recorder (JFR)", SAMPLE),
+    (b"\x7fELF", "a program", "`profbridge sample -- PROGRAM` runs it and samples it"),
+    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"\xfd7zXZ\0", "compressed with xz", "unpack it first: `xz -d`"),
+    (b"BZh", "compressed with bzip2", "unpack it first: `bzip2 -d`"),
+    (b"SQLite format 3\0", "a database of SQLite, perhaps of a profiler", SAMPLE),
+    (b"# callgrind format", "a profile of Callgrind", SAMPLE),
+    (b"<svg", "an image", IMAGE),
+    (b"<?xml", "an image or another XML document", IMAGE),
+    (b"<!DOCTYPE", "a page of HTML", IMAGE),
+    (b"<!doctype", "a page of HTML", IMAGE),
+];
+
+const SAMPLE: &str = "`profbridge sample` makes a profile of a process that can be converted";
+const IMAGE: &str = "convert the profile from which it was made";
+const OTLP: &str = "let the sender write protobuf: `format: proto` in the Collector's file exporter";
+
+/// Formats in JSON, told by keys of the outermost object; each needs all of its keys.
+const OBJECTS: [(&[&str], &str, &str); 11] = [
+    (&["resourceProfiles"], "OTLP profiles as JSON", OTLP),
+    (&["resource_profiles"], "OTLP profiles as JSON", OTLP),
+    (&["resourceSpans"], "OTLP traces as JSON, and no profiles", OTLP),
+    (&["nodes", "startTime", "endTime"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
+    (&["nodes", "timeDeltas"], "a CPU profile of V8 (.cpuprofile)", SAMPLE),
+    (&["head", "selfSize"], "a heap profile of V8 (.heapprofile)", SAMPLE),
+    (&["traceEvents"], "a trace in Chrome's format", SAMPLE),
+    (&["$schema", "shared", "profiles"], "a profile of speedscope", SAMPLE),
+    (&["meta", "threads"], "a profile of the Firefox Profiler", SAMPLE),
+    (&["profile", "transaction"], V1, CONTINUOUS),
+    (&["profile", "transactions"], V1, CONTINUOUS),
+];
+
+/// A profile of Sentry's first format.
+const V1: &str = "a V1 profile of Sentry, which belongs to a transaction";
+
+/// How to get one of the second.
+pub(super) const CONTINUOUS: &str = "\
+    only V2 is read (`profile_chunk`), which SDKs write when they profile continuously: set \
+    `profile_session_sample_rate`";
+
+/// What a file is, and what to do instead of converting it; `None` where it is nothing that is known here.
+pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let found = |&(_, what, way): &(_, &'static str, &'static str)| (what, way);
+    if let Some(known) = BEGINNINGS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
+        return Some((known.1, known.2));
+    }
+    if sniff::is_pprof(bytes) {
+        return Some((
+            "a pprof profile",
+            "let the program's profiler send OTLP, or sample it with `profbridge sample`",
+        ));
+    }
+    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => {
+            let keys = keys(bytes)?;
+            let has = |wanted: &&str| keys.iter().any(|key| key == wanted);
+            if has(&"profiler_id") {
+                return None;
+            }
+            OBJECTS.iter().find(|(wanted, ..)| wanted.iter().all(has)).map(found)
+        }
+        Some(b'[') => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
+        _ if is_collapsed(bytes) => Some((
+            "collapsed stacks",
+            "they have lost what a profile is made of; flame graph tools and speedscope read them",
+        )),
+        _ => None,
+    }
+}
+
+/// The keys of the first JSON value, which is an object.
+fn keys(bytes: &[u8]) -> Option<Vec<String>> {
+    struct Keys(Vec<String>);
+
+    impl<'de> Deserialize<'de> for Keys {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Collect;
+
+            impl<'de> Visitor<'de> for Collect {
+                type Value = Keys;
+
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("an object")
+                }
+
+                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                    let mut keys = Vec::new();
+                    while let Some(key) = map.next_key::<String>()? {
+                        map.next_value::<IgnoredAny>()?;
+                        // An object with more is none of those that are told apart by their keys.
+                        if keys.len() < MOST_KEYS {
+                            keys.push(key);
+                        }
+                    }
+                    Ok(Keys(keys))
+                }
+            }
+
+            deserializer.deserialize_map(Collect)
+        }
+    }
+
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Keys>();
+    values.next()?.ok().map(|Keys(keys)| keys)
+}
+
+/// The most keys of an object that are looked at.
+const MOST_KEYS: usize = 64;
+
+/// Whether the first line is `frame;frame 12`.
+fn is_collapsed(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let Ok(line) = std::str::from_utf8(line) else { return false };
+    let Some((stack, count)) = line.trim_end().rsplit_once(' ') else { return false };
+    stack.contains(';') && !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each format that is known and not read is called by its name, wherever its keys stand, and comes
+    /// with a way to go.
+    #[test]
+    fn names() {
+        for (bytes, expected) in [
+            (&b"PERFILE2\x68\0\0"[..], "perf.data"),
+            (b"FLR\0\0\x02", "JFR"),
+            (b"\x7fELF\x02", "program"),
+            (b"PK\x03\x04", "zip"),
+            (b"<svg version=\"1.1\"", "image"),
+            (b"{\"resourceProfiles\":[{\"scopeProfiles\":[]}]}", "OTLP profiles as JSON"),
+            (b"\n {\n \"dictionary\": {}, \"resource_profiles\": []}\n{}", "OTLP profiles as JSON"),
+            (b"{\"nodes\":[],\"startTime\":1,\"endTime\":2,\"samples\":[]}", ".cpuprofile"),
+            (b"{\"traceEvents\":[]}", "Chrome"),
+            (b"[{\"ph\":\"X\"}]", "Chrome"),
+            (
+                b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{},\"profiles\":[]}",
+                "speedscope",
+            ),
+            (b"{\"version\":\"1\",\"transaction\":{\"name\":\"t\"},\"profile\":{}}", "V1 profile"),
+            (b"main;handle;parse 42\nmain 1\n", "collapsed stacks"),
+        ] {
+            let (what, way) = name(bytes).unwrap_or_else(|| panic!("{expected}"));
+            assert!(what.contains(expected) && way.len() > 10, "{what}: {way}");
+        }
+    }
+
+    /// Guarantees: what is read, and what is nothing known, is not taken for something else.
+    #[test]
+    fn no_names() {
+        for bytes in [
+            &b""[..],
+            b"name,value\n",
+            b"{}",
+            b"{\"event_id\":\"a\"}\n{\"type\":\"profile_chunk\"}\n{}",
+            b"{\"profiler_id\":\"a\",\"profile\":{},\"transaction\":{}}",
+            b"{\"resourceProfiles\":",
+            b"a b",
+        ] {
+            assert_eq!(name(bytes), None, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What became of the demo's profile in the exporters of a running pipeline, by the counters that it serves.
+
+use std::collections::BTreeMap;
+
+use profbridge_model::Reason;
+
+/// What an exporter has counted, in observations.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Counted {
+    inbound: u64,
+    sent: u64,
+    held: u64,
+    dropped: BTreeMap<String, u64>,
+}
+
+/// The counters of some exporters by their ids.
+pub(super) type Counters = BTreeMap<String, Counted>;
+
+/// The counters of these exporters on a metrics page (OpenMetrics text).
+pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
+    let mut counters: Counters = exporters.iter().map(|id| (id.clone(), Counted::default())).collect();
+    for line in page.lines() {
+        let Some((name, rest)) = line.split_once('{') else { continue };
+        let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
+        let label = |key: &str| {
+            let (_, behind) = labels.split_once(&format!("{key}=\""))?;
+            behind.split('"').next()
+        };
+        if label("kind") != Some("exporter") {
+            continue;
+        }
+        let Some(counted) = label("component").and_then(|id| counters.get_mut(id)) else { continue };
+        let Some(value) = value.split(' ').next().and_then(|value| value.parse().ok()) else { continue };
+        // OpenMetrics adds `_total` to the name of a counter.
+        match name.strip_suffix("_total").unwrap_or(name) {
+            "profbridge_observations_in" => counted.inbound = value,
+            "profbridge_observations_out" => counted.sent = value,
+            "profbridge_held_observations" => counted.held = value,
+            "profbridge_dropped_observations" => {
+                counted.dropped.insert(label("reason").unwrap_or_default().to_owned(), value);
+            }
+            _ => {}
+        }
+    }
+    counters
+}
+
+/// Whether each exporter has got something since, and has nothing left to send.
+pub(super) fn is_settled(before: &Counters, after: &Counters) -> bool {
+    after.iter().all(|(id, after)| {
+        let before = before.get(id).map_or(0, |before| before.inbound);
+        after.inbound > before && after.held == 0
+    })
+}
+
+/// What each exporter did since, in words, and whether each of them has sent something.
+pub(super) fn describe(before: &Counters, after: &Counters) -> (Vec<String>, bool) {
+    let mut lines = Vec::new();
+    let mut delivered = true;
+    let none = Counted::default();
+    for (id, after) in after {
+        let before = before.get(id).unwrap_or(&none);
+        let sent = after.sent.saturating_sub(before.sent);
+        let got = after.inbound > before.inbound;
+        delivered &= sent > 0;
+        if !got {
+            lines.push(format!(
+                "error: exporter {id}: the profile has not come to it; the log says what the pipeline waits for"
+            ));
+            continue;
+        }
+        let error = if sent == 0 { "error: " } else { "" };
+        let waits = if after.held == 0 {
+            String::new()
+        } else {
+            format!(", {} not sent yet: it is still tried, and the log says what is in the way", after.held)
+        };
+        lines.push(format!("{error}exporter {id}: {sent} observations sent{waits}"));
+        for (reason, &count) in &after.dropped {
+            let count = count - before.dropped.get(reason).copied().unwrap_or_default().min(count);
+            let known = Reason::ALL.iter().find(|known| known.as_str() == reason);
+            let means = known.map_or("this profbridge does not know the reason", |known| known.explanation());
+            if count > 0 {
+                lines.push(format!("  {count} dropped as {reason}: {means}"));
+            }
+        }
+    }
+    (lines, delivered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "\
+# TYPE profbridge_observations_in counter
+profbridge_observations_in_total{component=\"sentry\",kind=\"exporter\"} 100
+profbridge_observations_in_total{component=\"sentry\",kind=\"processor\",pipeline=\"profiles\"} 7
+profbridge_observations_out_total{component=\"sentry\",kind=\"exporter\"} 90
+profbridge_dropped_observations_total{component=\"sentry\",kind=\"exporter\",reason=\"too_large\"} 10
+profbridge_observations_in_total{component=\"file\",kind=\"exporter\"} 100
+profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
+# EOF
+";
+
+    fn ids() -> Vec<String> {
+        ["file", "sentry"].map(str::to_owned).to_vec()
+    }
+
+    /// Guarantees: what an exporter refused is told with what it means, what it sent is not, and what other
+    /// components count is neither.
+    #[test]
+    fn refused() {
+        let before = read(BEFORE, &ids());
+        assert!(!is_settled(&before, &before), "nothing has come yet");
+        let after = BEFORE
+            .replace("file\",kind=\"exporter\"} 100", "file\",kind=\"exporter\"} 150")
+            .replace("sentry\",kind=\"exporter\"} 100", "sentry\",kind=\"exporter\"} 151")
+            + "profbridge_dropped_observations_total{component=\"sentry\",kind=\"exporter\",reason=\"rejected_by_peer\"} 51\n";
+        let after = read(&after, &ids());
+        assert!(is_settled(&before, &after));
+        let (lines, delivered) = describe(&before, &after);
+        assert!(!delivered);
+        assert_eq!(lines[..2], ["exporter file: 50 observations sent", "error: exporter sentry: 0 observations sent"]);
+        assert_eq!(lines.len(), 3);
+        assert!(lines[2].starts_with("  51 dropped as rejected_by_peer: the destination refused it"), "{}", lines[2]);
+    }
+
+    /// Guarantees: what waits to be sent is not taken for sent, and what never came is told.
+    #[test]
+    fn waits() {
+        let before = read(BEFORE, &ids());
+        let after = BEFORE.replace("sentry\",kind=\"exporter\"} 100", "sentry\",kind=\"exporter\"} 151")
+            + "profbridge_held_observations{component=\"sentry\",kind=\"exporter\"} 51\n";
+        let after = read(&after, &ids());
+        assert!(!is_settled(&before, &after));
+        let (lines, delivered) = describe(&before, &after);
+        assert!(!delivered && lines[0].starts_with("error: exporter file: the profile has not come to it"));
+        assert!(lines[1].starts_with("error: exporter sentry: 0 observations sent, 51 not sent yet"), "{}", lines[1]);
+    }
+}

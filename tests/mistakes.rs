@@ -1,0 +1,293 @@
+//! Mistakes that are easily made with `convert`, `sample` and `demo`: what is said, what is left behind, and the exit
+//! status.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use profbridge_bench::{RequestBuilder, fixture, ms};
+use prost::Message;
+
+use crate::backend::sentry::{Behaviour, Sentry};
+use crate::main_job::to_sentry;
+use crate::process::{Finished, Profbridge, command, run};
+
+/// A captured envelope of a real SDK.
+fn captured(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// A profile that can be converted to anything.
+fn good() -> Vec<u8> {
+    RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50])).encode()
+}
+
+/// A pprof profile: a value type, a sample, a location and its strings.
+const PPROF: &[u8] =
+    b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu\x32\x0bnanoseconds\x60\x08";
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// That a command failed with status 1 and said all of this.
+fn refused(finished: &Finished, parts: &[&str]) {
+    assert_eq!(finished.status.code(), Some(1), "{}{}", finished.stdout, finished.stderr);
+    for part in parts {
+        assert!(finished.stderr.contains(part), "no `{part}`:\n{}", finished.stderr);
+    }
+    assert_eq!(finished.stdout, "", "nothing is a result");
+}
+
+/// Guarantees: a format that is not supported is called by its name, gzipped or not, with a way to go; it is not
+/// taken for another, and nothing is written.
+#[test]
+fn other_formats() {
+    let otlp_json = br#"{"resourceProfiles":[{"scopeProfiles":[]}],"dictionary":{}}"#;
+    let cpuprofile = br#"{"nodes":[],"startTime":1,"endTime":2,"samples":[],"timeDeltas":[]}"#;
+    for (bytes, name) in [
+        (&otlp_json[..], "OTLP profiles as JSON"),
+        (PPROF, "a pprof profile"),
+        (cpuprofile, ".cpuprofile"),
+        (b"PERFILE2\0\0\0\0", "perf.data"),
+        (b"FLR\0\0\x02\0\0", "JFR"),
+    ] {
+        for bytes in [bytes.to_vec(), gzip(bytes)] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("in"), bytes).unwrap();
+            for to in ["sentry", "otlp", "folded", "svg"] {
+                let finished = run(folder.path(), &["convert", "in", "-o", "out", "--to", to]);
+                refused(&finished, &["in: is ", name, "not supported", "hint: ", "nothing was written to out"]);
+                assert!(!finished.stderr.contains("Telegraf"), "{}", finished.stderr);
+            }
+            assert_eq!(names(folder.path()), ["in"]);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), gzip(b"who knows")).unwrap();
+    refused(
+        &run(folder.path(), &["convert", "in", "-o", "out"]),
+        &["compressed with gzip, and what is in it is neither"],
+    );
+}
+
+/// Guarantees: a missing file, a folder and an empty file are called that, and a result from before stays as it was.
+#[test]
+fn nothing_to_read() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    std::fs::write(folder.path().join("out.svg"), "from before").unwrap();
+    for (input, said) in [
+        ("missing", "missing: No such file or directory"),
+        ("folder", "folder: it is a folder; name the files in it"),
+        ("empty", "empty: is empty"),
+    ] {
+        let finished = run(folder.path(), &["convert", input, "-o", "out.svg"]);
+        refused(&finished, &[said, "nothing was written to out.svg: no input could be read"]);
+        assert!(!finished.stderr.contains("not a single stack"), "{}", finished.stderr);
+        assert_eq!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap(), "from before");
+    }
+    assert_eq!(names(folder.path()), ["empty", "folder", "out.svg"]);
+}
+
+/// Guarantees: where everything was dropped, the reason comes with what it means and what to do, and the status says
+/// that there is nothing; a format that can show it takes the same file.
+#[test]
+fn everything_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    // Allocations: neither times nor a unit of time.
+    let request = RequestBuilder::new().process("p", 1).profile("alloc_space", "bytes").value(&["go!f"], 7);
+    std::fs::write(folder.path().join("heap"), request.encode()).unwrap();
+    let finished = run(folder.path(), &["convert", "heap", "-o", "out"]);
+    refused(
+        &finished,
+        &["1 observation dropped as no_time_unit: Sentry shows where time goes", "none of the observations"],
+    );
+    assert_eq!(names(folder.path()), ["heap"]);
+    let finished = run(folder.path(), &["convert", "heap", "-o", "out.folded"]);
+    assert!(finished.status.success(), "{}", finished.stderr);
+}
+
+/// Guarantees: an envelope without a V2 profile is not written as an empty result: it is said what is in it, and how
+/// to get one that has a profile.
+#[test]
+fn envelopes_without_a_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, parts) in [
+        ("python-2.75-transaction.envelope", ["the envelope holds 1 transaction", "no V2 profile (`profile_chunk`)"]),
+        ("node-11.1-span.envelope", ["the envelope holds 1 span", "no V2 profile (`profile_chunk`)"]),
+        ("node-10.75-v1-transaction+profile.envelope", ["1 profile", "the profile in it is V1"]),
+    ] {
+        for out in ["out", "out.otlp", "out.folded", "out.svg"] {
+            refused(&run(folder.path(), &["convert", &captured(name), "-o", out]), &parts);
+        }
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+/// Guarantees: without `--to` the ending decides, as in `sample`; a name without one is a folder; an ending that says
+/// nothing, or something else than `--to sentry`, is refused with the endings.
+#[test]
+fn endings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("in"), good()).unwrap();
+    for out in ["x.svg", "x.FOLDED", "x.otlp", "x.pb", "x.envelope", "x"] {
+        let finished = run(folder.path(), &["convert", "in", "-o", out]);
+        assert!(finished.status.success(), "{out}: {}", finished.stderr);
+        assert_eq!(path(out).is_dir(), out == "x", "{out}");
+    }
+    assert!(std::fs::read_to_string(path("x.svg")).unwrap().contains("<svg"));
+    assert!(std::fs::read_to_string(path("x.FOLDED")).unwrap().contains("main;hot"));
+    assert!(std::fs::read_to_string(path("x.envelope")).unwrap().contains("profile_chunk"));
+    assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("x.pb")).unwrap());
+    refused(&run(folder.path(), &["convert", "in", "-o", "x.json"]), &["the ending does not say", ".svg", "--to"]);
+    refused(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
+    let into_file = run(folder.path(), &["convert", "in", "-o", "in"]);
+    refused(&into_file, &["in is no folder", "hint: "]);
+    assert_eq!(std::fs::read(path("in")).unwrap(), good(), "the input is not written over");
+    assert!(!path("y.svg").exists() && !path("x.json").exists());
+}
+
+/// Guarantees: a device is written to and stays a device, with every format; a full one is a failure.
+#[test]
+fn devices() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), good()).unwrap();
+    // Links of our own, so that a mistake of the code under test can only harm those.
+    for device in ["null", "full"] {
+        std::os::unix::fs::symlink(format!("/dev/{device}"), folder.path().join(device)).unwrap();
+    }
+    for to in ["otlp", "folded", "svg"] {
+        let finished = run(folder.path(), &["convert", "in", "-o", "null", "--to", to]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        refused(&run(folder.path(), &["convert", "in", "-o", "full", "--to", to]), &["full: No space left on device"]);
+    }
+    refused(&run(folder.path(), &["convert", "in", "-o", "null"]), &["null is no folder", "--to otlp|folded|svg"]);
+    assert!(["null", "full"].iter().all(|name| folder.path().join(name).is_symlink()));
+    assert_eq!(names(folder.path()), ["full", "in", "null"]);
+}
+
+/// Guarantees: `-` is standard input and standard output, in which nothing but the result stands.
+#[test]
+fn standard_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let piped = |arguments: &[&str]| {
+        let mut command = command(folder.path(), arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Whoever refuses its arguments reads nothing.
+        child.stdin.take().unwrap().write_all(&good()).ok();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stdout, stderr) = piped(&["convert", "-", "-o", "-", "--to", "folded"]);
+    assert_eq!((code, stdout.lines().count()), (Some(0), 1), "{stderr}");
+    assert!(stdout.contains("main;hot "), "{stdout}");
+    let (code, _, stderr) = piped(&["convert", "-", "-o", "-"]);
+    assert!(code == Some(1) && stderr.contains("it has no ending that says"), "{stderr}");
+    let (code, _, stderr) = piped(&["convert", "-", "-o", "-", "--to", "sentry"]);
+    assert!(code == Some(1) && stderr.contains("name a folder"), "{stderr}");
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+/// Guarantees: a result that standard output does not take is a failure, unless its reader has seen enough.
+#[test]
+fn full_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command(folder.path(), &["components"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard output: No space left on device"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(folder.path(), &["components"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+/// Guarantees: a file's name neither commands the terminal nor turns the message about it around, nor makes a line of
+/// its own.
+#[test]
+fn names_cannot_command_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a\u{1b}[2J\u{202e}gpj\nerror: b";
+    std::fs::write(folder.path().join(name), "nothing known").unwrap();
+    let finished = run(folder.path(), &["convert", name, "-o", "out"]);
+    refused(&finished, &["a\\u{1b}[2J\\u{202e}gpj\\u{a}error: b: is neither OTLP"]);
+    assert!(!finished.stderr.contains(['\u{1b}', '\u{202e}']), "{:?}", finished.stderr);
+}
+
+/// Guarantees: help has the table of exit statuses, and so has the page of the command line, with the same words.
+#[test]
+fn exit_statuses_are_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run(folder.path(), &["--help"]).stdout;
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, table) = help.split_once("Exit status:").unwrap();
+    let table = words(table);
+    let page = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, page) = page.split_once("## Exit status").unwrap();
+    let mut rows = 0;
+    for row in page.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert!(table.contains(&format!("{} {}", cells[0], words(cells[1]))), "help has no `{row}`:\n{help}");
+        rows += 1;
+    }
+    assert_eq!(rows, 4);
+}
+
+/// Runs the demo through a running profbridge with this configuration.
+fn demo(profbridge: &Profbridge, config: &str) -> (Finished, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+    let set = |key: &str, name: &str| format!("{key}={}", profbridge.address(name));
+    let sets = [
+        set("service.telemetry.metrics.address", "metrics/telemetry"),
+        set("service.telemetry.health.address", "health/telemetry"),
+        set("receivers.otlp.protocols.http.endpoint", "otlp/http"),
+    ];
+    let mut arguments = vec!["demo", "--seconds", "2"];
+    sets.iter().for_each(|set| arguments.extend(["--set", set]));
+    (run(folder.path(), &arguments), folder)
+}
+
+/// Guarantees: the demo has succeeded where Sentry took the profile, and failed where it did not, with the answer's
+/// meaning.
+#[test]
+fn demo_says_what_sentry_said() {
+    let sentry = Sentry::start();
+    let config = to_sentry(&sentry.dsn(1), "{window: 0s}", "");
+    let profbridge = Profbridge::start(&config);
+    let (finished, _folder) = demo(&profbridge, &config);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(finished.stderr.contains("\nexporter sentry: "), "{}", finished.stderr);
+    sentry.wait_for_chunks(1);
+    sentry.always(Behaviour::Answer(401, vec![]));
+    let (finished, _folder) = demo(&profbridge, &config);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    for part in ["error: exporter sentry: 0 observations sent", "dropped as rejected_by_peer: ", "401 or 403: the DSN"]
+    {
+        assert!(finished.stderr.contains(part), "no `{part}`:\n{}", finished.stderr);
+    }
+}
+
+/// Guarantees: the fixture of the other tests can be converted, so that none of them fails for another reason.
+#[test]
+fn good_ones_are_good() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), fixture::request().encode_to_vec()).unwrap();
+    for out in ["out", "out.otlp", "out.folded", "out.svg", "out.envelope"] {
+        let finished = run(folder.path(), &["convert", "in", "-o", out]);
+        assert!(finished.status.success(), "{out}: {}", finished.stderr);
+    }
+}
