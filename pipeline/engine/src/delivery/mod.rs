@@ -5,10 +5,11 @@
 //! sent, or lost under a reason.
 
 mod backoff;
-mod config;
 mod dispatch;
 mod log_gate;
 mod queue;
+mod queue_config;
+mod retry_config;
 mod sink;
 mod ticket;
 
@@ -18,7 +19,8 @@ use std::time::Duration;
 use profbridge_model::Telemetry;
 use tokio::time::Instant;
 
-pub use config::{BadQueue, BadRetry, Overflow, QueueConfig, RetryConfig, Sizer};
+pub use queue_config::{BadQueue, Overflow, QueueConfig, Sizer};
+pub use retry_config::{BadRetry, RetryConfig};
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, StartError};

@@ -25,8 +25,12 @@ fn service() -> ServiceSettings {
 }
 
 fn exporter(id: &str, fake: &FakeExporter, entries: u64) -> PlannedExporter {
+    exporter_that(id, fake, entries, Overflow::Drop)
+}
+
+fn exporter_that(id: &str, fake: &FakeExporter, entries: u64, overflow: Overflow) -> PlannedExporter {
     let settings = DeliverySettings {
-        queue: QueueConfig::try_new(Sizer::Requests, entries, 2, Overflow::Drop).unwrap(),
+        queue: QueueConfig::try_new(Sizer::Requests, entries, 2, overflow).unwrap(),
         retry: RetryConfig::default(),
         timeout: Duration::from_secs(5),
     };
@@ -281,6 +285,7 @@ proptest! {
         windows in proptest::collection::vec(0u64..60, 1..3),
         senders in proptest::collection::vec(proptest::collection::vec((0u64..20, 0u64..5), 0..12), 1..5),
         after in 0u64..40,
+        overflow in prop_oneof![Just(Overflow::Refuse), Just(Overflow::Wait), Just(Overflow::Drop)],
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
@@ -294,7 +299,7 @@ proptest! {
                 })
                 .collect();
             let count = pipelines.len() as u64;
-            let exporters = vec![exporter("first", &first, 4), exporter("second", &second, 4)];
+            let exporters = vec![exporter_that("first", &first, 4, overflow), exporter("second", &second, 4)];
             let running = start_paused(plan(service(), receiver, pipelines, exporters)).await.unwrap();
             let intake = intake.await.unwrap();
             let mut sending = tokio::task::JoinSet::new();
@@ -325,6 +330,9 @@ proptest! {
             }
             let handed_on: u64 = report.pipelines.iter().map(|pipeline| pipeline.outbound).sum();
             for exporter in &report.exporters {
+                if exporter.id == "first" && overflow != Overflow::Drop {
+                    assert_eq!(exporter.totals.dropped.get(Reason::QueueFull), 0, "{report}");
+                }
                 assert_eq!((exporter.totals.inbound, exporter.totals.held.observations), (handed_on, 0), "{report}");
             }
             assert_eq!(report.pipelines.len() as u64, count);

@@ -112,13 +112,13 @@ impl Collector {
         for (name, help, read) in counters {
             let mut family = out.counter(name, help);
             for exporter in &exporters {
-                family.put(&vec![("exporter", exporter.id())], read(exporter));
+                family.put(&[("exporter", exporter.id())], read(exporter));
             }
         }
         let mut billed =
             out.counter("profbridge_billed_seconds_total", "Seconds for which the destination will send a bill");
         for exporter in &exporters {
-            billed.put(&vec![("exporter", exporter.id())], exporter.billed().as_secs_f64());
+            billed.put(&[("exporter", exporter.id())], exporter.billed().as_secs_f64());
         }
         let gauges: [(&str, &str, Read); 3] = [
             ("otelcol_exporter_queue_size", "What the queue holds, in the unit of its sizer", |e| e.queue().size),
@@ -128,7 +128,7 @@ impl Collector {
         for (name, help, read) in gauges {
             let mut family = out.gauge(name, help);
             for exporter in &exporters {
-                family.put(&vec![("exporter", exporter.id())], read(exporter));
+                family.put(&[("exporter", exporter.id())], read(exporter));
             }
         }
     }
