@@ -5,11 +5,13 @@
 //! have it: from there on the pipelines answer for it. Waiting is the backpressure.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::budget::{Budget, Exhausted, Permit};
 use crate::component::{Rejected, Retry};
@@ -24,6 +26,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// When a sender that was turned away because a queue is full may come back: the pause after which an exporter itself
 /// tries again for the first time.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after that.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// What a pipeline carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,14 @@ pub(crate) struct Entrance {
     pub(crate) sinks: Sinks,
 }
 
+impl Entrance {
+    /// The exporter whose queue is full, so that requests are refused.
+    fn refused_by(&self) -> Option<&str> {
+        let mut full = self.sinks.0.iter().filter(|sink| !sink.has_room() && sink.overflow() == Overflow::Refuse);
+        full.next().map(|sink| sink.id())
+    }
+}
+
 /// The exporters behind a pipeline.
 #[derive(Clone)]
 pub(crate) struct Sinks(pub(crate) Arc<[Arc<dyn Sink>]>);
@@ -80,6 +93,60 @@ pub(crate) struct Arrival {
     pub(crate) source: Option<Edge>,
     /// Told when the processors have it.
     pub(crate) taken: oneshot::Sender<Result<(), Rejected>>,
+    /// Whether it may still be withdrawn.
+    fate: Arc<Fate>,
+}
+
+/// What became of a request on its way into its pipelines. Its sender repeats one that was withdrawn, so that it must not
+/// be taken any more, and one that was taken by any of them must not be withdrawn.
+#[derive(Debug, Default)]
+struct Fate(AtomicU8);
+
+impl Fate {
+    const WAITING: u8 = 0;
+    const TAKEN: u8 = 1;
+    const WITHDRAWN: u8 = 2;
+
+    fn becomes(&self, fate: u8) -> bool {
+        let before = self.0.compare_exchange(Self::WAITING, fate, Ordering::AcqRel, Ordering::Acquire);
+        before.is_ok() || before == Err(fate)
+    }
+}
+
+/// Withdraws a request whose sender goes away before any pipeline has taken it.
+struct WithdrawnWhenDropped(Arc<Fate>);
+
+impl Drop for WithdrawnWhenDropped {
+    fn drop(&mut self) {
+        self.0.becomes(Fate::WITHDRAWN);
+    }
+}
+
+/// The inner end of an entrance.
+#[derive(Debug)]
+pub(crate) struct Arrivals(mpsc::Receiver<Arrival>);
+
+/// Both ends of an entrance in which so many requests may wait.
+pub(crate) fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
+    let (sender, receiver) = mpsc::channel(waiting);
+    (sender, Arrivals(receiver))
+}
+
+impl Arrivals {
+    /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to cancel.
+    pub(crate) async fn recv(&mut self) -> Option<Arrival> {
+        loop {
+            let arrival = self.0.recv().await?;
+            if arrival.fate.becomes(Fate::TAKEN) {
+                return Some(arrival);
+            }
+        }
+    }
+
+    /// Lets nothing more in.
+    pub(crate) fn close(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Where a receiver's telemetry goes. Cheap to clone.
@@ -124,12 +191,11 @@ impl Intake {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.signal));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
-                for sink in entrance.sinks.0.iter().filter(|sink| !sink.has_room()) {
-                    if sink.overflow() != Overflow::Wait {
-                        return Err(queue_full(sink.id()));
-                    }
-                    waits = waits.or(Some((sink, entrance)));
+                if let Some(exporter) = entrance.refused_by() {
+                    return Err(queue_full(exporter));
                 }
+                let full = entrance.sinks.0.iter().find(|sink| !sink.has_room());
+                waits = waits.or(full.map(|sink| (sink, entrance)));
             }
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
@@ -175,8 +241,8 @@ impl Intake {
 
     /// Hands telemetry to every pipeline of this receiver that carries its signal.
     ///
-    /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it may or may not have been taken, as
-    /// with any request whose sender goes away.
+    /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it is withdrawn unless a pipeline has
+    /// begun to take it.
     ///
     /// # Errors
     ///
@@ -205,19 +271,35 @@ impl Intake {
             return Err(unroutable(&self.shared.edge, &telemetry));
         }
         let permit = Arc::new(permit);
+        let fate = Arc::new(Fate::default());
+        let _withdrawn = WithdrawnWhenDropped(Arc::clone(&fate));
         let mut answers = Vec::with_capacity(slots.len());
         for (position, (entrance, slot)) in slots.into_iter().enumerate() {
             let (taken, answer) = oneshot::channel();
             let source = (position == 0).then(|| self.shared.edge.clone());
-            slot.send(Arrival { telemetry: telemetry.clone(), permit: Arc::clone(&permit), source, taken });
+            let (telemetry, permit, fate) = (telemetry.clone(), Arc::clone(&permit), Arc::clone(&fate));
+            slot.send(Arrival { telemetry, permit, source, taken, fate });
             answers.push((entrance, answer));
         }
         drop((telemetry, permit));
 
         let mut accepted = false;
         let mut rejected = None;
-        for (entrance, answer) in answers {
-            match answer.await {
+        for (entrance, mut answer) in answers {
+            // A pipeline that waits for a full queue does not come to what waits in front of it.
+            let answer = loop {
+                match timeout(LOOK_AFTER, &mut answer).await {
+                    Ok(answer) => break answer,
+                    Err(_) => {
+                        if let Some(exporter) = entrance.refused_by()
+                            && fate.becomes(Fate::WITHDRAWN)
+                        {
+                            return Err(queue_full(exporter));
+                        }
+                    }
+                }
+            };
+            match answer {
                 Ok(Ok(())) => accepted = true,
                 Ok(Err(why)) => rejected = Some(why),
                 // Its thread dropped it: it panicked.
@@ -289,5 +371,60 @@ fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
         reason: Reason::Unroutable,
         retry: Retry::Never,
         message: format!("no pipeline of this receiver carries {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fakes::batch;
+    use crate::testing::intake;
+
+    fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<(), Rejected>> {
+        let intake = intake.clone();
+        let permit = intake.admit(100).unwrap();
+        tokio::spawn(async move { intake.consume(batch(observations), permit).await })
+    }
+
+    /// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full queue, is
+    /// refused after a moment and never taken: its sender repeats it, and it must not be there twice.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_is_withdrawn() {
+        let (intake, mut consumer) = intake(1 << 20);
+        let waiting = send(&intake, 5);
+        tokio::task::yield_now().await;
+        consumer.set_full(Some(Overflow::Refuse));
+        let rejected = waiting.await.unwrap().unwrap_err();
+        assert_eq!(rejected.reason, Reason::QueueFull);
+        consumer.set_full(None);
+        let next = send(&intake, 7);
+        assert_eq!(consumer.take().await.unwrap().observations(), 7);
+        next.await.unwrap().unwrap();
+        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (7, 0));
+    }
+
+    /// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
+    #[tokio::test(start_paused = true)]
+    async fn what_may_wait_is_not_withdrawn() {
+        let (intake, mut consumer) = intake(1 << 20);
+        let waiting = send(&intake, 5);
+        tokio::task::yield_now().await;
+        consumer.set_full(Some(Overflow::Wait));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(consumer.take().await.unwrap().observations(), 5);
+        waiting.await.unwrap().unwrap();
+    }
+
+    /// Guarantees: a request whose sender goes away before a pipeline has begun to take it is not taken.
+    #[tokio::test]
+    async fn who_goes_away_takes_it_along() {
+        let (intake, mut consumer) = intake(1 << 20);
+        let waiting = send(&intake, 5);
+        tokio::task::yield_now().await;
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        let next = send(&intake, 7);
+        assert_eq!(consumer.take().await.unwrap().observations(), 7);
+        next.await.unwrap().unwrap();
     }
 }

@@ -6,7 +6,7 @@ mod thread;
 use std::sync::Arc;
 
 use profbridge_model::Reason;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 pub(crate) use chain::Chain;
 
@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::component::{Processor, StartError};
 use crate::delivery::Sink;
 use crate::health::Health;
-use crate::intake::{Arrival, Entrance, Signal, Sinks};
+use crate::intake::{self, Entrance, Signal, Sinks};
 use crate::telemetry::{Edge, Kind, Metrics};
 
 /// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
@@ -99,7 +99,7 @@ impl Pipeline {
             counted.push((processor, stage));
         }
         let counters = Counters { id: Arc::clone(&id), edge: edge.clone(), stages };
-        let (sender, arrivals) = mpsc::channel::<Arrival>(WAITING);
+        let (sender, arrivals) = intake::channel(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
         let behind = Sinks(sinks.iter().cloned().collect());
         let worker = thread::Worker {

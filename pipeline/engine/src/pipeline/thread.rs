@@ -12,13 +12,13 @@ use std::time::Duration;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{Chain, Counters, Host, Surroundings};
 use crate::component::{Now, StartError};
 use crate::delivery::Sink;
 use crate::health::State;
-use crate::intake::Arrival;
+use crate::intake::{Arrival, Arrivals};
 
 /// At most this often processors are asked to put out what they hold because memory is short, so that a flood of
 /// refused requests does not cut windows to pieces.
@@ -29,7 +29,7 @@ pub(super) struct Worker {
     pub(super) counters: Counters,
     pub(super) chain: Chain,
     pub(super) sinks: Vec<Arc<dyn Sink>>,
-    pub(super) arrivals: mpsc::Receiver<Arrival>,
+    pub(super) arrivals: Arrivals,
     pub(super) stopping: Shutdown,
     pub(super) around: Surroundings,
     /// The monotonic time of the last relief.
@@ -113,7 +113,7 @@ impl Worker {
     }
 
     async fn take(&mut self, arrival: Arrival) {
-        let Arrival { telemetry, permit, source, taken } = arrival;
+        let Arrival { telemetry, permit, source, taken, .. } = arrival;
         let now = self.around.clock.now();
         let observations = telemetry.observations();
         let out = self.chain.process(telemetry, now);

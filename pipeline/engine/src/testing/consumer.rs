@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use profbridge_model::Telemetry;
 use profbridge_net::{Shutdown, Trigger};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Now, Rejected};
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
-use crate::intake::{Arrival, Entrance, Intake, Signal, Sinks};
+use crate::intake::{Arrivals, Entrance, Intake, Signal, Sinks, channel};
 use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
 
 /// The receiving end of [`intake`].
 #[derive(Debug)]
 pub struct Consumer {
-    arrivals: mpsc::Receiver<Arrival>,
+    arrivals: Arrivals,
     budget: Budget,
     edge: Edge,
     gate: Arc<Gate>,
@@ -60,7 +60,7 @@ impl Sink for Gate {
 pub fn intake(memory: u64) -> (Intake, Consumer) {
     let budget = Budget::new(memory);
     let metrics = Metrics::new(budget.clone());
-    let (sender, arrivals) = mpsc::channel(4);
+    let (sender, arrivals) = channel(4);
     let edge = metrics.edge(Kind::Receiver, "test", "");
     let pipeline = metrics.edge(Kind::Pipeline, "test", "");
     let gate = Arc::new(Gate { full: watch::Sender::new(None) });
