@@ -7,6 +7,7 @@
 //! - [`builder`]: small requests, written tersely, for everybody's tests.
 //! - [`fixture`]: requests with the shapes of real producers' data.
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
+//! - [`owned`]: whose time is whose, in a request and in chunks, by brute force.
 //! - [`figures`]: what a request consists of.
 //! - `harness`, with the feature of that name: measures profbridge, and so is the one part that uses it.
 
@@ -17,6 +18,7 @@ pub mod fixture;
 #[cfg(feature = "harness")]
 pub mod harness;
 pub mod naive;
+pub mod owned;
 pub mod workload;
 
 pub use builder::{Frame, RequestBuilder, T0, ms};

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use profbridge_bench::naive::{self, Chunk, Options};
+use profbridge_bench::owned;
 use profbridge_bench::workload::{self, Shape};
 use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0};
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
@@ -67,6 +68,19 @@ fn workloads_agree() {
         compare(&request);
         let platform = parse(&payloads(&request)[0]).platform;
         assert_eq!(platform, naive::convert(&request, &Options::default())[0].platform);
+    }
+}
+
+/// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by thread, and each
+/// function of own code is listed.
+#[test]
+fn workloads_own_their_time() {
+    for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
+        let request = workload::request(shape);
+        let chunks: Vec<Chunk> = payloads(&request).iter().map(|payload| parse(payload)).collect();
+        let sampled = owned::sampled(&request);
+        assert_eq!(owned::compare(&sampled, &owned::shown(&chunks, &sampled), 0), Ok(()), "{shape}");
+        assert_eq!(chunks.iter().map(|chunk| owned::unlisted(chunk).len()).sum::<usize>(), 0, "{shape}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Samples, stacks, frames and threads of one chunk, each stack and frame once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 use super::{
     Source,
@@ -23,6 +23,7 @@ pub(super) fn tables(
         Interned { source, images, platform, frame_ids: HashMap::new(), by_location: vec![None; source.kinds.len()] };
     let mut stack_ids: HashMap<Vec<usize>, usize> = HashMap::new();
     let mut by_stack: HashMap<Option<i32>, usize> = HashMap::new();
+    let mut samples: Vec<(u64, Rc<str>, usize)> = Vec::new();
     for entry in entries {
         let stack_id = *by_stack.entry(entry.stack).or_insert_with(|| {
             let mut stack = Vec::new();
@@ -38,10 +39,47 @@ pub(super) fn tables(
             let name = thread_names.get(&*entry.thread).cloned();
             profile.thread_metadata.insert(entry.thread.to_string(), ThreadMetadata { name });
         }
-        let timestamp = (entry.timestamp / 1000) as f64 / 1e6;
-        profile.samples.push(Sample { timestamp, thread_id: entry.thread.to_string(), stack_id });
+        samples.push((entry.timestamp, entry.thread, stack_id));
     }
+    halve_unlisted(&profile, &mut samples);
+    let sample = |(timestamp, thread, stack_id): (u64, Rc<str>, usize)| Sample {
+        timestamp: (timestamp / 1000) as f64 / 1e6,
+        thread_id: thread.to_string(),
+        stack_id,
+    };
+    profile.samples = samples.into_iter().map(sample).collect();
     profile
+}
+
+/// Sentry lists a function that owns the time of two samples of a chunk at least (observed with `vroomrs` 0.1.24): the only sample
+/// of another one becomes two halves.
+fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
+    let owner = |stack: usize| owner(profile, stack);
+    let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
+    for key in samples.iter().filter_map(|&(_, _, stack)| owner(stack)) {
+        *counts.entry(key).or_default() += 1;
+    }
+    let mut halves = Vec::new();
+    for (position, (at, thread, stack)) in samples.iter().enumerate() {
+        if owner(*stack).is_none_or(|key| counts[&key] != 1) {
+            continue;
+        }
+        let next = samples[position + 1..].iter().find(|(_, other, _)| other == thread);
+        if let Some((next, ..)) = next.filter(|(next, ..)| next - at >= 2) {
+            halves.push((at + (next - at) / 2, Rc::clone(thread), *stack));
+        }
+    }
+    samples.extend(halves);
+    samples.sort_by_key(|&(timestamp, ..)| timestamp);
+}
+
+/// The function of a stack's innermost frame of own code, as Sentry groups functions; nothing where that is the root frame.
+fn owner(profile: &Profile, stack: usize) -> Option<(&str, &str)> {
+    let frames: Vec<&Frame> = profile.stacks[stack].iter().map(|&frame| &profile.frames[frame]).collect();
+    let own = |frame: &&&Frame| frame.in_app == Some(true) && frame.platform.is_none();
+    let frame = frames.split_last()?.1.iter().find(own)?;
+    let file = || frame.package.as_deref().map_or("", |package| package.rsplit('/').next().unwrap_or(package));
+    Some((frame.module.as_deref().unwrap_or_else(file), frame.function.as_deref().unwrap_or("")))
 }
 
 /// The frames that are already in the chunk.

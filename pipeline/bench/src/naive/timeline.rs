@@ -114,35 +114,43 @@ pub(super) fn entries(mut observations: Vec<Observation>, window_end: u64) -> Ve
 /// Relay drops a thread with fewer than two non-idle samples: a lone one is written as two halves.
 fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<Entry> {
     let entry = |timestamp, stack| Entry { timestamp, thread: Rc::clone(thread), stack };
-    let end = closing_time(lone, window_end);
+    let end = closing_time(lone, 0, window_end);
     let middle = lone.timestamp + (end - lone.timestamp) / 2;
     vec![entry(lone.timestamp, Some(lone.stack)), entry(middle, Some(lone.stack)), entry(end, None)]
 }
 
 fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
+    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight.
+    let (mut excess, mut most) = (0_i128, 0_i128);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
         entries.push(Entry { timestamp: observation.timestamp, thread: Rc::clone(thread), stack });
-        let closes = match observations.get(position + 1) {
-            Some(next) => is_gap(observation, next),
-            None => true,
-        };
-        if closes {
-            let timestamp = closing_time(observation, window_end);
-            entries.push(Entry { timestamp, thread: Rc::clone(thread), stack: None });
+        let weight = i128::from(observation.weight);
+        most = most.max(weight);
+        // Nobody can be owed more than a weight; half of one is worth a later end.
+        excess = excess.max(-weight);
+        let owed = if excess <= -(weight / 2) { -excess } else { 0 };
+        let distance = observations.get(position + 1).map(|next| i128::from(next.timestamp - observation.timestamp));
+        let open = distance.filter(|distance| {
+            let then = excess + distance - weight;
+            then <= 0 || (then <= most && 2 * distance <= 3 * weight)
+        });
+        match open {
+            Some(distance) => excess += distance - weight,
+            None => {
+                excess += owed;
+                let timestamp = closing_time(observation, owed as u64, window_end);
+                entries.push(Entry { timestamp, thread: Rc::clone(thread), stack: None });
+            }
         }
     }
     entries
 }
 
-/// A gap up to one and a half weights stays open.
-fn is_gap(observation: &Observation, next: &Observation) -> bool {
-    let gap = next.timestamp - observation.timestamp;
-    gap.saturating_mul(2) > observation.weight.saturating_mul(3)
-}
-
-/// The end of an observation's weight, not later than the window's end and not earlier than the observation.
-fn closing_time(observation: &Observation, window_end: u64) -> u64 {
-    observation.timestamp.saturating_add(observation.weight).min(window_end.max(observation.timestamp))
+/// The end of an observation's weight and of what its thread is owed, not later than the window's end and not earlier than the
+/// observation.
+fn closing_time(observation: &Observation, owed: u64, window_end: u64) -> u64 {
+    let end = observation.timestamp.saturating_add(observation.weight).saturating_add(owed);
+    end.min(window_end.max(observation.timestamp))
 }

@@ -6,7 +6,8 @@
 //! * `select`: one type of profile says where a process's time went.
 //! * `observe`, `threads`, `spread`, `overlap`: whose observations are whose, in order of time.
 //! * `segments`: where a window is cut, for the bill and for size.
-//! * `plan`: which samples a chunk has, so that Sentry attributes the time that was sampled.
+//! * `plan`, `ledger`: which samples a chunk has, so that Sentry attributes the time that was sampled.
+//! * `listing`: which of them are written as two, so that Sentry lists their functions.
 //! * `frames`, `runtime`, `naming`, `in_app`, `images`: what a frame says.
 //! * `write`, `json`: the text. `check`: the last look.
 //!
@@ -18,7 +19,9 @@ mod frames;
 mod images;
 mod in_app;
 mod json;
+mod ledger;
 pub mod limits;
+mod listing;
 mod naming;
 mod observe;
 mod overlap;
@@ -46,11 +49,15 @@ pub use sink::{ChunkHead, ChunkSummary, Collected, Sink};
 
 use about::About;
 use frames::Frames;
+use listing::Listing;
 use observe::Window;
 use plan::Plan;
 use runtime::{RUNTIMES, dominant};
 use segments::Segment;
 use timeline::{Timeline, number};
+
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
 
 /// Converts batches of one process and window each. Keeps its memory from batch to batch.
 #[derive(Debug, Default)]
@@ -59,8 +66,11 @@ pub struct Converter {
     window: Window,
     plan: Plan,
     frames: Frames,
+    listing: Listing,
     buffer: Vec<u8>,
     busy: Vec<u64>,
+    /// Nanoseconds that were not shown and are less than a second together.
+    clipped_nanos: u64,
 }
 
 /// Whose chunks are written.
@@ -94,6 +104,8 @@ impl Converter {
             Some(window) => self.convert_window(batch, window, sink, &mut report),
             None => report.losses.add(Reason::ChunkRule, batch.observations()),
         }
+        let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);
+        (report.clipped_seconds, self.clipped_nanos) = (clipped / NANOS, clipped % NANOS);
         debug_assert!(report.balanced(), "observations vanished: {report:?}");
         report
     }
@@ -173,7 +185,8 @@ impl Converter {
         let mut samples_bytes = 0;
         for (number, lane) in (segment.lanes.start..).zip(segment.lanes(lanes)) {
             let before = self.plan.samples.len();
-            self.plan.thread(number, segment.keys(lane), &self.window, self.settings.lone_samples);
+            let end = segment.next(lane).unwrap_or(line.last());
+            self.plan.thread(number, segment.keys(lane), &self.window, end, self.settings.lone_samples);
             samples_bytes += (self.plan.samples.len() - before) * (write::SAMPLE_BYTES + lane.id.len());
             if samples_bytes > limit {
                 return None;
@@ -201,7 +214,16 @@ impl Converter {
         if !self.frames.write(dictionary, &platform, own, left, &mut notes) {
             return None;
         }
+        let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
+        samples_bytes += halved * (write::SAMPLE_BYTES + threads::MAX_ID_BYTES);
         let estimated_bytes = samples_bytes + self.frames.stacks().len() + self.frames.text.len();
+        if estimated_bytes > limit {
+            return None;
+        }
+        if halved > 0 {
+            self.plan.halve(&self.listing.halved);
+        }
+        notes.clipped_nanos = line.nanos(self.plan.clipped);
         Some(Planned { platform, estimated_bytes, notes })
     }
 

@@ -117,14 +117,21 @@ impl Window {
                 }
                 continue;
             }
-            let outside = self.read_timestamps(&sample, stack, lane, meaning);
+            let outside = self.read_timestamps(&sample, stack, lane, meaning, notes);
             losses.add(Reason::Malformed, outside);
         }
         self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }
 
     /// Reads the timestamps of a row. Returns how many lie outside of the window.
-    fn read_timestamps(&mut self, sample: &Sample<'_>, stack: u32, lane: Option<usize>, meaning: Meaning) -> u64 {
+    fn read_timestamps(
+        &mut self,
+        sample: &Sample<'_>,
+        stack: u32,
+        lane: Option<usize>,
+        meaning: Meaning,
+        notes: &mut Notes,
+    ) -> u64 {
         let line = self.line;
         let keys = match lane {
             Some(lane) => &mut self.threads.lanes_mut()[lane].keys,
@@ -136,12 +143,17 @@ impl Window {
         if sample.values_bytes().is_empty() && !meaning.ends_at_timestamp {
             let number = self.seen.len() as u32;
             self.seen.push(Seen { stack, weight: line.ticks(meaning.unit_nanos), wall: meaning.wall, piece: false });
+            let mut inside = 0;
             for time in times {
                 match line.tick(time) {
-                    Some(tick) => keys.push(key(tick, number)),
+                    Some(tick) => {
+                        keys.push(key(tick, number));
+                        inside += 1;
+                    }
                     None => outside += 1,
                 }
             }
+            notes.clip(line.beyond(meaning.unit_nanos).saturating_mul(inside));
             return outside;
         }
         let values = sample.values().map(Some).chain(std::iter::repeat(None));
@@ -151,9 +163,13 @@ impl Window {
                 outside += 1;
                 continue;
             };
-            let weight = line.ticks(nanos);
+            let mut weight = line.ticks(nanos);
+            notes.clip(line.beyond(nanos));
             if meaning.ends_at_timestamp {
-                tick = tick.saturating_sub(weight);
+                // What lies before the window is not shown in it.
+                notes.clip(line.nanos(weight.saturating_sub(tick)));
+                weight = weight.min(tick);
+                tick -= weight;
             }
             keys.push(key(tick, self.seen.len() as u32));
             self.seen.push(Seen { stack, weight, wall: meaning.wall, piece: false });

@@ -2,8 +2,10 @@
 //!
 //! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
 //! `vroomrs` 0.1.24, with which Sentry reads chunks). An observation stands for its weight. So a run of observations
-//! that are about a weight apart is left as it is, and where a run ends a sample with an empty stack says when.
+//! that are about a weight apart is left as it is, and where a run ends a sample with an empty stack says when; which
+//! gaps are closed is decided by the thread's account, see [`ledger`](super::ledger).
 
+use super::ledger::Ledger;
 use super::observe::{Seen, Window};
 use super::settings::LoneSamples;
 use super::stamped::Stamped;
@@ -39,6 +41,8 @@ pub(super) struct Plan {
     pub(super) coalesced: u64,
     /// The observations left out because they are alone on their thread.
     pub(super) dropped: u64,
+    /// The time that was sampled and is not shown, in ticks.
+    pub(super) clipped: u64,
     /// The times of the first and the last sample.
     pub(super) first: u64,
     pub(super) last: u64,
@@ -54,13 +58,15 @@ impl Plan {
         self.uses.clear();
         self.numbers.begin(window_stacks);
         (self.observations, self.synthesized, self.coalesced, self.dropped) = (0, 0, 0, 0);
+        self.clipped = 0;
         (self.first, self.last) = (u64::MAX, 0);
     }
 
-    /// Adds a thread's observations, sorted by time. Nothing is later than the window's end.
-    pub(super) fn thread(&mut self, lane: u32, keys: &[u64], window: &Window, lone: LoneSamples) {
+    /// Adds a thread's observations, sorted by time. Nothing is later than `end`: the window's, or the thread's next
+    /// observation where that is in another chunk.
+    pub(super) fn thread(&mut self, lane: u32, keys: &[u64], window: &Window, end: u64, lone: LoneSamples) {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return };
-        let (seen, end) = (window.seen.as_slice(), window.line.last());
+        let seen = window.seen.as_slice();
         let observations = window.observations(keys);
         self.observations += observations;
         self.synthesized += keys.len() as u64 - observations;
@@ -70,11 +76,14 @@ impl Plan {
             return;
         }
         let start = self.samples.len();
+        let mut ledger = Ledger::default();
         let idle = match keys {
             [lone] => self.lone(*lone, seen, end),
-            _ => self.run(keys, seen),
+            _ => self.run(keys, seen, &mut ledger),
         };
-        let closed = (tick(last) + seen[number(last)].weight).min(end);
+        let until = tick(last) + ledger.last(seen[number(last)].weight);
+        let closed = until.min(end);
+        self.clipped = self.clipped.saturating_add(ledger.clipped + (until - closed));
         self.samples.push(key(closed, IDLE));
         self.synthesized += 1;
         self.first = self.first.min(tick(first));
@@ -97,15 +106,15 @@ impl Plan {
     }
 
     /// The samples of a thread, all but the one that closes it. Returns how many of them are idle.
-    fn run(&mut self, keys: &[u64], seen: &[Seen]) -> u64 {
+    fn run(&mut self, keys: &[u64], seen: &[Seen], ledger: &mut Ledger) -> u64 {
         let mut idle = 0;
         // Whether the observation before belongs to the same run and has the same stack.
         let mut continues = false;
         let mut current = keys.first().map(|&first| (tick(first), seen[number(first)]));
         for next in keys.iter().skip(1).map(|&next| Some((tick(next), seen[number(next)]))).chain([None]) {
             let Some((at, what)) = current else { break };
-            let open = next.is_some_and(|(then, _)| !is_gap(then - at, what.weight));
-            let same = open && next.is_some_and(|(_, next)| next.stack == what.stack);
+            let closed = next.and_then(|(then, _)| ledger.gap(what.weight, then - at));
+            let same = closed.is_none() && next.is_some_and(|(_, next)| next.stack == what.stack);
             if continues && same && what.wall {
                 // The thread waits: the samples at both ends of its run say it all.
                 self.coalesced += 1;
@@ -113,8 +122,8 @@ impl Plan {
                 let stack = self.stack(what.stack);
                 self.samples.push(key(at, stack));
             }
-            if next.is_some() && !open {
-                self.samples.push(key(at + what.weight, IDLE));
+            if let Some(owned) = closed {
+                self.samples.push(key(at + owned, IDLE));
                 self.synthesized += 1;
                 idle += 1;
             }
@@ -140,11 +149,34 @@ impl Plan {
         self.uses[number as usize - 1] += 1;
         number
     }
-}
 
-/// Whether two observations this far apart belong to different runs: profilers' timers jitter by less than half a
-/// period.
-#[inline]
-fn is_gap(distance: u64, weight: u64) -> bool {
-    distance > weight + weight / 2
+    /// Writes the only samples of these stacks, numbered from the chunk's first, as two that share their time.
+    pub(super) fn halve(&mut self, stacks: &[bool]) {
+        // The last sample of a thread closes it and has no frames, so what is halved has a next one on its thread.
+        let is_halved = |sample: u64, next: u64| {
+            let stack = number(sample).checked_sub(1).and_then(|stack| stacks.get(stack));
+            stack == Some(&true) && tick(next) - tick(sample) >= 2
+        };
+        let halved = self.samples.windows(2).filter(|pair| is_halved(pair[0], pair[1])).count();
+        let mut from = self.samples.len();
+        let mut to = from + halved;
+        self.samples.resize(to, 0);
+        for thread in (0..self.threads.len()).rev() {
+            let start = thread.checked_sub(1).map_or(0, |before| self.threads[before].end);
+            self.threads[thread].end = to;
+            for at in (start..from).rev() {
+                let sample = self.samples[at];
+                if at + 1 < from && is_halved(sample, self.samples[to]) {
+                    let middle = tick(sample) + (tick(self.samples[to]) - tick(sample)) / 2;
+                    to -= 1;
+                    self.samples[to] = key(middle, number(sample) as u32);
+                    self.threads[thread].busy += 1;
+                }
+                to -= 1;
+                self.samples[to] = sample;
+            }
+            from = start;
+        }
+        self.synthesized += halved as u64;
+    }
 }

@@ -11,12 +11,18 @@ pub struct Notes {
     pub truncated_strings: u64,
     /// Stacks that were cut at [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
     pub truncated_stacks: u64,
-    /// Nanoseconds of values that did not fit on
+    /// Nanoseconds that were sampled and are not shown: behind the window's end, behind the next observation of their
+    /// thread, beyond the time that a thread has in its profile, or beyond
     /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
     pub clipped_nanos: u64,
 }
 
 impl Notes {
+    /// Counts nanoseconds that were sampled and are not shown.
+    pub(super) fn clip(&mut self, nanos: u64) {
+        self.clipped_nanos = self.clipped_nanos.saturating_add(nanos);
+    }
+
     /// Adds all that `other` counted.
     pub fn merge(&mut self, other: &Notes) {
         self.unnamed_frames += other.unnamed_frames;
@@ -47,6 +53,9 @@ pub struct Report {
     pub json_bytes: u64,
     /// What else there is to know.
     pub notes: Notes,
+    /// The whole seconds that were sampled and are not shown. What is less than a second is counted with the next batch
+    /// of the same converter.
+    pub clipped_seconds: u64,
     /// The first error of the sink, if it had one.
     pub error: Option<std::io::Error>,
 }
@@ -59,7 +68,7 @@ impl Report {
             ("unnamed_native_frames", self.notes.unnamed_frames),
             ("truncated_strings", self.notes.truncated_strings),
             ("truncated_stacks", self.notes.truncated_stacks),
-            ("clipped_seconds", self.notes.clipped_nanos / 1_000_000_000),
+            ("clipped_seconds", self.clipped_seconds),
         ]
         .into_iter()
         .filter(|&(_, count)| count > 0)

@@ -33,6 +33,12 @@ impl Segment {
         }
     }
 
+    /// When a thread is observed next after this part.
+    pub(super) fn next(&self, lane: &Lane) -> Option<u64> {
+        let last = lane.keys.last().map(|&key| tick(key)).filter(|&last| last > self.to)?;
+        lane.keys.get(lane.keys.partition_point(|&key| tick(key) <= self.to)).map(|&key| tick(key)).or(Some(last))
+    }
+
     /// The lanes of its threads.
     pub(super) fn lanes<'a>(&self, lanes: &'a [Lane]) -> &'a [Lane] {
         lanes.get(self.lanes.start as usize..self.lanes.end as usize).unwrap_or_default()

@@ -64,12 +64,14 @@ impl Spread {
             let left = match lane {
                 Some(lane) => {
                     let total = self.totals.get(&lane).copied().unwrap_or(nanos);
-                    let left = self.fitting(line, nanos, total);
+                    let fitting = self.fitting(line, nanos, total);
+                    notes.clip(nanos - fitting);
+                    let left = line.ticks_unclipped(fitting);
                     self.fill(left, stack, wall, &mut threads.lanes_mut()[lane], seen)
                 }
                 None => self.fill_synthetic(line.ticks_unclipped(nanos), stack, wall, &mut synthetic, threads, seen),
             };
-            notes.clipped_nanos = notes.clipped_nanos.saturating_add(line.nanos(left));
+            notes.clip(line.nanos(left));
             match seen.get_mut(before..) {
                 Some([_, pieces @ ..]) => {
                     divided |= !pieces.is_empty();
@@ -81,13 +83,11 @@ impl Spread {
         divided
     }
 
-    /// The part of a thread's time that a value may take: where a producer rounded so that the sum is longer than the
-    /// profile, all of them give way.
+    /// The part of a thread's time that a value may take, in nanoseconds: where the sum is longer than the profile, all of
+    /// them give way.
     fn fitting(&self, line: &Timeline, nanos: u64, total: u64) -> u64 {
         let room = line.nanos(self.to - self.from);
-        let nanos =
-            if total > room { (u128::from(nanos) * u128::from(room) / u128::from(total)) as u64 } else { nanos };
-        line.ticks_unclipped(nanos)
+        if total > room { (u128::from(nanos) * u128::from(room) / u128::from(total)) as u64 } else { nanos }
     }
 
     fn fill_synthetic(

@@ -8,6 +8,7 @@ mod attacks;
 mod chunks;
 mod frames;
 mod images;
+mod listing;
 mod properties;
 mod support;
 mod time;

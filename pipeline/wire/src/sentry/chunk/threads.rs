@@ -153,7 +153,7 @@ impl Threads {
 const SYNTHETIC_BASE: u64 = 1 << 32;
 
 /// The longest id that is taken from text, in bytes: a UUID fits.
-const MAX_ID_BYTES: usize = 64;
+pub(super) const MAX_ID_BYTES: usize = 64;
 
 fn text(dictionary: &Dictionary, value: &Value) -> Option<String> {
     match value {

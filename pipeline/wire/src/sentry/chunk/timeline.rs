@@ -61,6 +61,12 @@ impl Timeline {
         nanos.min(self.end - self.start) >> self.shift
     }
 
+    /// The part of a duration that is longer than the window, in nanoseconds.
+    #[inline]
+    pub(super) fn beyond(&self, nanos: u64) -> u64 {
+        nanos.saturating_sub(self.end - self.start)
+    }
+
     /// A duration in ticks, however long it is.
     pub(super) fn ticks_unclipped(&self, nanos: u64) -> u64 {
         nanos >> self.shift

@@ -1,7 +1,7 @@
 //! Rules 4 and 5: whose time is whose.
 
 use super::support::{Batch, MS, START, attributed};
-use crate::sentry::chunk::{LoneSamples, Settings};
+use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
 /// Guarantees: a run of samples about a period apart stays as it is, and is closed a period after its last sample.
 /// Source: `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
@@ -46,12 +46,13 @@ fn outside_of_the_window() {
     assert_eq!(converted.report.losses.to_string(), "4 malformed");
 }
 
-/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay.
+/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay: what
+/// the first of them does not own, the thread gets where there is room.
 #[test]
 fn order_and_equal_times() {
     let converted = Batch::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
-    assert_eq!(converted.text(), "7: b@0 a@50 a@50 b@100 -@150");
-    assert_eq!(attributed(&converted.chunks)["a"], 50_000);
+    assert_eq!(converted.text(), "7: b@0 a@50 a@50 b@100 -@200");
+    assert_eq!(attributed(&converted.chunks).values().sum::<i64>(), 4 * 50_000);
 }
 
 /// Guarantees: a lone observation becomes two samples that share its time, since Relay drops a thread with fewer
@@ -137,4 +138,53 @@ fn no_frames() {
     let converted = batch.convert();
     assert_eq!(converted.text(), "7: work@0 work@50 -@100");
     assert_eq!(converted.report.losses.to_string(), "3 no_frames");
+}
+
+/// Guarantees: where a profiler looks every 14 ms and says that it looks every 10 ms, the thread owns what was sampled, to
+/// one weight: the gaps that would add more are closed, each a weight after its sample.
+#[test]
+fn late_timer_invents_no_time() {
+    let times: Vec<u64> = (0..1_000).map(|n| START + n * 14 * MS).collect();
+    let converted = Batch::new().on_cpu(100).nanos(Some(7), &["work", "main"], &times, &[]).convert();
+    let owned = attributed(&converted.chunks)["work"];
+    assert!((10_000_000..=10_010_000).contains(&owned), "{owned} us of 10 s");
+}
+
+/// Guarantees: a thread that moves from core to core, whose timers tick at different times, owns what was sampled: what
+/// comes early is paid back by what comes late.
+#[test]
+fn moving_thread() {
+    let times: Vec<u64> = (0..1_000).map(|n| START + (n * 50 + [0, 40, 5, 45, 20][n as usize % 5]) * MS).collect();
+    let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work", "main"], &times, &[]).convert();
+    let owned = attributed(&converted.chunks)["work"];
+    assert!((owned - 50_000_000).abs() <= 50_000, "{owned} us of 50 s");
+}
+
+/// Guarantees: a value that is longer than the gap to the next observation of its thread, or than what is left of the
+/// window, is counted as far as it is not shown; so is a thread's time beyond that of its profile.
+#[test]
+fn time_that_has_no_place_is_counted() {
+    let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
+    let times = [START, START + 46_000 * MS, START + 47_000 * MS];
+    let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
+    // 30 s beyond the window, and of the other 60 s what lies behind the next observation, which pays back its own weight.
+    assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (43_990 * MS, 43));
+    let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
+    assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));
+    let sum = Batch::new().profile("cpu", "seconds", 60_000).value(Some(7), &["a"], 80).value(Some(7), &["b"], 20);
+    let sum = sum.convert();
+    assert_eq!((sum.text(), sum.report.clipped_seconds), ("7: a@0 b@48000 -@60000".to_owned(), 40));
+    let off_cpu = Batch::new().profile("off_cpu", "milliseconds", 60_000);
+    let off_cpu = off_cpu.nanos(Some(7), &["wait"], &[START + 2_000 * MS], &[5_000]);
+    let off_cpu = off_cpu.convert_with(Settings { off_cpu: true, ..Settings::default() });
+    assert_eq!((off_cpu.text(), off_cpu.report.clipped_seconds), ("7: wait@0 wait@1000 -@2000".to_owned(), 3));
+}
+
+/// Guarantees: time that is cut off little by little is counted as well, over the batches of a converter.
+#[test]
+fn clipped_time_adds_up() {
+    let batch = || Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [900, 980]).finish();
+    let mut converter = Converter::new(Settings::default());
+    let mut convert = || converter.convert(&batch(), &mut Collected::default()).clipped_seconds;
+    assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
 }
