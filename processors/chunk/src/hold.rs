@@ -15,6 +15,7 @@ use crate::budget::size;
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::identity::RequestId;
+use crate::parts::{self, Parts, Ranged, Timed};
 use crate::skew::Skew;
 use crate::targets::Targets;
 use crate::windows::Windows;
@@ -49,6 +50,8 @@ struct Piece<'b> {
     shape: Shape,
     timestamps: &'b [u8],
     values: &'b [u8],
+    /// Whether it goes on with an observation of another cell: it does not say how far its process has come.
+    continued: bool,
 }
 
 /// A profile with what it stands in.
@@ -94,6 +97,11 @@ struct Request<'a> {
     now: Now,
     carried: Vec<Carried>,
     cursor: Option<Cursor>,
+    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
+    timed: Option<Timed>,
+    ranged: Option<Ranged>,
+    /// How many parts observations may still be divided into, beyond the first of each.
+    parts: u64,
     /// The resources of targets, and the scopes of resources, in the windows that they got to, by the windows' order.
     resources: HashMap<(u32, u64), u32>,
     scopes: HashMap<(u32, u32, u64), u32>,
@@ -123,6 +131,9 @@ impl Hold {
             now,
             carried: Vec::new(),
             cursor: None,
+            timed: None,
+            ranged: None,
+            parts: parts::allowance(profiles.observations()),
             resources: HashMap::new(),
             scopes: HashMap::new(),
             touched: Vec::new(),
@@ -162,6 +173,10 @@ impl<'a> Request<'a> {
                     if !profile.original_payload.is_empty() {
                         out.note(crate::PAYLOAD_REMOVED, 1);
                     }
+                    self.timed = Timed::of(profiles, profile);
+                    let (width, unknown) = (self.settings.window, self.now.unix_nano);
+                    let targets = &mut self.targets;
+                    self.ranged = Ranged::of(profiles, profile, width, unknown, |set| targets.of(at as u32, set));
                     let place = Place { at: at as u32, scope_at: scope_at as u32, resource, scope, profile };
                     for sample in profiles.samples(profile) {
                         self.sample(place, &sample, out);
@@ -195,6 +210,9 @@ impl<'a> Request<'a> {
         let shape = Shape::of(place.profile, timestamps, values);
         let (times, _) = timestamps.as_chunks::<8>();
         let known = self.cursor.filter(|cursor| cursor.target == target && cursor.shape == shape);
+        if times.is_empty() && self.ranged.is_some() {
+            return self.ranged(place, sample, target, out);
+        }
         if times.is_empty() {
             let cell = Cell::of_range(
                 place.profile,
@@ -202,7 +220,7 @@ impl<'a> Request<'a> {
                 identity.phase(self.settings.window),
                 self.now.unix_nano,
             );
-            self.piece(place, sample, Piece { target, cell, shape, timestamps, values }, out);
+            self.piece(place, sample, Piece { target, cell, shape, timestamps, values, continued: false }, out);
             return;
         }
         let (mut from, mut values) = (0, values);
@@ -214,12 +232,64 @@ impl<'a> Request<'a> {
             };
             // A piece that is larger than a window may get is not put in at once.
             let most = usize::try_from(self.settings.max_observations).unwrap_or(usize::MAX);
-            let len = leading(&times[from..], cell).min(most);
-            let (mine, rest) = if values.is_empty() { (values, values) } else { split_values(values, len) };
+            let mut len = leading(&times[from..], cell).min(most);
+            let (mut mine, mut rest) = if values.is_empty() { (values, values) } else { split_values(values, len) };
+            // An observation that is longer than what is left of its cell goes on in the next.
+            let timed = self.timed.filter(|_| !mine.is_empty() && self.parts > 0);
+            let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, self.settings.window));
+            if let Some((0, parts)) = long {
+                self.parts(place, sample, (target, shape), parts, out);
+                (from, values) = (from + 1, split_values(values, 1).1);
+                continue;
+            }
+            if let Some((before, _)) = long {
+                len = before;
+                (mine, rest) = split_values(values, len);
+            }
             let timestamps = &timestamps[from * 8..(from + len) * 8];
-            self.piece(place, sample, Piece { target, cell, shape, timestamps, values: mine }, out);
+            self.piece(place, sample, Piece { target, cell, shape, timestamps, values: mine, continued: false }, out);
             (from, values) = (from + len, rest);
         }
+    }
+
+    /// Puts an observation that is longer than its cell into the windows of its parts.
+    fn parts(
+        &mut self,
+        place: Place<'_>,
+        sample: &Sample<'_>,
+        (target, shape): (u32, Shape),
+        parts: Parts,
+        out: &mut Outbox,
+    ) {
+        for (number, part) in parts.enumerate() {
+            let continued = number > 0;
+            out.synthesized += u64::from(continued);
+            self.parts = self.parts.saturating_sub(u64::from(continued));
+            let (timestamps, values) = (&part.time.to_le_bytes()[..], &part.packed()[..]);
+            let piece = Piece { target, cell: part.cell, shape, timestamps, values, continued };
+            self.piece(place, sample, piece, out);
+        }
+    }
+
+    /// Puts a sample without timestamps of a profile that is longer than a window into the windows of its parts.
+    fn ranged(&mut self, place: Place<'_>, sample: &Sample<'a>, target: u32, out: &mut Outbox) {
+        let Some(mut ranged) = self.ranged.take() else { return };
+        let parts = ranged.parts(self.profiles, target, sample, &mut self.parts);
+        let divided = parts.len() > 1;
+        for (number, part) in parts.iter().enumerate() {
+            out.synthesized += u64::from(number > 0);
+            let Cell { start, end } = part.cell;
+            let shape = Shape::Values {
+                time_unix_nano: start,
+                duration_nano: end - start,
+                profile_id: place.profile.profile_id,
+            };
+            let own = part.packed();
+            let values = if divided { &own } else { sample.values_bytes() };
+            let piece = Piece { target, cell: part.cell, shape, timestamps: &[], values, continued: false };
+            self.piece(place, sample, piece, out);
+        }
+        self.ranged = Some(ranged);
     }
 
     /// Puts a sample, or a part of it that lies in one cell, into its window.
@@ -269,7 +339,9 @@ impl<'a> Request<'a> {
             },
         };
         window.held.push(cursor.series, stack, attributes, link, piece.timestamps, piece.values);
-        if let Some(&last) = piece.timestamps.as_chunks::<8>().0.last() {
+        if let Some(&last) = piece.timestamps.as_chunks::<8>().0.last()
+            && !piece.continued
+        {
             window.latest = window.latest.max(timestamp(last));
         }
         Ok(cursor.slot)

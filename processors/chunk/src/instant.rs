@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
-use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, ScopeProfiles, Span};
+use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, Sample, ScopeProfiles, Span};
 
 use crate::budget::{Budget, size};
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::identity::{Identity, RequestId};
+use crate::parts::{self, Part, Parts, Ranged, Timed};
 use crate::skew::Skew;
 use crate::targets::Targets;
 
@@ -42,6 +43,10 @@ struct Piece {
     len: u32,
     /// Its values, in the bytes of the sample's values.
     values: Span,
+    /// The part of an observation that it is instead, where that is divided.
+    part: Option<Part>,
+    /// Whether its profile is longer than a window, so that the batch's profile is as long as its cell.
+    ranged: bool,
 }
 
 impl Piece {
@@ -93,7 +98,9 @@ impl Instant {
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let refused = groups.look_at(&profiles, &mut targets, at as u32, profile, now, &mut of_resource[at]);
+                let width = settings.window;
+                let refused =
+                    groups.look_at(&profiles, &mut targets, at as u32, profile, (width, now), &mut of_resource[at]);
                 out.drop(Reason::LimitExceeded, refused);
             }
         }
@@ -149,21 +156,29 @@ impl Instant {
 
     /// Sends a batch with its own dictionary for each process, stretch of time and size.
     fn copy(&mut self, profiles: &Profiles, targets: &mut Targets<'_>, groups: &Groups, now: Now, out: &mut Outbox) {
-        let mut buckets = Buckets { groups, settings: &self.settings, open: HashMap::new(), all: Vec::new() };
+        let parts = parts::allowance(profiles.observations());
+        let mut buckets =
+            Buckets { groups, settings: &self.settings, open: HashMap::new(), all: Vec::new(), parts, synthesized: 0 };
         for (at, resource) in profiles.resources().iter().enumerate() {
             for (scope_at, scope) in resource.scopes.iter().enumerate() {
                 for (profile_at, profile) in scope.profiles.iter().enumerate() {
+                    let process = |set| targets.of(at as u32, set);
+                    let mut long = Long {
+                        timed: Timed::of(profiles, profile),
+                        ranged: Ranged::of(profiles, profile, self.settings.window, now.unix_nano, process),
+                    };
                     for row in profile.samples.clone() {
                         let Some(target) = targets.of(at as u32, profiles.sample(row).attributes) else { continue };
                         let (scope, profile_at) = (scope_at as u32, profile_at as u32);
-                        let (from, len, values) = (0, 0, Span::default());
-                        let piece = Piece { target, scope, profile: profile_at, row, from, len, values };
+                        let (from, len, values, part, ranged) = (0, 0, Span::default(), None, false);
+                        let piece = Piece { target, scope, profile: profile_at, row, from, len, values, part, ranged };
                         let identity = targets.get(target).identity;
-                        buckets.put(profiles, profile, identity, piece, now);
+                        buckets.put(profiles, profile, (identity, &mut long), piece, now);
                     }
                 }
             }
         }
+        out.synthesized += buckets.synthesized;
         let mut budget = Budget::of(size(profiles));
         for bucket in buckets.all {
             if budget.is_used_up() {
@@ -207,20 +222,26 @@ impl Groups {
         targets: &mut Targets<'_>,
         resource: u32,
         profile: &Profile,
-        now: Now,
+        (width, now): (u64, Now),
         of_resource: &mut Option<u32>,
     ) -> u64 {
         if profile.samples.is_empty() {
             return 0;
         }
-        let cell = Cell::of_range(profile, 1, 0, now.unix_nano);
+        let ranged = Ranged::of(profiles, profile, width, now.unix_nano, |set| targets.of(resource, set));
+        let start = Cell::of_range(profile, 1, 0, now.unix_nano).start;
+        let range = match &ranged {
+            Some(ranged) => ranged.extent(),
+            None => (start, start.saturating_add(profile.duration_nano.saturating_sub(1))),
+        };
+        let timed = Timed::of(profiles, profile);
         if !targets.any_moves() {
             let Some(target) = targets.of(resource, None) else { return profiles.observations_of(profile) };
             let at = self.of(targets.get(target).identity);
             *of_resource = Some(at);
             let group = &mut self.all[at as usize];
             for sample in profiles.samples(profile) {
-                group.see(sample.timestamps_bytes(), cell.start, profile);
+                group.see(&sample, range, timed);
             }
             return 0;
         }
@@ -231,7 +252,7 @@ impl Groups {
                 continue;
             };
             let at = self.of(targets.get(target).identity);
-            self.all[at as usize].see(sample.timestamps_bytes(), cell.start, profile);
+            self.all[at as usize].see(&sample, range, timed);
         }
         refused
     }
@@ -252,13 +273,22 @@ impl Groups {
 
 impl Group {
     #[inline]
-    fn see(&mut self, timestamps: &[u8], start: u64, profile: &Profile) {
-        let (times, _) = timestamps.as_chunks::<8>();
+    fn see(&mut self, sample: &Sample<'_>, range: (u64, u64), timed: Option<Timed>) {
+        let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
         if times.is_empty() {
-            self.first = self.first.min(start);
-            self.last = self.last.max(start.saturating_add(profile.duration_nano.saturating_sub(1)));
+            self.first = self.first.min(range.0);
+            self.last = self.last.max(range.1);
             self.observations += 1;
             return;
+        }
+        if let Some(timed) = timed
+            && !sample.values_bytes().is_empty()
+        {
+            for (&time, value) in times.iter().zip(sample.values()) {
+                let (first, last) = timed.extent(timestamp(time), value);
+                self.first = self.first.min(first);
+                self.last = self.last.max(last);
+            }
         }
         for &time in times {
             let time = timestamp(time);
@@ -275,20 +305,44 @@ struct Buckets<'a> {
     settings: &'a Settings,
     open: HashMap<(u32, Cell), usize>,
     all: Vec<Bucket>,
+    /// How many parts observations may still be divided into, beyond the first of each, and how many there are.
+    parts: u64,
+    synthesized: u64,
+}
+
+/// What is known of a profile whose observations may be longer than a window.
+struct Long {
+    timed: Option<Timed>,
+    ranged: Option<Ranged>,
 }
 
 impl Buckets<'_> {
     /// Puts a sample into the batches of its timestamps.
-    fn put(&mut self, profiles: &Profiles, profile: &Profile, identity: Identity, piece: Piece, now: Now) {
+    fn put(
+        &mut self,
+        profiles: &Profiles,
+        profile: &Profile,
+        (identity, long): (Identity, &mut Long),
+        piece: Piece,
+        now: Now,
+    ) {
         let Some(&group) = self.groups.index.get(&identity.hash) else { return };
         let phase = self.groups.all[group as usize].first % self.settings.window;
         let sample = profiles.sample(piece.row);
         let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
         let all = sample.values_bytes();
         if times.is_empty() {
-            let cell = Cell::of_range(profile, self.settings.window, phase, now.unix_nano);
-            let values = Span { start: 0, len: all.len() as u32 };
-            self.put_piece(group, cell, Piece { values, ..piece }, 1);
+            let piece = Piece { values: Span { start: 0, len: all.len() as u32 }, ..piece };
+            let Some(ranged) = &mut long.ranged else {
+                let cell = Cell::of_range(profile, self.settings.window, phase, now.unix_nano);
+                return self.put_piece(group, cell, piece, 1);
+            };
+            let parts = ranged.parts(profiles, piece.target, &sample, &mut self.parts);
+            self.synthesized += parts.len() as u64 - 1;
+            for &part in parts {
+                let own = (parts.len() > 1).then_some(part);
+                self.put_piece(group, part.cell, Piece { part: own, ranged: true, ..piece }, 1);
+            }
             return;
         }
         let (mut from, mut rest) = (0, all);
@@ -296,13 +350,35 @@ impl Buckets<'_> {
             let cell = Cell::of(timestamp(time), self.settings.window, phase);
             let mut left = leading(&times[from..], cell);
             while left > 0 {
-                let room = self.room(group, cell).min(left as u64) as usize;
-                let (mine, later) = split_values(rest, room);
+                let mut room = self.room(group, cell).min(left as u64) as usize;
+                let (mut mine, mut later) = split_values(rest, room);
+                let timed = long.timed.filter(|_| !mine.is_empty() && self.parts > 0);
+                let found =
+                    timed.and_then(|timed| timed.find(&times[from..][..room], mine, cell, self.settings.window));
+                if let Some((0, parts)) = found {
+                    self.put_parts(group, parts, piece);
+                    (from, left, rest) = (from + 1, left - 1, split_values(rest, 1).1);
+                    continue;
+                }
+                if let Some((before, _)) = found {
+                    room = before;
+                    (mine, later) = split_values(rest, room);
+                }
                 let values = Span { start: (all.len() - rest.len()) as u32, len: mine.len() as u32 };
                 let piece = Piece { from: from as u32, len: room as u32, values, ..piece };
                 self.put_piece(group, cell, piece, room as u64);
                 (from, left, rest) = (from + room, left - room, later);
             }
+        }
+    }
+
+    /// Puts an observation that is longer than its cell into the batches of its parts.
+    fn put_parts(&mut self, group: u32, parts: Parts, piece: Piece) {
+        for (number, part) in parts.enumerate() {
+            let more = u64::from(number > 0);
+            self.synthesized += more;
+            self.parts = self.parts.saturating_sub(more);
+            self.put_piece(group, part.cell, Piece { len: 1, part: Some(part), ..piece }, 1);
         }
     }
 
@@ -355,12 +431,17 @@ fn copy_of(
         }
         if !same_scope || before.is_some_and(|before| before.of_profile() != piece.of_profile()) {
             let profile = &scope.profiles[piece.profile as usize];
-            compact.profile(&in_cell(profile, piece.is_timed(), bucket.cell));
+            compact.profile(&in_cell(profile, piece, bucket.cell));
         }
         before = Some(piece);
         let sample = profiles.sample(piece.row);
-        let timestamps = &sample.timestamps_bytes()[piece.from as usize * 8..][..piece.len as usize * 8];
-        let values = &sample.values_bytes()[piece.values.start as usize..][..piece.values.len as usize];
+        let mut timestamps = &sample.timestamps_bytes()[piece.from as usize * 8..][..piece.len as usize * 8];
+        let mut values = &sample.values_bytes()[piece.values.start as usize..][..piece.values.len as usize];
+        let own = piece.part.map(|part| (part.time.to_le_bytes(), part.packed()));
+        if let Some((time, value)) = &own {
+            timestamps = &time[..timestamps.len()];
+            values = value;
+        }
         if target.moved == 0 {
             compact.some_of(&sample, timestamps, values);
             continue;
@@ -372,11 +453,12 @@ fn copy_of(
     compact.finish()
 }
 
-/// The profile with the part of its range that lies in a cell, where its samples have timestamps.
-fn in_cell(profile: &Profile, timed: bool, cell: Cell) -> Profile {
+/// The profile with the part of its range that lies in a cell, where its samples have timestamps or it is longer than a
+/// window.
+fn in_cell(profile: &Profile, piece: &Piece, cell: Cell) -> Profile {
     let mut profile = profile.clone();
-    let range = cell.clip(&profile);
-    if timed && !range.is_empty() {
+    let range = if piece.ranged { cell.start..cell.end } else { cell.clip(&profile) };
+    if (piece.is_timed() || piece.ranged) && !range.is_empty() {
         profile.time_unix_nano = range.start;
         profile.duration_nano = range.end - range.start;
     }

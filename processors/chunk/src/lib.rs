@@ -5,7 +5,7 @@
 //! windows of event time, and puts them together again by process. See `README.md` for its options and guarantees,
 //! [`identity`] for who a process is, and `cell.rs` for which window an observation belongs to.
 //!
-//! Nothing is added here, and nothing is lost but what a hostile request would multiply to (see `budget.rs`). A bound
+//! Nothing is added here but the further parts of observations that are longer than a window (see `parts.rs`), and nothing is lost but what a hostile request would multiply to (see `budget.rs`). A bound
 //! that is reached closes a window early, which costs Sentry's user nothing but a chunk more.
 
 mod attributes;
@@ -15,6 +15,7 @@ mod config;
 mod hold;
 pub mod identity;
 mod instant;
+mod parts;
 mod skew;
 mod targets;
 mod windows;

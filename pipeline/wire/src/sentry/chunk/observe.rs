@@ -3,11 +3,11 @@
 //! Reads the chosen profiles once. What every observation of a row shares (its stack, its weight) is stored once per
 //! row and referred to by number, so that an observation is eight bytes.
 
-use profbridge_model::{Dictionary, Losses, Profile, Profiles, Reason, Sample, StackId, varint};
+use profbridge_model::{Dictionary, Losses, Meaning, Profile, Profiles, Reason, Sample, StackId, varint};
 
 use super::overlap;
 use super::report::Notes;
-use super::select::{Chosen, Meaning};
+use super::select::Chosen;
 use super::spread::Spread;
 use super::stamped::Stamped;
 use super::threads::Threads;

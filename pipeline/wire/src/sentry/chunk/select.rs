@@ -4,7 +4,7 @@
 //! Shown together on one time line they would count double, so one type is chosen for a process and window:
 //! timestamped samples, else nanoseconds of CPU or wall time, else samples times their period.
 
-use profbridge_model::{Losses, Profile, Profiles, Reason, Scope, ValueType};
+use profbridge_model::{Losses, Meaning, Mode, Profile, Profiles, Reason, Scope};
 
 use super::settings::{Prefer, Settings};
 
@@ -13,20 +13,6 @@ use super::settings::{Prefer, Settings};
 pub(super) struct Chosen<'a> {
     pub(super) profile: &'a Profile,
     pub(super) meaning: Meaning,
-}
-
-/// How the observations of a profile tell time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Meaning {
-    /// The nanoseconds of one unit of a value, or of one timestamp without a value.
-    pub(super) unit_nanos: u64,
-    /// Whether a value is a time of its own, which may differ for each observation.
-    pub(super) timed_values: bool,
-    /// Whether threads are sampled while they wait, too.
-    pub(super) wall: bool,
-    /// Whether an observation's timestamp is the end of the time it stands for: the eBPF profiler reports a blocked
-    /// thread when it runs again (open-telemetry/opentelemetry-ebpf-profiler `support/ebpf/off_cpu.ebpf.c`).
-    pub(super) ends_at_timestamp: bool,
 }
 
 /// Smaller is better.
@@ -42,14 +28,6 @@ enum Shape {
     Timestamped,
     Time,
     CountTimesPeriod,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Wall,
-    Cpu,
-    OffCpu,
-    Other,
 }
 
 /// One type of profile: equal types of one scope are parts of one stream.
@@ -80,8 +58,8 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
             continue;
         }
         let timestamped = batch.samples(profile).any(|sample| !sample.timestamps_bytes().is_empty());
-        let mode = mode(batch, profile);
-        let Some(meaning) = meaning(batch, profile, mode) else {
+        let mode = Mode::of(batch.dictionary(), profile);
+        let Some(meaning) = Meaning::of(batch.dictionary(), profile) else {
             losses.add(Reason::NoTimeUnit, observations);
             continue;
         };
@@ -138,70 +116,9 @@ fn rank(settings: &Settings, mode: Mode, meaning: Meaning, timestamped: bool) ->
     Rank { shape, mode, counted: !meaning.timed_values }
 }
 
-/// What a profile's numbers mean; `None` where they are no time.
-fn meaning(batch: &Profiles, profile: &Profile, mode: Mode) -> Option<Meaning> {
-    let value = unit_nanos(batch.dictionary().string_bytes(profile.sample_type.unit));
-    let unit_nanos = match value {
-        Some(nanos) => nanos,
-        None => period_nanos(batch, profile)?,
-    };
-    let off_cpu = mode == Mode::OffCpu;
-    Some(Meaning { unit_nanos, timed_values: value.is_some(), wall: mode == Mode::Wall, ends_at_timestamp: off_cpu })
-}
-
-/// The period in nanoseconds, where there is one and it is a time.
-fn period_nanos(batch: &Profiles, profile: &Profile) -> Option<u64> {
-    let unit = unit_nanos(batch.dictionary().string_bytes(profile.period_type.unit))?;
-    let period = u64::try_from(profile.period).ok().filter(|&period| period > 0)?;
-    Some(period.saturating_mul(unit))
-}
-
-/// The nanoseconds of a unit of time, as UCUM or pprof write it.
-fn unit_nanos(unit: &[u8]) -> Option<u64> {
-    match unit {
-        b"nanoseconds" | b"nanosecond" | b"ns" => Some(1),
-        b"microseconds" | b"microsecond" | b"us" => Some(1_000),
-        b"milliseconds" | b"millisecond" | b"ms" => Some(1_000_000),
-        b"seconds" | b"second" | b"s" => Some(1_000_000_000),
-        _ => None,
-    }
-}
-
-fn mode(batch: &Profiles, profile: &Profile) -> Mode {
-    let name = |value: ValueType| batch.dictionary().string(value.kind).to_ascii_lowercase();
-    match mode_of(&name(profile.sample_type)) {
-        Mode::Other => mode_of(&name(profile.period_type)),
-        known => known,
-    }
-}
-
-/// Names of sample and period types: the eBPF profiler's (`samples`, `cpu`, `off_cpu`), pprof's of Go (`cpu`,
-/// `delay`), async-profiler's (`cpu`, `wall`, `lock`), and their usual variants.
-fn mode_of(name: &str) -> Mode {
-    match name {
-        "wall" | "wall_time" | "wall-time" | "walltime" | "wallclock" | "wall_clock" | "real" => Mode::Wall,
-        "cpu" | "cpu_time" | "cpu-time" | "process_cpu" | "on_cpu" | "on-cpu" | "itimer" | "ctimer" => Mode::Cpu,
-        "off_cpu" | "off-cpu" | "offcpu" => Mode::OffCpu,
-        // The time threads waited for each other: it is blocked time, and overlaps whatever else is recorded.
-        "delay" | "contention" | "contentions" | "lock" | "mutex" | "block" => Mode::OffCpu,
-        _ => Mode::Other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Guarantees: units of time are told from others (UCUM, and pprof's long forms).
-    #[test]
-    fn units() {
-        assert_eq!(unit_nanos(b"nanoseconds"), Some(1));
-        assert_eq!(unit_nanos(b"ms"), Some(1_000_000));
-        assert_eq!(unit_nanos(b"s"), Some(1_000_000_000));
-        for other in [&b"count"[..], b"bytes", b"By", b"", b"hertz"] {
-            assert_eq!(unit_nanos(other), None);
-        }
-    }
 
     /// Guarantees: a timestamp beats time, time beats counts; within a shape the preferred mode wins.
     #[test]
