@@ -119,7 +119,8 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
 /// The functions of own code whose time Sentry does not list: those that own the time of only one sample of a chunk (observed with
 /// `vroomrs` 0.1.24). Functions are told apart by module, else by the file of the code; the root frame is none.
 pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
-    let mut seen: BTreeMap<(String, String), u64> = BTreeMap::new();
+    // Samples, and microseconds.
+    let mut seen: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     let mut threads: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {
         let micros = (sample.timestamp * 1e6).round() as u64;
@@ -127,18 +128,22 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
     }
     for samples in threads.values_mut() {
         samples.sort_by_key(|&(micros, _)| micros);
-        // What owns no time, or a rounded microsecond, is missed by nobody.
-        for pair in samples.windows(2).filter(|pair| pair[1].0 - pair[0].0 > 1) {
+        for pair in samples.windows(2) {
             let frames = chunk.profile.stacks[pair[0].1].iter().map(|&frame| &chunk.profile.frames[frame]);
             let above_root = chunk.profile.stacks[pair[0].1].len().saturating_sub(1);
             let own = |frame: &&crate::naive::chunk::Frame| frame.in_app == Some(true) && frame.platform.is_none();
             let Some(frame) = frames.take(above_root).find(own) else { continue };
             let file = || frame.package.as_deref().and_then(|package| package.rsplit('/').next()).map(str::to_owned);
             let module = frame.module.clone().or_else(file).unwrap_or_default();
-            *seen.entry((module, frame.function.clone().unwrap_or_default())).or_default() += 1;
+            let function = seen.entry((module, frame.function.clone().unwrap_or_default())).or_default();
+            *function = (function.0 + 1, function.1 + pair[1].0 - pair[0].0);
         }
     }
-    seen.into_iter().filter(|&(_, count)| count < 2).map(|((_, function), _)| function).collect()
+    // What owns no more than a rounded microsecond is missed by nobody.
+    seen.into_iter()
+        .filter(|&(_, (samples, micros))| samples < 2 && micros > 1)
+        .map(|((_, function), _)| function)
+        .collect()
 }
 
 /// The nanoseconds of one unit of a value, or of a timestamp without one.

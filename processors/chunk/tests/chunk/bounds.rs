@@ -1,5 +1,5 @@
 use profbridge_engine::component::{Outbox, Processor};
-use profbridge_model::{Builder, Profiles, Reason};
+use profbridge_model::{Builder, Profile, Profiles, Reason};
 use profbridge_processor_chunk::CLOSED_EARLY;
 
 use crate::support::*;
@@ -216,7 +216,9 @@ fn interleaved_times_keep_their_values() {
     let values: Vec<_> = (0..TIMES).map(|n| n as i64).collect();
     let mut builder = Builder::new();
     builder.resource(&process(1));
-    builder.on_cpu(20);
+    // Events: what is a time is divided where it is longer than a window.
+    let sample_type = builder.value_type("events", "count");
+    builder.profile(Profile { sample_type, ..Profile::default() });
     builder.sample(None, None, None, &times, &values);
     let batch = builder.finish().unwrap();
     for settings in ["", "window: 0s"] {

@@ -19,6 +19,11 @@ const SETTINGS: [&str; 6] = [
 /// A batch in which anything may carry anything: processes at resources and on samples, times near and far, with and
 /// without values, links, and profiles of every shape.
 fn batch(random: &mut Rng, now: Now) -> Profiles {
+    any_batch(random, now, true)
+}
+
+/// The same, and unless anything is to be `long`, no observation and no profile is longer than a window.
+fn any_batch(random: &mut Rng, now: Now, long: bool) -> Profiles {
     let mut builder = Builder::new();
     for _ in 0..random.usize(1..4) {
         let pid = random.i64(1..4);
@@ -34,7 +39,7 @@ fn batch(random: &mut Rng, now: Now) -> Profiles {
         for _ in 0..random.usize(0..3) {
             let sample_type = builder.value_type(["cpu", "wall"][random.usize(0..2)], "nanoseconds");
             let time_unix_nano = if random.bool() { 0 } else { now.unix_nano - random.u64(0..90 * S) };
-            let duration_nano = random.u64(0..70 * S);
+            let duration_nano = random.u64(0..if long { 70 * S } else { S });
             let period = random.i64(1..3);
             builder.profile(Profile { sample_type, time_unix_nano, duration_nano, period, ..Profile::default() });
             for _ in 0..random.usize(0..5) {
@@ -58,7 +63,13 @@ fn batch(random: &mut Rng, now: Now) -> Profiles {
                 };
                 let times: Vec<u64> = (0..random.usize(0..6)).map(|_| time(random)).collect();
                 let count = if times.is_empty() { random.usize(1..3) } else { times.len() * random.usize(0..2) };
-                let values: Vec<i64> = (0..count).map(|_| random.i64(..)).collect();
+                let value = |random: &mut Rng| match random.u8(..) {
+                    _ if !long => random.i64(..=1),
+                    0 => random.i64(..),
+                    1..16 => random.i64(-10..200 * S as i64),
+                    _ => random.i64(-10..S as i64 / 10),
+                };
+                let values: Vec<i64> = (0..count).map(|_| value(random)).collect();
                 builder.sample(stack, attributes, link, &times, &values);
             }
         }
@@ -83,7 +94,8 @@ proptest! {
     }
 
     /// Guarantees: what leaves is what came, observation by observation, with all that is to be seen of each; each batch
-    /// is of one process, no longer than a minute, and within its window.
+    /// is of one process, no longer than a minute, and within its window. (What is longer than a window is divided, see
+    /// the modules `long` and `owned`.)
     #[test]
     fn keeps_every_observation(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);
@@ -92,7 +104,7 @@ proptest! {
         let mut expected = Vec::new();
         for step in 0..random.u64(1..12) {
             let now = at(200 * S + step * random.u64(1..20) * S);
-            let batch = batch(&mut random, now);
+            let batch = any_batch(&mut random, now, false);
             expected.extend(seen(&batch));
             processor.process(batch.into(), now, &mut out);
             match random.u8(0..6) {

@@ -7,6 +7,8 @@ mod bounds;
 mod configuration;
 mod conservation;
 mod instant;
+mod long;
+mod owned;
 mod processes;
 mod support;
 mod times;
