@@ -188,8 +188,12 @@ fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     format!("[{}]", path.rsplit('/').next().unwrap_or(path))
 }
 
-/// The last word of a name, without its arguments: what is left of it where module and function are told apart.
+/// The last word of a name, without its arguments: what is left of it where module and function are told apart. Of code without
+/// a name the file, in brackets.
 fn tail(name: &str) -> String {
+    if let Some((file, _)) = name.strip_prefix('[').and_then(|name| name.split_once(']')) {
+        return format!("[{file}]");
+    }
     let name = match (name.ends_with(')'), name.rfind('(')) {
         (true, Some(arguments)) => &name[..arguments],
         _ => name,

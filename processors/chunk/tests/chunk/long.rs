@@ -6,9 +6,11 @@ use profbridge_model::{Builder, Profile, Profiles};
 
 use crate::support::*;
 
-/// A process with one profile of this type, which starts at [`T`] and has these samples: thread, function, timestamps and
-/// values in seconds.
-fn batch(kind: &str, duration: u64, samples: &[(Option<i64>, &str, &[u64], &[i64])]) -> Profiles {
+/// A sample: thread, function, timestamps and values in seconds.
+type Row<'a> = (Option<i64>, &'a str, &'a [u64], &'a [i64]);
+
+/// A process with one profile of this type, which starts at [`T`] and has these samples.
+fn batch(kind: &str, duration: u64, samples: &[Row<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&process(1));
     let sample_type = builder.value_type(kind, "seconds");
@@ -61,7 +63,7 @@ fn sent(out: &Outbox) -> u64 {
 #[test]
 fn values_of_two_minutes() {
     let batch = || {
-        let samples: [(_, _, &[u64], &[i64]); 4] = [
+        let samples: [Row<'_>; 4] = [
             (Some(7), "a", &[], &[50]),
             (Some(7), "b", &[], &[20, 10]),
             (Some(8), "c", &[], &[60]),
@@ -136,13 +138,13 @@ fn parts_close_nothing() {
 fn absurd_values() {
     for settings in ["window: 1s", "window: 0s"] {
         for (kind, duration) in [("wall", 100), ("off_cpu", 100), ("cpu", 1 << 33), ("cpu", 0)] {
-            let samples: [(_, _, &[u64], &[i64]); 2] =
+            let samples: [Row<'_>; 2] =
                 [(Some(7), "a", &[0, 1], &[i64::MAX, i64::MIN]), (Some(8), "b", &[], &[i64::MAX])];
             let (text, synthesized) = cut(settings, batch(kind, duration, &samples));
             assert!(synthesized <= 120, "{synthesized} for {kind}: {text}");
         }
     }
-    let many: Vec<(_, _, &[u64], &[i64])> = vec![(None, "a", &[], &[1 << 40]); 2_000];
+    let many: Vec<Row<'_>> = vec![(None, "a", &[], &[1 << 40]); 2_000];
     let mut chunk = chunk("");
     let out = process_one(&mut chunk, batch("cpu", 3_600, &many), at(0));
     assert!(out.synthesized <= 2_000 + (1 << 16), "{}", out.synthesized);

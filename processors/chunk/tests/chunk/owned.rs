@@ -15,7 +15,7 @@ use crate::support::*;
 
 const MODES: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
-/// The chunks of a request, and the nanoseconds that were counted as not shown.
+/// The chunks of a request, with the time in which threads were blocked, and the nanoseconds that were counted as not shown.
 fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
     let decoded = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap();
     let mut processor = chunk(settings);
@@ -23,7 +23,7 @@ fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>
     let mut out = process_one(&mut processor, decoded.profiles, now);
     processor.flush(now, &mut out);
     assert_eq!(out.losses.total(), 0, "{}", out.losses);
-    let mut converter = Converter::new(Settings::default());
+    let mut converter = Converter::new(Settings { off_cpu: true, ..Settings::default() });
     let mut collected = Collected::default();
     let mut clipped = 0;
     for batch in batches(&out) {
@@ -130,5 +130,32 @@ proptest! {
             }
         }
         prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
+    }
+
+    /// Guarantees: so it is for threads that run and are blocked in turn, where the profiler says of both what the eBPF
+    /// profiler says: the ticks in which a thread ran, and when it ran again and for how long it had not.
+    #[test]
+    fn blocked(seed in any::<u64>(), mode in 0..MODES.len()) {
+        let mut random = Rng::with_seed(seed);
+        let length = random.u64(1..150) * S;
+        let (mut running, mut blocked) = (Vec::new(), Vec::new());
+        for thread in 0..random.i64(1..4) {
+            let mut at = random.u64(0..S);
+            while at < length {
+                for _ in 0..random.u64(1..20) {
+                    running.push((stack(&mut random), thread + 1_000, T0 + at));
+                    at += S / 20;
+                }
+                let longest = if random.u8(0..8) == 0 { 90 * S } else { S };
+                let value = random.u64(1..longest);
+                at += value;
+                blocked.push((stack(&mut random), thread + 1_000, (T0 + at, value as i64)));
+            }
+        }
+        let mut builder = RequestBuilder::new().process("shop", 7).on_cpu(20).range(T0, length);
+        for (stack, thread, time) in running { builder = builder.sample(&stack, thread, &[time]); }
+        builder = builder.off_cpu().range(T0, length);
+        for (stack, thread, observation) in blocked { builder = builder.blocked(&stack, thread, &[observation]); }
+        check(MODES[mode], &builder.build())?;
     }
 }
