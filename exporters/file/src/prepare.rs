@@ -100,8 +100,12 @@ impl Workshop {
         }
         let stays = |profile: &Profile| !self.original_payload || !payload_may_leave(profiles.dictionary(), profile);
         let strips = profiles.profiles().any(|profile| !profile.original_payload.is_empty() && stays(profile));
+        // Who will read the file is not known, so attributes that refer to the string table are written out: readers
+        // older than opentelemetry-proto 1.10 find empty keys in their place.
+        let resolves = profiles.dictionary().tables().references;
         if let Some(received) = profiles.received.as_ref().filter(|received| received.len() <= MAX_MESSAGE_BYTES)
             && !strips
+            && !resolves
         {
             return self.frame(received, profiles, out);
         }

@@ -4,13 +4,16 @@
 
 use std::time::Duration;
 
+use ::http::header::HeaderValue;
+use bytes::Bytes;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
+use profbridge_net::compression::{Coding, decompress};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
 
 use crate::prepare::Meta;
-use crate::settings::Settings;
+use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
 /// The most characters of a peer's text that are shown.
 const MAX_SHOWN: usize = 300;
@@ -52,10 +55,21 @@ pub(crate) fn says_too_large(text: &str) -> bool {
     ["larger than", "too large", "maximum size"].iter().any(|words| text.contains(words))
 }
 
+/// Answers to requests that were taken which could not be read, so that nobody knows what of them was rejected.
+const UNREADABLE: &str = "otlp_answers_unreadable";
+
+/// The body of an answer without its compression, within the bound that answers have. Peers compress their answers as
+/// the request was: grpc-go does so even where the request announces nothing (grpc `doc/compression.md`).
+pub(crate) fn unpacked(encoding: Option<&HeaderValue>, body: Bytes) -> Result<Bytes, String> {
+    let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
+    decompress(coding, body, MAX_RESPONSE_BYTES).map_err(|error| error.to_string())
+}
+
 /// What a peer said that took a request, or most of it. Never a reason to send it again.
 pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let Ok(response) = Response::decode(body) else {
-        return warned(settings, "the answer is a success but no ExportProfilesServiceResponse");
+        return unreadable(settings, "it is no ExportProfilesServiceResponse");
     };
     let Some(partial) = response.partial_success else { return Accepted::default() };
     let rejected = observations(request, partial.rejected_profiles);
@@ -69,9 +83,16 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]
     Accepted { rejected, message: Some(message), ..Accepted::default() }
 }
 
-/// A success that could be told better.
-pub(crate) fn warned(settings: &Settings, warning: &str) -> Accepted {
-    Accepted { message: Some(format!("{}: {warning}", settings.host)), ..Accepted::default() }
+/// A success whose answer cannot be read. The status alone says that the request was taken and must not be sent again
+/// (opentelemetry-proto `docs/specification.md`, "Full Success" and "Partial Success"); whether all of it was taken
+/// stands in what cannot be read. So it counts as sent, and is said and counted for itself.
+pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
+    let why = shown(settings, why);
+    let message = format!(
+        "{}: the request was taken, but the answer cannot be read, so it is unknown whether a part was rejected: {why}",
+        settings.host
+    );
+    Accepted { message: Some(message), notes: vec![(UNREADABLE, 1)], ..Accepted::default() }
 }
 
 /// The observations in `rejected` of a request's profiles. The answer says how many profiles were rejected and not

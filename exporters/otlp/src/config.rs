@@ -36,6 +36,8 @@ pub struct Config {
     /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only, and never where it
     /// is pprof.
     pub original_payload: bool,
+    /// What is done with attributes that refer to the string table.
+    pub attribute_references: AttributeReferences,
     /// Whether a profile without an id gets the hash of its content as one.
     pub fill_profile_id: bool,
 }
@@ -54,9 +56,22 @@ impl Default for Config {
             retry_on_failure: RetryConfig::default(),
             max_request_bytes: ByteSize::from_mib(64),
             original_payload: false,
+            attribute_references: AttributeReferences::Resolve,
             fill_profile_id: true,
         }
     }
+}
+
+/// What is done with attributes of resources and scopes whose keys and values came as references to the string table
+/// (opentelemetry-proto 1.10: `key_strindex`, `string_value_strindex`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeReferences {
+    /// They are written out. Peers that do not know them, such as Collectors up to 0.159 and Pyroscope, would read
+    /// empty keys.
+    Resolve,
+    /// They are passed on: the peer knows them.
+    Keep,
 }
 
 /// What is spoken.

@@ -10,7 +10,7 @@ use profbridge_net::client::{HttpClient, grpc_channel};
 use profbridge_net::compression::EncoderContext;
 use tonic::transport::Channel;
 
-use crate::answer::Refused;
+use crate::answer::{self, Refused};
 use crate::oversize::PeerLimit;
 use crate::prepare::{self, Meta};
 use crate::settings::{Settings, Target};
@@ -66,7 +66,14 @@ impl OtlpExporter {
 
     async fn send_once(&self, request: &Request<Meta>) -> Result<Accepted, Refused> {
         match (self.client.get(), &self.settings.target) {
-            (Some(Client::Grpc(channel)), _) => grpc::export(channel, &self.settings, request).await,
+            (Some(Client::Grpc(channel)), _) => {
+                let timeout = self.settings.timeout;
+                let export = grpc::export(channel, &self.settings, request);
+                tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
+                    let within = profbridge_engine::config::Duration::from(timeout);
+                    Err(answer::unanswered(&self.settings, &format!("no answer within {within}")).into())
+                })
+            }
             (Some(Client::Http(client)), Target::Http { url, .. }) => {
                 http::export(client, url, &self.settings, request).await
             }

@@ -1,6 +1,8 @@
 //! The exporter's types. The Collector has one exporter for each protocol, and each has an older and a newer name; all
 //! four work here, so that a section can be taken over as it is.
 
+use std::time::Duration;
+
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
 use profbridge_engine::registry::ExporterFactory;
@@ -41,8 +43,10 @@ fn needs_chunks(_: &Section) -> bool {
 
 fn create(section: &Section, protocol: Protocol) -> Result<Box<dyn DynExporter>, Problems> {
     let config: Config = section.extract()?;
+    // The exporter bounds each of its requests itself. A second clock of the same length around them would sometimes
+    // be the first to end, and forget that an answer has begun to come, or which parts of a request were sent.
     let delivery =
-        DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: config.timeout.get() };
+        DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: Duration::ZERO };
     let settings = Settings::check(config, protocol, section)?;
     Ok(deliver(OtlpExporter::new(settings), delivery))
 }

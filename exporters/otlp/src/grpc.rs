@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ::http::{Method, StatusCode, Uri, Version};
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
@@ -30,9 +30,13 @@ use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
 const METHOD: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS_DETAILS: &str = "grpc-status-details-bin";
+
+/// What an answer may be compressed with; without spaces, since grpc-go does not trim the names.
+const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
 /// The flag and the length in front of a message.
 const PREFIX: usize = 5;
@@ -52,20 +56,20 @@ pub(crate) async fn export(
     let (head, body) = response.into_parts();
     if head.headers.contains_key(Status::GRPC_STATUS) {
         // Headers alone: there is no message, and what else comes does not matter.
-        return verdict(settings, request, status(&head.headers), &[]);
+        return verdict(settings, request, status(&head.headers), Err("it has no message".to_owned()));
     }
     let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
     if head.status != StatusCode::OK || !head.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
         let text = format!("HTTP status {} and no gRPC status; this may not be a gRPC endpoint", head.status);
-        return verdict(settings, request, (Status::new(code_of(head.status), text), None), &[]);
+        return verdict(settings, request, (Status::new(code_of(head.status), text), None), Err(String::new()));
     }
-    let (message, trailers) = read(body).await.map_err(|cause| answer::unanswered(settings, &cause))?;
+    let (data, trailers) = read(body).await.map_err(|cause| answer::unanswered(settings, &cause))?;
     let status = match trailers {
         Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
         // A clean end without a status is how hyper shows a stream that a proxy has reset, so nobody gave a verdict.
         _ => return Err(answer::unanswered(settings, "the answer ended without a grpc-status").into()),
     };
-    verdict(settings, request, status, message.as_deref().unwrap_or(b"\xff"))
+    verdict(settings, request, status, message(&head.headers, data))
 }
 
 /// The request. The channel adds scheme, host and user agent.
@@ -82,6 +86,7 @@ fn call(settings: &Settings, request: &Request<Meta>) -> http::Request<tonic::bo
     if let Some(name) = compression {
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(name));
     }
+    headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(ACCEPT_ENCODING));
     headers.insert(GRPC_TIMEOUT, grpc_timeout(settings.timeout));
     call
 }
@@ -135,27 +140,43 @@ impl Body for OneMessage {
     }
 }
 
-/// Reads the answer: its message, `None` where it has not the form of one, and its trailers.
-async fn read(mut body: tonic::body::Body) -> Result<(Option<Vec<u8>>, Option<HeaderMap>), String> {
-    let mut data = Vec::new();
+/// Reads the answer: its frames, none where they are more than an answer may have, and its trailers.
+async fn read(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<HeaderMap>), String> {
+    let mut data = Some(Vec::new());
     let mut trailers = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the answer broke off: {}", error_chain(&error)))?;
         match frame.into_data() {
             // More than a message may have is read to its status and not kept.
-            Ok(piece) if data.len() + piece.len() <= MAX_RESPONSE_BYTES + PREFIX => data.extend_from_slice(&piece),
-            Ok(_) => data.clear(),
+            Ok(piece) => match &mut data {
+                Some(kept) if kept.len() + piece.len() <= MAX_RESPONSE_BYTES + PREFIX => kept.extend_from_slice(&piece),
+                _ => data = None,
+            },
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    // Flag 0: the request offers no compression for the answer.
-    let message = match data.split_first_chunk::<PREFIX>() {
-        Some(([0, length @ ..], message)) if u32::from_be_bytes(*length) as usize == message.len() => {
-            Some(message.to_vec())
-        }
-        _ => None,
-    };
-    Ok((message, trailers))
+    Ok((data.map(Bytes::from), trailers))
+}
+
+/// The message of an answer, or why there is none that can be read.
+fn message(headers: &HeaderMap, data: Option<Bytes>) -> Result<Bytes, String> {
+    let mut data = data.ok_or_else(|| format!("it is larger than {MAX_RESPONSE_BYTES} bytes"))?;
+    if data.is_empty() {
+        return Err("it has no message".to_owned());
+    }
+    if data.len() < PREFIX {
+        return Err("its message is cut off".to_owned());
+    }
+    let (flag, length) = (data.get_u8(), data.get_u32());
+    if length as usize != data.len() {
+        return Err("it is not one whole message".to_owned());
+    }
+    match (flag, headers.get(GRPC_ENCODING)) {
+        (0, _) => Ok(data),
+        (1, Some(encoding)) => answer::unpacked(Some(encoding), data),
+        (1, None) => Err("it is compressed and does not say how".to_owned()),
+        _ => Err(format!("its message has the flag {flag}, which gRPC does not know")),
+    }
 }
 
 /// A status and the pause that the peer asks for. The details are decoded here, since tonic panics where they are no
@@ -180,10 +201,15 @@ fn verdict(
     settings: &Settings,
     request: &Request<Meta>,
     (status, retry_info): (Status, Option<Retry>),
-    message: &[u8],
+    message: Result<Bytes, String>,
 ) -> Result<Accepted, Refused> {
     let (retry, reason) = match status.code() {
-        Code::Ok => return Ok(answer::accepted(settings, request, message)),
+        Code::Ok => {
+            return Ok(match message {
+                Ok(message) => answer::accepted(settings, request, &message),
+                Err(why) => answer::unreadable(settings, &why),
+            });
+        }
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted

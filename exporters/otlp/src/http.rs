@@ -7,6 +7,7 @@ use ::http::{StatusCode, Uri};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::Reason;
 use profbridge_net::client::{Failure, HttpClient, Response};
+use profbridge_net::compression::ACCEPT_ENCODING;
 use prost::Message as _;
 
 use crate::answer::{self, Refused};
@@ -28,8 +29,9 @@ pub(crate) async fn export(
     if let Some(name) = request.meta.compression.content_encoding() {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
     }
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ACCEPT_ENCODING));
     match client.post(url, headers, request.body.clone()).await {
-        Ok(response) if response.status.is_success() => Ok(success(settings, request, &response)),
+        Ok(response) if response.status.is_success() => Ok(success(settings, request, response)),
         Ok(response) => {
             let (status, text) = (response.status, text(&response));
             let error = refused(settings, status, retry_after(&response.headers, SystemTime::now()), &text);
@@ -41,18 +43,24 @@ pub(crate) async fn export(
     }
 }
 
-fn success(settings: &Settings, request: &Request<Meta>, response: &Response) -> Accepted {
-    // An empty body is an answer without anything in it, whatever its type is called.
-    if response.body.is_empty() || media_type(&response.headers) == PROTOBUF {
-        return answer::accepted(settings, request, &response.body);
+fn success(settings: &Settings, request: &Request<Meta>, response: Response) -> Accepted {
+    // An empty body is an answer without anything in it, whatever its type and its coding are called.
+    if response.body.is_empty() {
+        return answer::accepted(settings, request, &[]);
     }
-    answer::warned(settings, "the answer is a success but no protobuf; this may not be an OTLP receiver")
+    if media_type(&response.headers) != PROTOBUF {
+        return answer::unreadable(settings, "it is no protobuf; this may not be an OTLP receiver");
+    }
+    match answer::unpacked(response.headers.get(header::CONTENT_ENCODING), response.body) {
+        Ok(message) => answer::accepted(settings, request, &message),
+        Err(why) => answer::unreadable(settings, &why),
+    }
 }
 
 fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> {
     match failure {
         Failure::Response { status, cause } if status.is_success() => {
-            Ok(answer::warned(settings, &format!("the request was taken, but the answer cannot be read: {cause}")))
+            Ok(answer::unreadable(settings, &cause.to_string()))
         }
         Failure::Response { status, .. } => Err(refused(settings, status, None, "")),
         Failure::Unsendable(_) => {
@@ -96,13 +104,16 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Retry> {
 
 /// What an error's body says: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
 fn text(response: &Response) -> String {
+    let Ok(body) = answer::unpacked(response.headers.get(header::CONTENT_ENCODING), response.body.clone()) else {
+        return String::new();
+    };
     match media_type(&response.headers) {
-        PROTOBUF => tonic_types::Status::decode(response.body.clone()).map(|status| status.message).unwrap_or_default(),
+        PROTOBUF => tonic_types::Status::decode(body).map(|status| status.message).unwrap_or_default(),
         "application/json" => {
-            let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             body.get("message").and_then(|message| message.as_str()).unwrap_or_default().to_owned()
         }
-        "text/plain" => String::from_utf8_lossy(&response.body).into_owned(),
+        "text/plain" => String::from_utf8_lossy(&body).into_owned(),
         _ => String::new(),
     }
 }

@@ -67,8 +67,10 @@ fn cut(body: Bytes, compression: Compression, known: usize) -> Option<Cut> {
     }
     let limits = Limits { max_request: size, ..Limits::default() };
     let decoded = decode(message, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
-    // The parts of a profile are not what its payload says; the ids are there.
-    let options = EncodeOptions::default();
+    // The parts of a profile are not what its payload says; the ids are there. References are in it for a peer that
+    // knows them only.
+    let references = decoded.profiles.dictionary().tables().references;
+    let options = EncodeOptions { references, ..EncodeOptions::default() };
     let mut context = EncoderContext::default();
     let mut parts = Vec::new();
     for part in split(&decoded.profiles, limit, &options) {
@@ -118,14 +120,17 @@ impl Parts {
         part: &Request<Meta>,
         outcome: Result<Accepted, SendError>,
     ) -> Result<Option<Accepted>, SendError> {
-        let (rejected, message) = match outcome {
-            Ok(accepted) => (accepted.rejected, accepted.message),
-            Err(error) if error.retry == Retry::Never => (part.observations, Some(error.message)),
+        let accepted = match outcome {
+            Ok(accepted) => accepted,
+            Err(error) if error.retry == Retry::Never => {
+                Accepted { rejected: part.observations, message: Some(error.message), ..Accepted::default() }
+            }
             Err(error) => return Err(error),
         };
         let mut left = self.left();
-        left.said.rejected += rejected;
-        left.said.message = left.said.message.take().or(message);
+        left.said.rejected += accepted.rejected;
+        left.said.message = left.said.message.take().or(accepted.message);
+        left.said.notes.extend(accepted.notes);
         left.parts.pop_front();
         Ok(left.parts.is_empty().then(|| left.said.clone()))
     }

@@ -70,6 +70,7 @@ impl Out<'_> {
             // A payload repeats the profile in another form, so it goes out only with what nobody changed
             // (opentelemetry-proto `profiles.proto`, `original_payload`).
             original_payload: self.settings.original_payload && profiles.received.is_some(),
+            references: self.settings.keep_references && has_references(profiles),
             ..EncodeOptions::default()
         };
         if encoded_len(&whole, &options) <= self.limit {
@@ -110,7 +111,13 @@ fn unchanged<'a>(settings: &Settings, limit: usize, profiles: &'a Profiles) -> O
     let fills = settings.fill_profile_id && profiles.profiles().any(|profile| profile.profile_id.is_none());
     let stays = |profile: &Profile| !settings.original_payload || !payload_may_leave(profiles.dictionary(), profile);
     let strips = profiles.profiles().any(|profile| !profile.original_payload.is_empty() && stays(profile));
-    (!fills && !strips && received.len() <= limit).then_some(received)
+    let resolves = !settings.keep_references && has_references(profiles);
+    (!fills && !strips && !resolves && received.len() <= limit).then_some(received)
+}
+
+/// Whether attributes of the batch came as references to its string table.
+fn has_references(profiles: &Profiles) -> bool {
+    profiles.dictionary().tables().references
 }
 
 /// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one: who

@@ -9,7 +9,7 @@ use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
 use profbridge_net::compression::Compression;
 
-use crate::config::{self, Config, Protocol};
+use crate::config::{self, AttributeReferences, Config, Protocol};
 
 /// The path that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`; the
 /// signal is in development, and so is its path).
@@ -55,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) max_request_bytes: usize,
     /// Whether `original_payload` is passed on with profiles that nobody changed.
     pub(crate) original_payload: bool,
+    /// Whether attributes that came as references leave as references.
+    pub(crate) keep_references: bool,
     pub(crate) fill_profile_id: bool,
 }
 
@@ -118,6 +120,7 @@ impl Settings {
             timeout,
             max_request_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             original_payload: config.original_payload,
+            keep_references: config.attribute_references == AttributeReferences::Keep,
             fill_profile_id: config.fill_profile_id,
         })
     }

@@ -277,6 +277,8 @@ pub struct Accepted {
     pub message: Option<String>,
     /// The time for which the destination will send a bill, where it bills by time.
     pub billed: Duration,
+    /// What else is to be counted, by name; see [`Prepared::notes`].
+    pub notes: Vec<(&'static str, u64)>,
 }
 
 /// Why one attempt to send a request failed.

@@ -62,6 +62,11 @@ impl Buffer {
         self.request.len() + self.spill.len()
     }
 
+    /// The length of what was written anew, in bytes.
+    pub fn spill_len(&self) -> usize {
+        self.spill.len()
+    }
+
     /// Whether there are no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -171,6 +171,9 @@ pub struct Tables {
     pub stacks: Vec<Span>,
     /// How many of `strings` came from `string_table`; the others stood inline.
     pub table_strings: u32,
+    /// Whether attributes came as references to `string_table` (`key_strindex` of a `KeyValue`,
+    /// `string_value_strindex`), which readers older than opentelemetry-proto 1.10 do not know.
+    pub references: bool,
 }
 
 impl Tables {
@@ -188,6 +191,29 @@ impl Tables {
             table_strings: 1,
             ..Self::default()
         }
+    }
+
+    /// Replaces what is not UTF-8 in strings by U+FFFD, and says in how many strings it did so. `grant` is asked first
+    /// whether so many more bytes may be taken; `None` where not.
+    pub fn replace_invalid_text(&mut self, grant: impl FnOnce(usize) -> bool) -> Option<u64> {
+        let bytes = |span: &Span| self.buffer.get(*span).unwrap_or_default();
+        let invalid = |span: &Span| std::str::from_utf8(bytes(span)).is_err();
+        let broken: Vec<usize> = (0..self.strings.len()).filter(|&i| invalid(&self.strings[i])).collect();
+        // A byte that is no text becomes the three of U+FFFD.
+        let most = broken.iter().map(|&i| self.strings[i].len as usize).sum::<usize>().saturating_mul(3);
+        if !grant(most) {
+            return None;
+        }
+        let (mut text, mut start) = (Vec::new(), self.buffer.len());
+        for &i in &broken {
+            let replaced = String::from_utf8_lossy(bytes(&self.strings[i])).into_owned();
+            text.extend_from_slice(replaced.as_bytes());
+            // A buffer of more than 4 GiB is refused when the tables are checked.
+            self.strings[i] = Span { start: start as u32, len: replaced.len() as u32 };
+            start += replaced.len();
+        }
+        self.buffer.append(&text);
+        Some(broken.len() as u64)
     }
 }
 
@@ -246,6 +272,82 @@ impl Default for Dictionary {
     }
 }
 
+/// Checks tables, each index once.
+fn check(tables: &Tables) -> Result<(), Invalid> {
+    let present = |table: &str, len: usize| {
+        if len > 0 {
+            return Ok(());
+        }
+        Err(Invalid { place: table.to_owned(), rule: "element 0, the zero value, is missing".to_owned() })
+    };
+    if u32::try_from(tables.buffer.len()).is_err() {
+        return Err(Invalid { place: "request".to_owned(), rule: "is not shorter than 4 GiB".to_owned() });
+    }
+    present("string_table", tables.strings.len())?;
+    present("mapping_table", tables.mappings.len())?;
+    present("function_table", tables.functions.len())?;
+    present("location_table", tables.locations.len())?;
+    present("link_table", tables.links.len())?;
+    present("attribute_table", tables.attributes.len())?;
+    present("attribute sets", tables.attribute_sets.len())?;
+    present("stack_table", tables.stacks.len())?;
+
+    let string = |id: Option<StringId>, place: &dyn Fn() -> String| {
+        check_index(StringId::wire(id), "string_table", tables.strings.len(), place)
+    };
+    let set = |id: Option<AttributeSetId>, place: &dyn Fn() -> String| {
+        check_index(AttributeSetId::wire(id), "the attribute sets", tables.attribute_sets.len(), place)
+    };
+    for (i, &span) in tables.strings.iter().enumerate() {
+        let bytes = tables.buffer.get(span).ok_or_else(|| outside(format!("string_table[{i}]")))?;
+        if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
+            return Err(Invalid { place: format!("string_table[{i}]"), rule: "is not valid UTF-8".to_owned() });
+        }
+    }
+    for (i, mapping) in tables.mappings.iter().enumerate() {
+        string(mapping.filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
+        set(mapping.attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
+    }
+    for (i, function) in tables.functions.iter().enumerate() {
+        string(function.name, &|| format!("function_table[{i}].name_strindex"))?;
+        string(function.system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
+        string(function.filename, &|| format!("function_table[{i}].filename_strindex"))?;
+    }
+    for (i, location) in tables.locations.iter().enumerate() {
+        check_index(MappingId::wire(location.mapping), "mapping_table", tables.mappings.len(), || {
+            format!("location_table[{i}].mapping_index")
+        })?;
+        set(location.attributes, &|| format!("location_table[{i}].attribute_indices"))?;
+        let end = u64::from(location.lines_start) + u64::from(location.lines_len);
+        if end > tables.lines.len() as u64 {
+            return Err(outside(format!("location_table[{i}].lines")));
+        }
+        let lines = &tables.lines[location.lines_start as usize..end as usize];
+        for (j, line) in lines.iter().enumerate() {
+            check_index(FunctionId::wire(line.function), "function_table", tables.functions.len(), || {
+                format!("location_table[{i}].lines[{j}].function_index")
+            })?;
+        }
+    }
+    for (i, attribute) in tables.attributes.iter().enumerate() {
+        check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("attribute_table[{i}]"))?;
+    }
+    for &item in &tables.attribute_set_items {
+        check_index(AttributeId::wire(item), "attribute_table", tables.attributes.len(), || {
+            "attribute_indices".to_owned()
+        })?;
+    }
+    for (i, &span) in tables.attribute_sets.iter().enumerate() {
+        if u64::from(span.start) + u64::from(span.len) > tables.attribute_set_items.len() as u64 {
+            return Err(outside(format!("attribute set {i}")));
+        }
+    }
+    for (i, &span) in tables.stacks.iter().enumerate() {
+        check_stack(tables.buffer.get(span), i, tables.locations.len())?;
+    }
+    Ok(())
+}
+
 impl Dictionary {
     /// Checks the tables, each index once.
     ///
@@ -253,78 +355,20 @@ impl Dictionary {
     ///
     /// Names the first element that refers to something that is not there.
     pub fn new(tables: Tables) -> Result<Self, Invalid> {
-        let present = |table: &str, len: usize| {
-            if len > 0 {
-                return Ok(());
-            }
-            Err(Invalid { place: table.to_owned(), rule: "element 0, the zero value, is missing".to_owned() })
-        };
-        if u32::try_from(tables.buffer.len()).is_err() {
-            return Err(Invalid { place: "request".to_owned(), rule: "is not shorter than 4 GiB".to_owned() });
-        }
-        present("string_table", tables.strings.len())?;
-        present("mapping_table", tables.mappings.len())?;
-        present("function_table", tables.functions.len())?;
-        present("location_table", tables.locations.len())?;
-        present("link_table", tables.links.len())?;
-        present("attribute_table", tables.attributes.len())?;
-        present("attribute sets", tables.attribute_sets.len())?;
-        present("stack_table", tables.stacks.len())?;
-
-        let string = |id: Option<StringId>, place: &dyn Fn() -> String| {
-            check_index(StringId::wire(id), "string_table", tables.strings.len(), place)
-        };
-        let set = |id: Option<AttributeSetId>, place: &dyn Fn() -> String| {
-            check_index(AttributeSetId::wire(id), "the attribute sets", tables.attribute_sets.len(), place)
-        };
-        for (i, &span) in tables.strings.iter().enumerate() {
-            let bytes = tables.buffer.get(span).ok_or_else(|| outside(format!("string_table[{i}]")))?;
-            if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
-                return Err(Invalid { place: format!("string_table[{i}]"), rule: "is not valid UTF-8".to_owned() });
-            }
-        }
-        for (i, mapping) in tables.mappings.iter().enumerate() {
-            string(mapping.filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
-            set(mapping.attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
-        }
-        for (i, function) in tables.functions.iter().enumerate() {
-            string(function.name, &|| format!("function_table[{i}].name_strindex"))?;
-            string(function.system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
-            string(function.filename, &|| format!("function_table[{i}].filename_strindex"))?;
-        }
-        for (i, location) in tables.locations.iter().enumerate() {
-            check_index(MappingId::wire(location.mapping), "mapping_table", tables.mappings.len(), || {
-                format!("location_table[{i}].mapping_index")
-            })?;
-            set(location.attributes, &|| format!("location_table[{i}].attribute_indices"))?;
-            let end = u64::from(location.lines_start) + u64::from(location.lines_len);
-            if end > tables.lines.len() as u64 {
-                return Err(outside(format!("location_table[{i}].lines")));
-            }
-            let lines = &tables.lines[location.lines_start as usize..end as usize];
-            for (j, line) in lines.iter().enumerate() {
-                check_index(FunctionId::wire(line.function), "function_table", tables.functions.len(), || {
-                    format!("location_table[{i}].lines[{j}].function_index")
-                })?;
-            }
-        }
-        for (i, attribute) in tables.attributes.iter().enumerate() {
-            check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("attribute_table[{i}]"))?;
-        }
-        for &item in &tables.attribute_set_items {
-            check_index(AttributeId::wire(item), "attribute_table", tables.attributes.len(), || {
-                "attribute_indices".to_owned()
-            })?;
-        }
-        for (i, &span) in tables.attribute_sets.iter().enumerate() {
-            if u64::from(span.start) + u64::from(span.len) > tables.attribute_set_items.len() as u64 {
-                return Err(outside(format!("attribute set {i}")));
-            }
-        }
-        for (i, &span) in tables.stacks.iter().enumerate() {
-            check_stack(tables.buffer.get(span), i, tables.locations.len())?;
-        }
+        check(&tables)?;
         Ok(Self(tables))
+    }
+
+    /// As [`Dictionary::new`], and gives back what it was given where it is not valid.
+    ///
+    /// # Errors
+    ///
+    /// The tables, and the first element that refers to something that is not there.
+    pub fn new_or_back(tables: Tables) -> Result<Self, Box<(Tables, Invalid)>> {
+        match check(&tables) {
+            Ok(()) => Ok(Self(tables)),
+            Err(invalid) => Err(Box::new((tables, invalid))),
+        }
     }
 
     /// Tables that were checked, with more appended that was checked on its own: see [`crate::naming`]. Debug builds

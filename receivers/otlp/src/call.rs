@@ -27,6 +27,9 @@ const SMALL: usize = 32 * 1024;
 /// small ones up to 3; the decoder notices that it is too little before it takes it, mostly after it has counted.
 const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
+/// Strings in which something that is not UTF-8 was replaced.
+const REPLACED: &str = "otlp_strings_replaced";
+
 /// What the calls of one transport share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -50,7 +53,7 @@ pub(crate) struct Taken {
     pub(crate) refused_samples: u64,
     /// Profiles that were refused.
     pub(crate) refused_profiles: u64,
-    /// Why; `None` where everything was taken.
+    /// Why, or a warning about what was taken; `None` where everything was taken as it is.
     pub(crate) complaint: Option<String>,
 }
 
@@ -58,7 +61,7 @@ impl Caller {
     /// Unpacks, decodes and hands over a request.
     pub(crate) async fn call(&self, received: Received, coding: Coding, peer: Peer) -> Result<Taken, Fault> {
         let (decoded, permit) = self.decode(received, coding, peer).await?;
-        let Decoded { profiles, refused } = decoded;
+        let Decoded { profiles, refused, replaced_strings } = decoded;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         let mut taken = Taken {
             samples,
@@ -78,6 +81,14 @@ impl Caller {
             };
             let first = shortened(format!("{}: {}", first.invalid.place, first.invalid.rule));
             taken.complaint = Some(first + &more);
+        }
+        if replaced_strings > 0 {
+            self.intake.note(REPLACED, replaced_strings);
+            let warning = format!("{replaced_strings} strings are not UTF-8, what is not was replaced by U+FFFD");
+            taken.complaint = Some(match taken.complaint {
+                Some(complaint) => format!("{complaint}; {warning}"),
+                None => warning,
+            });
         }
         if profiles.profiles().next().is_none() {
             // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").

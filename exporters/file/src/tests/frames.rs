@@ -34,8 +34,10 @@ fn frame(message: &[u8]) -> Vec<u8> {
 async fn appends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/profiles.otlp");
-    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
-    let received = otlp::decode(otlp::encode(&chunk(1, 0), &options).into(), &Limits::default()).unwrap().profiles;
+    // With a field that nobody knows, which only what is written as it came still has.
+    let mut message = otlp::encode(&chunk(1, 0), &EncodeOptions::default());
+    message.extend([0x7a, 1, 1]);
+    let received = otlp::decode(message.into(), &Limits::default()).unwrap().profiles;
     for _ in 0..2 {
         let exporter = exporter(&path, "format: otlp");
         exporter.start().await.unwrap();
@@ -49,6 +51,22 @@ async fn appends() {
     for message in messages {
         assert_eq!(otlp::decode(message, &Limits::default()).unwrap().profiles.observations(), 20);
     }
+}
+
+/// Guarantees: attributes that refer to the string table are written out, since nobody knows who will read the file.
+#[tokio::test]
+async fn references_are_resolved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profiles.otlp");
+    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
+    let part = otlp::split(&chunk(1, 0), 1, &options).next().unwrap();
+    let received = otlp::decode(otlp::encode(&part, &options).into(), &Limits::default()).unwrap().profiles;
+    assert!(received.dictionary().tables().references);
+    let exporter = exporter(&path, "format: otlp");
+    exporter.start().await.unwrap();
+    write(&exporter, received).await.unwrap();
+    let written = otlp::decode(messages(&path).remove(0), &Limits::default()).unwrap().profiles;
+    assert!(!written.dictionary().tables().references);
 }
 
 /// Guarantees: each message is compressed by itself.

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -8,13 +9,15 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::delivery::{ExporterContext, Stop};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::Reason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::peer::collector;
 use super::*;
-use crate::FACTORY;
+use crate::{FACTORY, OTLP_HTTP};
 
 /// Guarantees: behind the engine's queue, what a busy peer puts off arrives once, what it rejects of it is counted
 /// under its reason, and no observation is unaccounted for.
@@ -54,4 +57,42 @@ async fn a_busy_peer_gets_it_later() {
     assert_eq!((totals.inbound, totals.outbound), (10, 5));
     assert_eq!((totals.dropped.get(Reason::RejectedByPeer), totals.dropped.total()), (5, 5));
     assert_eq!(totals.unaccounted, 0);
+}
+
+/// Guarantees: a request whose answer begins with 200 and then comes no further was taken: it is sent once, and counts
+/// as sent.
+#[tokio::test]
+async fn an_answer_that_trickles_is_an_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&requests);
+    let peer = tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 64 << 10];
+            let length = stream.read(&mut request).await.unwrap();
+            assert!(request[..length].starts_with(b"POST "));
+            seen.fetch_add(1, Ordering::Relaxed);
+            let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 10\r\n\r\n\n";
+            stream.write_all(head).await.unwrap();
+            open.push(stream);
+        }
+    });
+    let retry = "retry_on_failure: {initial_interval: 1ms, max_interval: 2ms, max_elapsed_time: 10s}";
+    let yaml = format!("{{endpoint: 'http://{address}', timeout: 2s, {retry}}}");
+    let budget = Budget::new(1 << 30);
+    let telemetry = Metrics::new(budget.clone()).exporter("otlp_http");
+    let exporter = (OTLP_HTTP.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
+    let running = exporter.start(ExporterContext { telemetry: telemetry.clone(), budget }).await.unwrap();
+    running.sink().accept(&batch(&[4]).into(), ManualClock::default().now()).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    running.stop(Stop { deadline, close_by: deadline }).await;
+    peer.abort();
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    assert_eq!((telemetry.retries(), telemetry.sent_requests()), (0, 1));
+    let totals = telemetry.edge().totals();
+    assert_eq!((totals.inbound, totals.outbound, totals.dropped.total()), (4, 4, 0));
+    assert_eq!(totals.notes, [("otlp_answers_unreadable", 1)]);
 }

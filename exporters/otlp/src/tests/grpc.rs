@@ -6,10 +6,11 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use profbridge_engine::component::Retry;
 use profbridge_model::Reason;
+use profbridge_net::compression::Compression;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::peer::{collector, grpc_response, raw, response};
+use super::peer::{collector, grpc_response, pack, partial, raw, response};
 use super::*;
 
 const OK: fn() -> super::peer::Answer = || Ok(ExportProfilesServiceResponse::default());
@@ -101,6 +102,52 @@ async fn partial_success() {
     }
 }
 
+/// Guarantees: a partial success is read out of an answer that is compressed, as grpc-go's servers compress it: as the
+/// request was. The request announces what can be read.
+#[tokio::test]
+async fn compressed_answers() {
+    for coding in [Compression::GZIP, Compression::ZSTD] {
+        let name = coding.content_encoding().unwrap();
+        let mut peer = raw(None, move || compressed(name, &pack(coding, &partial(2, "no room")))).await;
+        let accepted = send(&to(peer.address, ""), &batch(&[4, 5, 6])).await.unwrap();
+        assert_eq!(accepted.rejected, 10, "two of three profiles, of five observations on average");
+        assert_eq!(accepted.message, Some(format!("{}: 2 profiles were rejected: no room", peer.address)));
+        assert_eq!(accepted.notes, []);
+        let (head, _) = peer.seen.recv().await.unwrap();
+        assert_eq!(head.headers["grpc-accept-encoding"], "zstd,gzip,deflate,identity");
+    }
+}
+
+/// Guarantees: an answer whose compression was not asked for, is damaged, or hides more than an answer may have leaves
+/// the request taken, since its status says so, and is said and counted.
+#[tokio::test]
+async fn unreadable_answers_are_counted() {
+    let bomb = pack(Compression::GZIP, &vec![0; 5 << 20]);
+    assert!(bomb.len() < 16 << 10);
+    for (encoding, body, says) in [
+        ("snappy", b"x".to_vec(), "snappy"),
+        ("gzip", b"no gzip".to_vec(), "not valid gzip"),
+        ("gzip", bomb, "larger than 4194304 bytes"),
+        ("zstd", pack(Compression::ZSTD, b"\xff\xff"), "no ExportProfilesServiceResponse"),
+    ] {
+        let peer = raw(None, move || compressed(encoding, &body)).await;
+        let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
+        assert_eq!((accepted.rejected, accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
+        let message = accepted.message.unwrap();
+        assert!(message.contains(says) && message.contains("unknown whether a part was rejected"), "{message}");
+    }
+}
+
+/// A gRPC answer of one compressed message.
+fn compressed(encoding: &str, message: &[u8]) -> ::http::Response<super::peer::Body> {
+    let mut body = vec![1];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    let mut response = grpc_response(body, &[("grpc-status", "0")]);
+    response.headers_mut().insert("grpc-encoding", encoding.parse().unwrap());
+    response
+}
+
 /// Guarantees: what a peer can answer wrongly, or a proxy in its place, has a verdict and no panic: details that are
 /// no base64, an unknown status, a text that is not gRPC, a success without a message, an answer without a status.
 #[tokio::test]
@@ -109,7 +156,7 @@ async fn strange_answers() {
     let later = Err(Retry::Later);
     let never = Err(Retry::Never);
     type Make = Box<dyn Fn() -> ::http::Response<super::peer::Body> + Send + Sync>;
-    let strange: [(Make, Result<&str, Retry>); 12] = [
+    let strange: [(Make, Result<&str, Retry>); 15] = [
         (Box::new(move || response(200, &[grpc, ("grpc-status", "14"), ("grpc-status-details-bin", "!!")], "")), later),
         (
             Box::new(move || response(200, &[grpc, ("grpc-status", "8"), ("grpc-status-details-bin", "AAAA")], "")),
@@ -122,8 +169,11 @@ async fn strange_answers() {
         (Box::new(|| response(404, &[], "")), never),
         (Box::new(|| grpc_response(b"\0\0\0\0\0", &[("grpc-status", "0")])), Ok("")),
         (Box::new(|| grpc_response(b"\0\0\0\0\x02\xff\xff", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
-        (Box::new(|| grpc_response(b"\x01\0\0\0\x01x", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
-        (Box::new(|| grpc_response(b"", &[("grpc-status", "0")])), Ok("no ExportProfiles")),
+        (Box::new(|| grpc_response(b"\x01\0\0\0\x01x", &[("grpc-status", "0")])), Ok("does not say how")),
+        (Box::new(|| grpc_response(b"\x07\0\0\0\x01x", &[("grpc-status", "0")])), Ok("the flag 7")),
+        (Box::new(|| grpc_response(b"\0\0\0\0\x02x", &[("grpc-status", "0")])), Ok("not one whole message")),
+        (Box::new(|| grpc_response(b"\0\0", &[("grpc-status", "0")])), Ok("cut off")),
+        (Box::new(|| grpc_response(b"", &[("grpc-status", "0")])), Ok("no message")),
         (Box::new(|| grpc_response(b"\0\0\0\0\0", &[])), later),
     ];
     for (number, (answer, expected)) in strange.into_iter().enumerate() {
@@ -143,9 +193,9 @@ async fn strange_answers() {
 #[tokio::test]
 async fn an_endless_answer_is_bounded() {
     static LARGE: [u8; 9 << 20] = [0; 9 << 20];
-    let peer = raw(None, || grpc_response(&LARGE, &[("grpc-status", "0")])).await;
+    let peer = raw(None, || grpc_response(&LARGE[..], &[("grpc-status", "0")])).await;
     let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
-    assert!(accepted.message.unwrap().contains("no ExportProfiles"));
+    assert!(accepted.message.unwrap().contains("larger than"));
 }
 
 /// Guarantees: a peer that is not there or hangs up is retried, and named once.

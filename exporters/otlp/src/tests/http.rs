@@ -5,10 +5,10 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use profbridge_engine::component::Retry;
 use profbridge_model::Reason;
-use profbridge_net::compression::{Coding, decompress};
+use profbridge_net::compression::{Coding, Compression, decompress};
 use prost::Message as _;
 
-use super::peer::{raw, response};
+use super::peer::{pack, partial, raw, response};
 use super::*;
 
 const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
@@ -109,6 +109,38 @@ async fn successes() {
             (Some(says), Some(message)) => assert!(message.contains(says), "{message}"),
             (says, message) => assert_eq!((says, message.as_deref()), (None, None)),
         }
+    }
+}
+
+/// Guarantees: answers that are compressed are read, those of a success and those of an error, and what can be read is
+/// announced; a success that cannot be read is said and counted.
+#[tokio::test]
+async fn compressed_answers() {
+    for coding in [Compression::GZIP, Compression::ZSTD] {
+        let name = coding.content_encoding().unwrap();
+        let headers = [PROTOBUF, ("content-encoding", name)];
+        let mut peer = raw(None, move || response(200, &headers, pack(coding, &partial(1, "no")))).await;
+        let accepted = send(&to(peer.address, ""), &batch(&[5, 5])).await.unwrap();
+        assert_eq!((accepted.rejected, accepted.notes), (5, vec![]));
+        assert_eq!(accepted.message, Some(format!("{}: 1 profiles were rejected: no", peer.address)));
+        let (head, _) = peer.seen.recv().await.unwrap();
+        assert_eq!(head.headers["accept-encoding"], "zstd, gzip, deflate, identity");
+
+        let headers = [("content-type", "text/plain"), ("content-encoding", name)];
+        let peer = raw(None, move || response(400, &headers, pack(coding, b"bad index"))).await;
+        let error = send(&to(peer.address, ""), &batch(&[1])).await.unwrap_err();
+        assert_eq!(error.message, format!("{} answers 400 Bad Request: bad index", peer.address));
+    }
+    let bomb = pack(Compression::GZIP, &vec![0; 5 << 20]);
+    for (encoding, body, says) in [
+        ("br", b"x".to_vec(), "\"br\""),
+        ("gzip", b"x".to_vec(), "not valid gzip"),
+        ("gzip", bomb, "larger than 4194304"),
+    ] {
+        let peer = raw(None, move || response(200, &[PROTOBUF, ("content-encoding", encoding)], body.clone())).await;
+        let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
+        assert_eq!((accepted.rejected, accepted.notes), (0, vec![("otlp_answers_unreadable", 1)]));
+        assert!(accepted.message.unwrap().contains(says), "{says}");
     }
 }
 

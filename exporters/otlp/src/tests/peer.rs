@@ -1,6 +1,7 @@
 //! Peers: an OTLP receiver made of the generated gRPC server, and one that answers whatever a test wants.
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,11 +15,13 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
     ProfilesService, ProfilesServiceServer,
 };
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
-    ExportProfilesServiceRequest, ExportProfilesServiceResponse,
+    ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
 use profbridge_net::Shutdown;
+use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_net::server::{Listener, ServerLimits, ServerStats, serve};
 use profbridge_net::tls::{HttpVersions, TlsServerConfig};
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::codec::CompressionEncoding;
@@ -141,14 +144,29 @@ pub(super) fn response(status: u16, headers: &[(&'static str, &str)], body: impl
 }
 
 /// A gRPC response with a message's bytes as they are, and trailers.
-pub(super) fn grpc_response(body: &'static [u8], trailers: &[(&'static str, &str)]) -> Response<Body> {
+pub(super) fn grpc_response(body: impl AsRef<[u8]>, trailers: &[(&'static str, &str)]) -> Response<Body> {
     let mut map = HeaderMap::new();
     for (name, value) in trailers {
         map.append(*name, value.parse().unwrap());
     }
     let trailers = (!map.is_empty()).then_some(Ok(map));
-    let body = Full::new(Bytes::from_static(body)).with_trailers(std::future::ready(trailers)).boxed_unsync();
+    let body =
+        Full::new(Bytes::copy_from_slice(body.as_ref())).with_trailers(std::future::ready(trailers)).boxed_unsync();
     let mut response = Response::new(body);
     response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
     response
+}
+
+/// The message of a partial success.
+pub(super) fn partial(rejected_profiles: i64, error_message: &str) -> Vec<u8> {
+    let partial = ExportProfilesPartialSuccess { rejected_profiles, error_message: error_message.to_owned() };
+    ExportProfilesServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+}
+
+/// A message, compressed.
+pub(super) fn pack(compression: Compression, message: &[u8]) -> Vec<u8> {
+    let mut context = EncoderContext::default();
+    let mut encoder = Encoder::new(compression, Vec::new(), &mut context).unwrap();
+    encoder.write_all(message).unwrap();
+    encoder.finish().unwrap()
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use profbridge_engine::testing;
 use profbridge_model::{Envelope, Profile, Reason};
 use profbridge_net::compression::{Coding, decompress};
@@ -66,17 +67,49 @@ fn conserves() {
     }
 }
 
-/// Guarantees: what nobody changed leaves as the bytes it came as.
+/// Guarantees: what nobody changed leaves as the bytes it came as, and what is not known of it too.
 #[test]
 fn unchanged_batches_are_forwarded() {
-    let options = EncodeOptions { fill_profile_id: true, references: true, ..EncodeOptions::default() };
-    let profiles = received(&batch(&[3, 4]), &options);
+    let options = EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() };
+    let mut message = otlp::encode(&batch(&[3, 4]), &options);
+    message.extend([0x7a, 1, 1]);
+    let profiles = otlp::decode(message.into(), &Limits::default()).unwrap().profiles;
     let exporter = exporter(Protocol::Grpc, "{endpoint: 'c:1', compression: none}");
     let prepared = exporter.prepare(&profiles.clone().into(), ManualClock::default().now());
     assert_eq!(prepared.requests.len(), 1);
     assert_eq!(prepared.requests[0].body, profiles.received.unwrap());
     assert_eq!(prepared.requests[0].meta.profiles, 2);
     assert_eq!(prepared.notes, [("otlp_batches_forwarded_unchanged", 1)]);
+}
+
+/// Guarantees: attributes that refer to the string table leave as what they refer to, whole or in parts, since a peer
+/// that does not know references would read empty keys; a peer that is said to know them gets the bytes as they came.
+#[test]
+fn references_are_resolved() {
+    let options = EncodeOptions { fill_profile_id: true, references: true, ..EncodeOptions::default() };
+    // Through an arena, after which the strings of attributes stand in the string table.
+    let whole = otlp::split(&batch(&[200, 200]), 4096, &EncodeOptions::default()).next().unwrap();
+    let profiles = received(&whole, &options);
+    let service = |message: &ExportProfilesServiceRequest| {
+        let attribute = message.resource_profiles[0].resource.as_ref().unwrap().attributes[0].clone();
+        (attribute.key, attribute.key_strindex != 0, attribute.value.and_then(|value| value.value))
+    };
+    let inline = AnyValue::StringValue("checkout".to_owned());
+    let resolved = ("service.name".to_owned(), false, Some(inline));
+    for yaml in
+        ["{endpoint: 'c:1'}", "{endpoint: 'c:1', max_request_bytes: 1KiB}", "{endpoint: 'c:1', compression: none}"]
+    {
+        let requests = requests(&exporter(Protocol::Grpc, yaml), &profiles.clone().into());
+        assert_eq!(requests.iter().map(|request| request.observations).sum::<u64>(), profiles.observations());
+        for request in requests {
+            assert_eq!(service(&decoded(&request)), resolved);
+        }
+    }
+    let keep = "{endpoint: 'c:1', compression: none, attribute_references: keep}";
+    let kept = requests(&exporter(Protocol::Grpc, keep), &profiles.clone().into());
+    assert_eq!(kept[0].body, profiles.received.unwrap());
+    let (key, by_reference, value) = service(&decoded(&kept[0]));
+    assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
 }
 
 /// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id

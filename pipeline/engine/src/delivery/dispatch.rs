@@ -82,6 +82,7 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
         let error = match attempt(&core, &ticket).await {
             Ok(accepted) => {
                 core.note_success(accepted.rejected, accepted.message.as_deref());
+                core.telemetry().edge().note_all(&accepted.notes);
                 ticket.sent(&accepted);
                 return;
             }

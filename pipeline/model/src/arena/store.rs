@@ -161,6 +161,7 @@ impl Store {
         Tables {
             buffer: Buffer::new(Bytes::from(self.data), Bytes::new()),
             table_strings: index(self.strings.len()),
+            references: false,
             strings: self.strings,
             mappings: self.mappings,
             functions: self.functions,

@@ -10,12 +10,16 @@ use http_body_util::Full;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Instant;
 
 use super::connector::{Connector, Purpose, has_sound_port};
 use super::error::{ConnectError, EndpointError, Failure, Reached};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits};
 use crate::tls::{HttpVersions, TlsClientConfig};
+
+/// What the body of a response may take at least, where its head came at the last moment.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a client connects and waits.
 #[derive(Clone, Debug)]
@@ -27,7 +31,9 @@ pub struct HttpClientConfig {
     pub proxies: Proxies,
     /// From the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
-    /// From the start of a request to the end of its response.
+    /// From the start of a request to the head of its response; the body may take what is left of it, and a second in
+    /// any case. Once the head is there the outcome is known, so nothing that happens to the body is a timeout of the
+    /// request, see [`Failure::Response`].
     pub timeout: Duration,
     /// Idle connections that are kept for each host.
     pub max_idle_connections: usize,
@@ -113,27 +119,23 @@ impl HttpClient {
     pub async fn send(&self, method: Method, url: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
         let mut request = self.request(method, url, headers, body)?;
         let connection = capture_connection(&mut request);
-        let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| failure(&error))?;
-            let status = response.status();
-            if let Some(location) = redirect(status, response.headers()) {
-                return Err(Failure::Redirected { status, location });
-            }
-            let (head, body) = response.into_parts();
-            // The timeout around the whole is the one that counts.
-            let limits = BodyLimits { timeout: self.timeout, ..BodyLimits::new(self.max_response_bytes) };
-            match body::read(body, limits).await {
-                Ok(body) => Ok(Response { status, headers: head.headers, body }),
-                Err(cause) => Err(Failure::Response { status, cause }),
-            }
+        let deadline = Instant::now() + self.timeout;
+        let Ok(answered) = tokio::time::timeout_at(deadline, self.client.request(request)).await else {
+            let connected = connection.connection_metadata().is_some();
+            let reached = if connected { Reached::Maybe } else { Reached::No };
+            return Err(Failure::TimedOut { timeout: self.timeout, reached });
         };
-        match tokio::time::timeout(self.timeout, exchange).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let connected = connection.connection_metadata().is_some();
-                let reached = if connected { Reached::Maybe } else { Reached::No };
-                Err(Failure::TimedOut { timeout: self.timeout, reached })
-            }
+        let response = answered.map_err(|error| failure(&error))?;
+        let status = response.status();
+        if let Some(location) = redirect(status, response.headers()) {
+            return Err(Failure::Redirected { status, location });
+        }
+        let (head, body) = response.into_parts();
+        let left = deadline.saturating_duration_since(Instant::now()).max(ANSWER_PATIENCE);
+        let limits = BodyLimits { timeout: left, ..BodyLimits::new(self.max_response_bytes) };
+        match body::read(body, limits).await {
+            Ok(body) => Ok(Response { status, headers: head.headers, body }),
+            Err(cause) => Err(Failure::Response { status, cause }),
         }
     }
 

@@ -8,7 +8,9 @@
 //! * Before a column is allocated, its elements are counted on the wire and charged to a budget that is proportional
 //!   to the request ([`Limits`]).
 //! * A fault in the encoding or in the dictionary refuses the request. A fault in one profile, scope or resource
-//!   refuses just that, and says so in [`Decoded::refused`].
+//!   refuses just that, and says so in [`Decoded::refused`]. Text that is not UTF-8 refuses nothing: in that one string
+//!   what cannot be read is replaced by U+FFFD, which [`Decoded::replaced_strings`] counts. Protobuf wants such a message
+//!   refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like that.
 //! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
 //!   name, see the module `layout` beside this one.
 //!
@@ -51,6 +53,8 @@ pub struct Decoded {
     pub profiles: Profiles,
     /// What was refused, for OTLP's partial success; empty when all is well.
     pub refused: Vec<Refusal>,
+    /// In how many strings there was something that is not UTF-8, which was replaced by U+FFFD.
+    pub replaced_strings: u64,
 }
 
 impl Decoded {
@@ -82,7 +86,7 @@ pub fn memory(profiles: &Profiles) -> usize {
     sum += of(&tables.lines) + of(&tables.links) + of(&tables.attributes) + of(&tables.attribute_sets);
     sum += of(&tables.attribute_set_items) + of(&tables.stacks);
     sum += of(&samples.stack) + of(&samples.attributes) + of(&samples.link) + of(&samples.timestamps);
-    sum += of(&samples.values) + size_of_val(profiles.resources());
+    sum += of(&samples.values) + size_of_val(profiles.resources()) + tables.buffer.spill_len();
     sum += tables.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
     for resource in profiles.resources() {
         sum += of(&resource.resource.attributes) + of(&resource.resource.entity_refs) + of(&resource.scopes);
@@ -97,8 +101,8 @@ pub fn memory(profiles: &Profiles) -> usize {
 
 /// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData`, which have the same layout.
 ///
-/// The batch points into `request`, which lives as long as it does. If nothing was refused, the batch also knows the
-/// request as what it was [received](Profiles::received) as.
+/// The batch points into `request`, which lives as long as it does. If nothing was refused or replaced, the batch also
+/// knows the request as what it was [received](Profiles::received) as.
 ///
 /// # Errors
 ///
@@ -135,6 +139,10 @@ struct Decoder<'a> {
     /// The number of elements of `string_table` and `attribute_table`, known before they are read.
     table_strings: u32,
     table_attributes: u32,
+    /// Attributes refer to the string table.
+    references: bool,
+    /// Strings in which text was replaced that is not UTF-8.
+    replaced: u64,
     /// Strings that stood inline; they come behind `string_table`.
     inline: Vec<Span>,
     sets: Sets,
@@ -158,6 +166,8 @@ impl<'a> Decoder<'a> {
             tables: Tables::default(),
             table_strings: 1,
             table_attributes: 1,
+            references: false,
+            replaced: 0,
             inline: Vec::new(),
             sets: Sets::default(),
             spill: Spill::behind(request),
@@ -218,19 +228,43 @@ impl<'a> Decoder<'a> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.strings.append(&mut self.inline);
         tables.table_strings = self.table_strings;
+        tables.references = self.references;
         self.sets.finish(&mut tables);
         tables.buffer = Buffer::new(request.clone(), self.spill.take());
-        let dictionary = Dictionary::new(tables)
-            .map_err(|invalid| Invalid { place: format!("dictionary.{}", invalid.place), rule: invalid.rule })?;
+        let dictionary = self.checked(tables)?;
         let samples = std::mem::take(&mut self.samples);
         let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
         let (mut profiles, refused) = Profiles::new_refusing(Arc::new(dictionary), resources, samples, &mut |place| {
             faults.next_if(|(at, _)| *at == place).map(|(_, invalid)| invalid)
         })?;
-        if refused.is_empty() {
+        if refused.is_empty() && self.replaced == 0 {
             profiles.received = Some(request.clone());
         }
-        Ok((Decoded { profiles, refused }, self.suspicious || self.sets.odd))
+        // Other bytes than text where text should be are a reason to look whether the layout is an older one.
+        let suspicious = self.suspicious || self.sets.odd || self.replaced > 0;
+        Ok((Decoded { profiles, refused, replaced_strings: self.replaced }, suspicious))
+    }
+
+    /// The dictionary of the tables. Text is looked at again only where the check found that something is wrong.
+    fn checked(&mut self, tables: Tables) -> std::result::Result<Dictionary, DecodeError> {
+        let within = |invalid: Invalid| Invalid { place: format!("dictionary.{}", invalid.place), ..invalid };
+        let (mut tables, invalid) = match Dictionary::new_or_back(tables) {
+            Ok(dictionary) => return Ok(dictionary),
+            Err(back) => *back,
+        };
+        let mut room = Ok(());
+        let replaced = tables.replace_invalid_text(|bytes| {
+            room = self.budget.charge::<u8>(bytes);
+            room.is_ok()
+        });
+        room?;
+        match replaced {
+            None | Some(0) => Err(within(invalid).into()),
+            Some(replaced) => {
+                self.replaced += replaced;
+                Ok(Dictionary::new(tables).map_err(within)?)
+            }
+        }
     }
 
     /// Handles a field that has no reading in a message whose fields are numbered from 1 to `known`.

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, Key
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_model::varint;
-use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
+use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Limits, decode, encode};
 use prost::Message;
 
 fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
@@ -247,21 +247,64 @@ fn group_bombs() {
     assert_eq!(rule(attack(vec![0xa4, 0x06])), "request: a group ends that did not start");
 }
 
-/// Outcome: text that is not UTF-8 refuses the request wherever it stands.
+/// Outcome: text that is not UTF-8 refuses nothing, wherever it stands. It is replaced in that string, which is counted,
+/// and the batch, which protobuf's readers would refuse as it came, is written anew.
 #[test]
 fn invalid_utf8() {
     let bad = [b'a', 0xff];
+    let good = "a\u{fffd}";
     let in_table = dictionary(&[field(5, &[]), field(5, &bad)].concat());
     let key = field(1, &field(1, &field(1, &field(1, &bad))));
     let value = field(1, &field(1, &field(1, &field(2, &field(1, &bad)))));
     let scope = field(1, &field(2, &field(1, &field(1, &bad))));
     let schema = field(1, &field(3, &bad));
     let format = profile(&field(9, &bad));
-    for request in [in_table, key, value, scope, schema, format] {
-        assert!(rule(attack(request)).ends_with(": is not valid UTF-8"));
+    let entity = field(1, &field(1, &field(3, &[field(1, b"schema"), field(2, &bad), field(3, b"id")].concat())));
+    for request in [in_table, key, value, scope, schema, format, entity.clone()] {
+        let decoded = attack(request.clone()).unwrap();
+        assert!(decoded.refused.is_empty());
+        assert_eq!(decoded.replaced_strings, 1);
+        assert!(decoded.profiles.received.is_none());
+        assert!(ExportProfilesServiceRequest::decode(&*request).is_err(), "protobuf refuses it");
+        let options = EncodeOptions { original_payload: true, ..EncodeOptions::default() };
+        let written = encode(&decoded.profiles, &options);
+        // A format goes out with a payload only.
+        if request != profile(&field(9, &bad)) {
+            assert!(written.windows(good.len()).any(|bytes| bytes == good.as_bytes()), "{request:?}");
+        }
+        assert!(ExportProfilesServiceRequest::decode(&*written).is_ok(), "and reads what is written");
     }
-    let entity = field(1, &field(1, &field(3, &field(2, &bad))));
-    assert_eq!(rule(attack(entity)), "resource_profiles[0].resource.entity_refs: is not valid UTF-8");
+    let written = encode(&attack(entity).unwrap().profiles, &EncodeOptions::default());
+    let read = ExportProfilesServiceRequest::decode(&*written).unwrap();
+    let entity = &read.resource_profiles[0].resource.as_ref().unwrap().entity_refs[0];
+    assert_eq!((&*entity.schema_url, &*entity.r#type, &*entity.id_keys), ("schema", good, &["id".to_owned()][..]));
+}
+
+/// Outcome: only what is broken is replaced, and everything that refers to its neighbours still does.
+#[test]
+fn invalid_utf8_among_text() {
+    let strings: [&[u8]; 5] = [b"", b"parse", b"\xf0\x9f\x98", b"r\xc3\xa9nder", b"a\xc0b"];
+    let tables = strings.map(|string| field(5, string)).concat();
+    let functions: Vec<u8> =
+        (0..5_u8).flat_map(|index| field(3, &[0x08, index][..2 * usize::from(index > 0)])).collect();
+    let decoded = attack(dictionary(&[tables, functions].concat())).unwrap();
+    assert_eq!(decoded.replaced_strings, 2);
+    let dictionary = decoded.profiles.dictionary();
+    let names: Vec<_> = dictionary.tables().functions.iter().map(|function| dictionary.string(function.name)).collect();
+    assert_eq!(names, ["", "parse", "\u{fffd}", "r\u{e9}nder", "a\u{fffd}b"]);
+}
+
+/// Amplification: a byte that is no text becomes three. Ceiling: the memory of a request, charged before it is taken.
+/// Outcome: the request is refused.
+#[test]
+fn invalid_utf8_is_paid_for() {
+    let request = dictionary(&[field(5, &[]), field(5, &vec![0xff; 1 << 20])].concat());
+    let limits = Limits { memory_factor: 1, ..Limits::default() };
+    let memory = request.len() as u64 + limits.memory_base as u64;
+    assert_eq!(limit(decode(Bytes::from(request.clone()), &limits)), (MEMORY, memory));
+    let decoded = decode(Bytes::from(request), &Limits::default()).unwrap();
+    assert_eq!(decoded.replaced_strings, 1);
+    assert!(decoded.memory() >= 3 << 20, "what was written anew is counted: {}", decoded.memory());
 }
 
 /// Outcome: what is no protobuf at all is refused with the place where it stops being some.

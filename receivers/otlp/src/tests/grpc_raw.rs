@@ -97,6 +97,32 @@ async fn broken_frames_are_invalid_argument() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
+/// Guarantees: one string that is not UTF-8 costs nothing but itself: the request is taken, the string's sender is told,
+/// and it is counted. What came is not kept, so that it cannot be forwarded to a peer that refuses it.
+#[tokio::test]
+async fn text_that_is_not_utf8_is_replaced() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let mut message = small().encode_to_vec();
+    // One more string at the end of the string table: a dictionary may come in pieces.
+    message.extend([0x12, 4, 0x2a, 2, b'a', 0xff]);
+    let request = call(PATH, "application/grpc", None, whole(framed(0, message.len(), &message)));
+    let address = rig.grpc();
+    let answer =
+        async { http2(address).await.send_request(request).await.unwrap().collect().await.unwrap().to_bytes() };
+    let (answer, taken) = tokio::join!(answer, rig.consumer.take());
+    let response = ExportProfilesServiceResponse::decode(&answer[5..]).unwrap();
+    let partial = response.partial_success.unwrap();
+    assert_eq!(partial.rejected_profiles, 0, "a warning");
+    assert_eq!(partial.error_message, "1 strings are not UTF-8, what is not was replaced by U+FFFD");
+    let profiles = profiles(taken);
+    assert!(profiles.received.is_none());
+    assert!(
+        (0..profiles.dictionary().tables().strings.len() as u32)
+            .any(|index| profiles.dictionary().string(profbridge_model::StringId::new(index)) == "a\u{fffd}")
+    );
+    assert_eq!(rig.consumer.totals().notes, [("otlp_strings_replaced", 1)]);
+}
+
 /// Guarantees: a message that comes in pieces of one byte is put together, its frame too.
 #[tokio::test]
 async fn pieces_are_put_together() {

@@ -2,9 +2,9 @@
 
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::Place;
-use profbridge_model::{Attribute, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, Span};
+use profbridge_model::{Attribute, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, Span, varint};
 
-use super::super::error::{Fault, Result};
+use super::super::error::Result;
 use super::super::reader::Reader;
 use super::Decoder;
 use super::census::count;
@@ -49,10 +49,9 @@ impl<'a> Decoder<'a> {
                 0x0a => self.attribute_of(reader.message()?, &mut resource.attributes, fault)?,
                 0x10 => resource.dropped_attributes_count = reader.varint()? as u32,
                 0x1a => {
-                    let message = reader.message()?;
-                    check_entity_ref(message).map_err(|fault| fault.within("entity_refs"))?;
+                    let entity = self.entity_ref(reader.message()?).map_err(|fault| fault.within("entity_refs"))?;
                     self.budget.charge::<Span>(1)?;
-                    resource.entity_refs.push(message.place());
+                    resource.entity_refs.push(entity);
                 }
                 _ => self.other(&mut reader, key, 3)?,
             }
@@ -119,6 +118,29 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    /// The place of an `EntityRef`, which is kept as it stands. One with text that is not UTF-8 is written anew.
+    fn entity_ref(&mut self, mut reader: Reader<'a>) -> Result<Span> {
+        if is_text(reader)? {
+            return Ok(reader.place());
+        }
+        // A byte that is no text becomes the three of U+FFFD, and a length in front may take more bytes.
+        self.budget.charge::<[u8; 4]>(reader.rest().len())?;
+        let mut anew = Vec::new();
+        while let Some(key) = reader.key()? {
+            if !matches!(key, 0x0a | 0x12 | 0x1a | 0x22) {
+                reader.skip(key)?;
+                continue;
+            }
+            let bytes = reader.bytes()?;
+            let text = String::from_utf8_lossy(bytes);
+            self.replaced += u64::from(text.as_bytes() != bytes);
+            anew.push(key as u8);
+            varint::put(&mut anew, text.len() as u64);
+            anew.extend_from_slice(text.as_bytes());
+        }
+        Ok(self.spill.put(&anew))
+    }
+
     /// Reads a profile and notes what is wrong with it, if anything.
     fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
@@ -135,19 +157,15 @@ fn within(list: &str, element: usize, message: &str, inner: Invalid) -> Invalid 
     Invalid { place: format!("{list}[{element}].{message}.{}", inner.place), ..inner }
 }
 
-/// Checks the encoding of an `EntityRef`, which is kept as it stands: four fields, all of them strings
+/// Whether all strings of an `EntityRef` are UTF-8. It has four fields, all of them strings
 /// (opentelemetry-proto `common.proto`).
-fn check_entity_ref(mut reader: Reader<'_>) -> Result<()> {
+fn is_text(mut reader: Reader<'_>) -> Result<bool> {
+    let mut text = true;
     while let Some(key) = reader.key()? {
         match key {
-            0x0a | 0x12 | 0x1a | 0x22 => {
-                let position = reader.position();
-                if std::str::from_utf8(reader.bytes()?).is_err() {
-                    return Err(Fault::wire(position, "is not valid UTF-8"));
-                }
-            }
+            0x0a | 0x12 | 0x1a | 0x22 => text &= std::str::from_utf8(reader.bytes()?).is_ok(),
             _ => reader.other(key, 4)?,
         }
     }
-    Ok(())
+    Ok(text)
 }

@@ -16,14 +16,14 @@ pub(super) struct Spill {
 }
 
 impl Spill {
-    /// A spill behind a request, which is shorter than 2 GiB. Every byte of the spill stands in the request as well,
-    /// so both together stay below 4 GiB.
+    /// A spill behind a request, which is shorter than 2 GiB. Lists are no longer than they stand in the request. Text
+    /// that is replaced can be, and both together longer than 4 GiB: that is refused when the tables are checked.
     pub(super) fn behind(request: &[u8]) -> Self {
         Self { base: request.len() as u32, bytes: Vec::new() }
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Span {
-        let start = self.base + self.bytes.len() as u32;
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Span {
+        let start = (self.base as usize + self.bytes.len()) as u32;
         self.bytes.extend_from_slice(bytes);
         Span { start, len: bytes.len() as u32 }
     }

@@ -62,6 +62,7 @@ impl<'a> Decoder<'a> {
                 }
                 0x3a => *draft = Draft::Plain(Value::Bytes(reader.span()?)),
                 0x40 => {
+                    self.references = true;
                     let text = self.table_string(reader.varint()?, "value.string_value_strindex");
                     *draft = Draft::Plain(Value::String(text));
                 }
@@ -110,7 +111,10 @@ impl<'a> Decoder<'a> {
             match key {
                 0x0a => inline = reader.span()?,
                 0x12 => self.value(reader.message()?, &mut draft, depth)?,
-                0x18 => index = reader.varint()?,
+                0x18 => {
+                    index = reader.varint()?;
+                    self.references |= index != 0;
+                }
                 _ => self.other(&mut reader, key, 3)?,
             }
         }
