@@ -17,6 +17,7 @@ mod conformance;
 mod ending;
 mod examples;
 mod failures;
+mod log;
 mod main_job;
 mod mistakes;
 mod process;

@@ -147,16 +147,23 @@ def envelopes(folder):
     return found
 
 
-class Program:
-    """A program that logs to standard error and runs until it is asked to stop."""
+# How programs mark a line that says that something is not as it should be: profbridge, the Collector, slog and logrus.
+COMPLAINT = re.compile(r"^\S+Z\s+(WARN|ERROR)\s|\t(warn|error)\t|level=(warn|error)", re.IGNORECASE)
 
-    def __init__(self, command, folder, environment=None):
+
+class Program:
+    """A program that logs to standard error and runs until it is asked to stop. Fails at its end where it complained of
+    anything but what matches one of the patterns in `expected`."""
+
+    def __init__(self, command, folder, environment=None, expected=()):
+        self.expected = expected
         inherited = {k: v for k, v in os.environ.items() if k.lower() not in ("sentry_dsn", "http_proxy", "https_proxy")}
         self.process = subprocess.Popen(
             command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**inherited, **(environment or {})}
         )
         self.lines = []
-        threading.Thread(target=lambda: self.lines.extend(iter(self.process.stderr.readline, "")), daemon=True).start()
+        self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stderr.readline, "")), daemon=True)
+        self.reader.start()
 
     def log(self):
         return "".join(self.lines)
@@ -180,16 +187,26 @@ class Program:
     def __enter__(self):
         return self
 
+    def complaints(self):
+        """The lines that it should not have written."""
+        return [
+            line for line in self.lines
+            if COMPLAINT.search(line) and not any(re.search(pattern, line) for pattern in self.expected)
+        ]
+
     def __exit__(self, kind, value, trace):
+        self.stop()
+        self.reader.join(PATIENCE)
         if value is not None:
             sys.stderr.write(self.log())
-        self.stop()
+        elif self.complaints():
+            raise AssertionError(f"{self.process.args[0]} complained:\n" + "".join(self.complaints()))
 
 
 class Profbridge(Program):
     """profbridge with a configuration, in a temporary folder, once it listens. Its metrics and health are on ports of their own."""
 
-    def __init__(self, binary, config, environment=None):
+    def __init__(self, binary, config, environment=None, expected=()):
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = self.temporary.name
         with open(os.path.join(self.folder, "config.yaml"), "w") as file:
@@ -197,7 +214,7 @@ class Profbridge(Program):
         command = [os.path.abspath(binary), "run"]
         for part in ("metrics", "health"):
             command += ["--set", f"service.telemetry.{part}.address=127.0.0.1:0"]
-        super().__init__(command, self.folder, environment)
+        super().__init__(command, self.folder, environment, expected)
         self.wait_for_log("profbridge is running")
 
     def address(self, name):
@@ -205,5 +222,7 @@ class Profbridge(Program):
         return self.wait_for_log(re.escape(name) + r" listening on (\S+)").group(1)
 
     def __exit__(self, kind, value, trace):
-        super().__exit__(kind, value, trace)
-        self.temporary.cleanup()
+        try:
+            super().__exit__(kind, value, trace)
+        finally:
+            self.temporary.cleanup()

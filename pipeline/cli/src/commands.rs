@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
         Ok(plan) => plan,
         Err(problems) => return Err(Failure(configuration::explain(&problems, arguments))),
     };
-    logging::start(LevelFilter::from_level(plan.service().log_level.into()));
+    let log = logging::start(LevelFilter::from_level(plan.service().log_level.into()));
     for warning in plan.warnings() {
         terminal::say(warning);
     }
@@ -38,7 +38,9 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     for line in report.to_string().lines() {
         tracing::info!("{line}");
     }
-    Ok(verdict(&report))
+    let verdict = verdict(&report);
+    log.finish();
+    Ok(verdict)
 }
 
 /// The exit status of a run in which something was taken and nothing of it was sent.

@@ -52,6 +52,8 @@ struct Grpc {
     endpoint: String,
     max_recv_msg_size_mib: u32,
     max_concurrent_streams: u32,
+    max_connections: usize,
+    max_connections_per_peer: usize,
     keepalive: Keepalive,
     tls: Option<TlsServerConfig>,
 }
@@ -75,6 +77,8 @@ struct ServerParameters {
 struct Http {
     endpoint: String,
     max_request_body_size: ByteSize,
+    max_connections: usize,
+    max_connections_per_peer: usize,
     idle_timeout: Written,
     tls: Option<TlsServerConfig>,
 }
@@ -86,6 +90,8 @@ impl Default for Grpc {
             // opentelemetry-proto docs/specification.md recommends 64 MiB.
             max_recv_msg_size_mib: 64,
             max_concurrent_streams: ServerLimits::default().max_concurrent_streams,
+            max_connections: ServerLimits::default().max_connections,
+            max_connections_per_peer: ServerLimits::default().max_connections_per_peer,
             keepalive: Keepalive::default(),
             tls: None,
         }
@@ -108,6 +114,8 @@ impl Default for Http {
         Self {
             endpoint: "127.0.0.1:4318".to_owned(),
             max_request_body_size: ByteSize::from_mib(64),
+            max_connections: ServerLimits::default().max_connections,
+            max_connections_per_peer: ServerLimits::default().max_connections_per_peer,
             idle_timeout: ServerLimits::default().idle_timeout.into(),
             tls: None,
         }
@@ -208,6 +216,8 @@ impl Grpc {
             let message = "a connection needs at least one stream";
             problems.push(section.problem("protocols.grpc.max_concurrent_streams", message, "the default is 64"));
         }
+        let connections = [self.max_connections, self.max_connections_per_peer];
+        some_connections(section, "protocols.grpc", connections, problems);
         let ServerParameters { max_connection_idle, time, timeout } = self.keepalive.server_parameters;
         let parameters = [("max_connection_idle", max_connection_idle), ("time", time), ("timeout", timeout)];
         for (name, value) in parameters {
@@ -219,6 +229,8 @@ impl Grpc {
             body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
             server: ServerLimits {
                 versions: HttpVersions::Http2,
+                max_connections: self.max_connections,
+                max_connections_per_peer: self.max_connections_per_peer,
                 max_concurrent_streams: self.max_concurrent_streams,
                 idle_timeout: max_connection_idle.get(),
                 keepalive_interval: Some(time.get()),
@@ -238,11 +250,18 @@ impl Http {
             problems.push(section.problem("protocols.http.max_request_body_size", message, "the default is 64MiB"));
         }
         positive(section, "protocols.http.idle_timeout", self.idle_timeout, problems);
+        let connections = [self.max_connections, self.max_connections_per_peer];
+        some_connections(section, "protocols.http", connections, problems);
         HttpSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
             linger: Duration::from_secs(5),
-            server: ServerLimits { idle_timeout: self.idle_timeout.get(), ..ServerLimits::default() },
+            server: ServerLimits {
+                max_connections: self.max_connections,
+                max_connections_per_peer: self.max_connections_per_peer,
+                idle_timeout: self.idle_timeout.get(),
+                ..ServerLimits::default()
+            },
             tls: self.tls,
         }
     }
@@ -255,6 +274,15 @@ fn endpoint(section: &Section, path: &str, endpoint: &str, problems: &mut Vec<Pr
             error.to_string(),
             "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces",
         ));
+    }
+}
+
+fn some_connections(section: &Section, protocol: &str, connections: [usize; 2], problems: &mut Vec<Problem>) {
+    for (name, count) in ["max_connections", "max_connections_per_peer"].into_iter().zip(connections) {
+        if count == 0 {
+            let message = "there must be at least one connection";
+            problems.push(section.problem(&format!("{protocol}.{name}"), message, "leave it out for the default"));
+        }
     }
 }
 

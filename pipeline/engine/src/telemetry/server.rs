@@ -21,6 +21,10 @@ use super::page;
 use crate::component::StartError;
 use crate::health::Health;
 
+/// Connections to one of the servers at the same time. Whoever supervises the process must get an answer although
+/// others keep connections open, so the one that has been idle for longest makes room.
+const MOST_CONNECTIONS: usize = 32;
+
 /// What a server answers: status, content type, body.
 type Answer = (StatusCode, &'static str, String);
 
@@ -78,7 +82,13 @@ impl Server {
         // Few read it, and whoever does is done in a moment.
         let limits = ServerLimits {
             versions: HttpVersions::Http1,
-            max_connections: 32,
+            max_connections: MOST_CONNECTIONS,
+            // Who asks is one peer, mostly; its idle connections make room as well.
+            max_connections_per_peer: usize::MAX,
+            replace_idle: true,
+            header_timeout: Duration::from_secs(5),
+            // Prometheus asks once a minute where nothing else is said, over the same connection.
+            idle_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(1),
             max_head_bytes: 8192,
             ..ServerLimits::default()

@@ -1,9 +1,14 @@
 use std::time::Duration;
 
 use profbridge_model::Reason;
+use profbridge_net::Shutdown;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
+use super::server::Server;
 use super::*;
 use crate::component::Held;
+use crate::health::{Health, State};
 
 /// The lines of a metric, without its description.
 fn lines(text: &str, name: &str) -> Vec<String> {
@@ -117,6 +122,33 @@ fn page_is_well_formed() {
         assert_eq!(described.len(), count);
     }
     assert!(text.contains("exporter=\"sentry/\\\"b\\\"\\n\""), "{text}");
+}
+
+/// Guarantees: health and metrics answer although others hold more connections than there may be, idle from their
+/// start, in the middle of a head, or after an answer.
+#[tokio::test]
+async fn idle_connections_starve_nobody() {
+    let (_trigger, shutdown) = Shutdown::pair();
+    let health = Health::default();
+    health.set("receivers", "otlp", State::Running);
+    let server = Server::health("127.0.0.1:0", health, shutdown.clone()).await.unwrap();
+    let metrics = Server::metrics("127.0.0.1:0", Metrics::new(Budget::new(1)), shutdown).await.unwrap();
+    for (server, path) in [(server, "/"), (metrics, "/metrics")] {
+        let mut held = Vec::new();
+        for number in 0..40 {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            let begins = [&b""[..], b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"][number % 3];
+            stream.write_all(begins).await.unwrap();
+            held.push(stream);
+        }
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{path}: {answer:?}");
+        drop(held);
+    }
 }
 
 /// Guarantees: the bill is counted in seconds and their parts.

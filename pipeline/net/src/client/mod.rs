@@ -8,6 +8,7 @@ mod connector;
 mod error;
 mod grpc;
 mod http;
+mod no_proxy;
 mod proxy;
 mod stream;
 

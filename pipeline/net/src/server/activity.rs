@@ -49,6 +49,16 @@ impl Activity {
         change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
+    /// The connection is ready for a request from now on: what went before was its handshake.
+    pub(super) fn ready(&self, now: Instant) {
+        self.with(|state| (state.last, state.head_since) = (now, Some(now)));
+    }
+
+    /// Since when no request is being handled; `None` while one is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.with(|state| (state.requests == 0).then_some(state.last))
+    }
+
     /// The peer sent `bytes`.
     pub(super) fn received(&self, bytes: &[u8]) {
         self.with(|state| {

@@ -1,8 +1,9 @@
-//! What is said about handshakes that fail.
+//! What is said about connections that are not served: handshakes that fail, and connections too many.
 //!
 //! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and all that it sees
 //! is a connection that ends. So the reason has to stand in the server's log. Everybody who reaches the port can make a
-//! handshake fail, so one line a minute names one peer and says how many others there were.
+//! handshake fail, or open connections, so one line a minute of each kind names one peer and says how many others there
+//! were.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -17,7 +18,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The complaints of one listener.
 pub(super) struct Complaints {
     endpoint: String,
-    lines: Mutex<Lines>,
+    handshakes: Mutex<Lines>,
+    full: Mutex<Lines>,
+    full_of_peer: Mutex<Lines>,
 }
 
 #[derive(Default)]
@@ -29,18 +32,52 @@ struct Lines {
 
 impl Complaints {
     pub(super) fn new(endpoint: &str) -> Self {
-        Self { endpoint: endpoint.to_owned(), lines: Mutex::default() }
+        Self {
+            endpoint: endpoint.to_owned(),
+            handshakes: Mutex::default(),
+            full: Mutex::default(),
+            full_of_peer: Mutex::default(),
+        }
     }
 
     /// A handshake with `peer` failed for this reason.
     pub(super) fn handshake(&self, peer: SocketAddr, reason: &dyn Display) {
         let endpoint = &*self.endpoint;
-        match self.lines.lock().unwrap_or_else(PoisonError::into_inner).failed(Instant::now()) {
+        match failed(&self.handshakes) {
             None => tracing::debug!(endpoint, %peer, %reason, "tls handshake failed"),
             Some(0) => tracing::warn!(endpoint, %peer, %reason, "tls handshake failed"),
             Some(others) => tracing::warn!(endpoint, %peer, %reason, others, "tls handshakes failed"),
         }
     }
+}
+
+impl Complaints {
+    /// A connection of `peer` was closed at once, since there are `bound` already.
+    pub(super) fn full(&self, peer: SocketAddr, bound: usize) {
+        let endpoint = &*self.endpoint;
+        if let Some(others) = failed(&self.full) {
+            tracing::warn!(
+                endpoint, %peer, others,
+                "{bound} connections are open, which is the bound (max_connections): further ones are closed at once"
+            );
+        }
+    }
+
+    /// A connection of `peer` was closed at once, since it has `bound` already.
+    pub(super) fn full_of_peer(&self, peer: SocketAddr, bound: usize) {
+        let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
+        if let Some(others) = failed(&self.full_of_peer) {
+            tracing::warn!(
+                endpoint, %peer, others,
+                "a peer has {bound} connections, which is the bound for one (max_connections_per_peer): its further ones \
+                 are closed at once"
+            );
+        }
+    }
+}
+
+fn failed(lines: &Mutex<Lines>) -> Option<u64> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner).failed(Instant::now())
 }
 
 impl Lines {

@@ -35,7 +35,7 @@ struct Shared<S> {
     tls: Option<TlsAcceptor>,
     limits: ServerLimits,
     stats: Arc<ServerStats>,
-    complaints: Complaints,
+    complaints: Arc<Complaints>,
     shutdown: Shutdown,
 }
 
@@ -53,21 +53,27 @@ where
         tls: Option<Arc<ServerConfig>>,
         limits: ServerLimits,
         stats: Arc<ServerStats>,
-        complaints: Complaints,
+        complaints: Arc<Complaints>,
         shutdown: Shutdown,
     ) -> Self {
         let tls = tls.map(TlsAcceptor::from);
         Connections { shared: Arc::new(Shared { service, tls, limits, stats, complaints, shutdown }) }
     }
 
-    /// Serves one connection to its end.
-    pub(super) fn run(&self, stream: TcpStream, addr: SocketAddr) -> impl Future<Output = ()> + Send + 'static {
+    /// Serves one connection to its end, and says in `activity` what it does.
+    pub(super) fn run(
+        &self,
+        stream: TcpStream,
+        addr: SocketAddr,
+        activity: Arc<Activity>,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
             let _open = shared.stats.opened();
             let Some(stream) = shared.handshake(stream, addr).await else { return };
             let peer = Peer { addr, tls: matches!(stream, Stream::Tls(_)) };
-            shared.serve(stream, peer).await;
+            activity.ready(Instant::now());
+            shared.serve(stream, peer, activity).await;
         }
     }
 }
@@ -104,8 +110,7 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    async fn serve(&self, stream: Stream, peer: Peer) {
-        let activity = Arc::new(Activity::new(Instant::now()));
+    async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
         // Requests of an HTTP/2 connection are tasks of their own; they end with it.
         let (_streams_end, streams) = Shutdown::pair();
         let service = Observing { service: self.service.clone(), peer, activity: Arc::clone(&activity) };

@@ -9,8 +9,14 @@ use crate::tls::HttpVersions;
 pub struct ServerLimits {
     /// What the server speaks.
     pub versions: HttpVersions,
-    /// Connections at the same time. One more is accepted and closed at once, and counted.
+    /// Connections at the same time. One more is accepted and closed at once, counted and said in the log.
     pub max_connections: usize,
+    /// Connections at the same time from one address, so that one peer cannot take the places of all others. One more
+    /// is treated as one too many in all.
+    pub max_connections_per_peer: usize,
+    /// Whether a connection too many replaces the one that has been without a request for longest, if there is one. For
+    /// servers whose requests take a moment, and where the one who asks now matters more than the one who asked before.
+    pub replace_idle: bool,
     /// Streams (requests) at the same time on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// From accept to the end of the TLS handshake.
@@ -41,6 +47,9 @@ impl Default for ServerLimits {
             versions: HttpVersions::Both,
             // The usual limit of open files is 1024, and exporters and files need some.
             max_connections: 768,
+            // Behind one address there may be a gateway, or all that a proxy lets through.
+            max_connections_per_peer: 384,
+            replace_idle: false,
             max_concurrent_streams: 64,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),

@@ -13,14 +13,17 @@ mod connection;
 mod limits;
 mod listener;
 mod peer;
+mod slots;
 mod socket;
 mod stats;
 
+use activity::Activity;
 use complaints::Complaints;
 use connection::Connections;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
 pub use peer::Peer;
+use slots::{Room, Slots};
 pub use stats::{ServerStats, StatsSnapshot};
 
 use std::io;
@@ -35,6 +38,7 @@ use hyper::{Request, Response};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::{BoxError, Shutdown};
 
@@ -98,17 +102,20 @@ where
     B::Error: Into<BoxError>,
 {
     let drain_timeout = limits.drain_timeout;
-    let max_connections = limits.max_connections;
-    let complaints = Complaints::new(listener.endpoint());
-    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), complaints, shutdown.clone());
+    let bounds = limits.clone();
+    let complaints = Arc::new(Complaints::new(listener.endpoint()));
+    let told = Arc::clone(&complaints);
+    let connections = Connections::new(service, tls, limits, Arc::clone(&stats), told, shutdown.clone());
     let mut tasks = JoinSet::new();
+    let mut slots = Slots::default();
     let mut pause = ACCEPT_PAUSE.0;
     loop {
         let accepted = tokio::select! {
             biased;
             () = shutdown.wait() => break,
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                note_panic(ended);
+            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                slots.remove(ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id));
+                note_panic(ended.map(drop));
                 continue;
             }
             accepted = listener.accept() => accepted,
@@ -116,13 +123,25 @@ where
         match accepted {
             Ok((stream, addr)) => {
                 pause = ACCEPT_PAUSE.0;
-                if tasks.len() >= max_connections {
-                    // Closed rather than left in the backlog: the peer learns at once and can go
-                    // elsewhere or come back, instead of hanging until its own timeout.
-                    stats.refused();
-                    continue;
+                // Closed rather than left in the backlog: the peer learns at once and can go
+                // elsewhere or come back, instead of hanging until its own timeout.
+                match slots.room(addr, &bounds) {
+                    Room::Full => {
+                        stats.refused();
+                        complaints.full(addr, bounds.max_connections);
+                        continue;
+                    }
+                    Room::FullOfPeer => {
+                        stats.refused();
+                        complaints.full_of_peer(addr, bounds.max_connections_per_peer);
+                        continue;
+                    }
+                    Room::Made => stats.timed_out(),
+                    Room::Free => {}
                 }
-                tasks.spawn(connections.run(stream, addr));
+                let activity = Arc::new(Activity::new(Instant::now()));
+                let task = tasks.spawn(connections.run(stream, addr, Arc::clone(&activity)));
+                slots.insert(addr, activity, task);
             }
             Err(error) if is_of_the_peer(&error) => {}
             Err(error) => {

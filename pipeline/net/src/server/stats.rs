@@ -24,7 +24,7 @@ pub struct StatsSnapshot {
     pub refused: u64,
     /// TLS handshakes that failed or took too long.
     pub handshakes_failed: u64,
-    /// Connections closed because the peer was silent or too slow.
+    /// Connections closed because the peer was silent or too slow, or was silent while others wanted its place.
     pub timed_out: u64,
     /// Failures of `accept` itself, such as too many open files.
     pub accepts_failed: u64,

@@ -83,14 +83,15 @@ async fn a_server_without_http2_is_named() {
 #[tokio::test]
 async fn plaintext_goes_through_a_tunnel() {
     let server = start(service_fn(echo), None, ServerLimits::default()).await;
+    let backend = format!("backend.invalid:{}", server.addr.port());
     for https in [true, false] {
         let (proxy, mut asked) = proxy(None).await;
         let proxy = format!("http://{proxy}");
         let proxies = if https { Proxies::new(&proxy, "", "") } else { Proxies::new("", &proxy, "") };
-        let config = GrpcClientConfig { proxies, ..config(format!("http://{}", server.addr)) };
+        let config = GrpcClientConfig { proxies, ..config(format!("http://{backend}")) };
         assert!(call(grpc_channel(&config).unwrap()).await.is_ok());
         let connect = asked.recv().await.unwrap();
-        assert!(connect.starts_with(&format!("CONNECT {} HTTP/1.1", server.addr)), "{connect}");
+        assert!(connect.starts_with(&format!("CONNECT {backend} HTTP/1.1")), "{connect}");
     }
 }
 
@@ -98,11 +99,12 @@ async fn plaintext_goes_through_a_tunnel() {
 #[tokio::test]
 async fn tls_runs_inside_the_tunnel() {
     let authority = Authority::new();
-    let tls = authority.server("127.0.0.1").load(HttpVersions::Http2).unwrap();
+    let tls = authority.server("backend.invalid").load(HttpVersions::Http2).unwrap();
     let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let backend = format!("backend.invalid:{}", server.addr.port());
     let (proxy, mut asked) = proxy(None).await;
     let proxies = Proxies::new(&format!("http://{proxy}"), "", "");
-    let config = GrpcClientConfig { tls: authority.client(), proxies, ..config(server.addr.to_string()) };
+    let config = GrpcClientConfig { tls: authority.client(), proxies, ..config(backend) };
     assert!(call(grpc_channel(&config).unwrap()).await.unwrap().starts_with("POST https://"));
     assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
 }

@@ -8,8 +8,9 @@ use crate::server::ServerLimits;
 use crate::testing::{Authority, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// A proxy that tells what it was asked. It opens tunnels and answers forwarded requests itself,
-/// or answers everything with `refusal`.
+/// A proxy that tells what it was asked. It opens tunnels to this machine, whatever host it is asked for, since no proxy
+/// is asked for this machine by its own name, and answers forwarded requests itself; or answers everything with
+/// `refusal`.
 pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     start_proxy(refusal, None).await
 }
@@ -49,7 +50,8 @@ async fn stand_between(
     match (refusal, target) {
         (Some(refusal), _) => drop(stream.write_all(refusal.as_bytes()).await),
         (None, Some(target)) => {
-            let mut peer = TcpStream::connect(target).await.unwrap();
+            let port = target.rsplit_once(':').unwrap().1;
+            let mut peer = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             drop(tokio::io::copy_bidirectional(&mut stream, &mut peer).await);
         }
@@ -73,7 +75,7 @@ async fn a_proxy_may_be_encrypted() {
     let tls = TlsClientConfig { server_name_override: name, ..authority.client() };
     let proxies = Proxies::new(&format!("https://{proxy}"), "", "");
     let config = HttpClientConfig { tls: Some(tls), proxies, ..plain() };
-    let response = post(&config, &format!("https://{}/", server.addr)).await.unwrap();
+    let response = post(&config, &format!("https://backend.invalid:{}/", server.addr.port())).await.unwrap();
     assert_eq!(response.status, StatusCode::OK);
     assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
 }
@@ -82,15 +84,16 @@ async fn a_proxy_may_be_encrypted() {
 #[tokio::test]
 async fn https_goes_through_a_tunnel() {
     let authority = Authority::new();
-    let tls = authority.server("127.0.0.1").load(HttpVersions::Both).unwrap();
+    let tls = authority.server("backend.invalid").load(HttpVersions::Both).unwrap();
     let server = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let backend = format!("backend.invalid:{}", server.addr.port());
     let (proxy, mut asked) = proxy(None).await;
     let proxies = Proxies::new(&format!("http://user:pass@{proxy}"), "", "");
     let config = HttpClientConfig { tls: Some(authority.client()), proxies, ..plain() };
-    let response = post(&config, &format!("https://{}/path", server.addr)).await.unwrap();
+    let response = post(&config, &format!("https://{backend}/path")).await.unwrap();
     assert!(response.body.starts_with(b"POST /path "), "{:?}", response.body);
     let connect = asked.recv().await.unwrap();
-    assert!(connect.starts_with(&format!("CONNECT {} HTTP/1.1\r\n", server.addr)), "{connect}");
+    assert!(connect.starts_with(&format!("CONNECT {backend} HTTP/1.1\r\n")), "{connect}");
     assert!(connect.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"), "{connect}");
 }
 
@@ -106,13 +109,19 @@ async fn http_is_forwarded() {
     assert!(request.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"), "{request}");
 }
 
-/// Guarantees: NO_PROXY is honoured.
+/// Guarantees: NO_PROXY is honoured, and this machine is reached without a proxy whatever it says.
 #[tokio::test]
 async fn no_proxy_goes_direct() {
     let server = start(service_fn(echo), None, ServerLimits::default()).await;
-    let proxies = Proxies::new("", "http://proxy.invalid:1", "localhost,127.0.0.0/8");
-    let config = HttpClientConfig { proxies, ..plain() };
+    let config = HttpClientConfig { proxies: Proxies::new("", "http://proxy.invalid:1", ""), ..plain() };
     assert_eq!(post(&config, &format!("http://{}/", server.addr)).await.unwrap().status, StatusCode::OK);
+
+    let proxies = Proxies::new("", "http://proxy.invalid:1", "10.0.0.0/8, backend.invalid:80");
+    let config = HttpClientConfig { proxies, ..plain() };
+    let error = post(&config, "http://backend.invalid/").await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot connect to backend.invalid:80"), "{error}");
+    let error = post(&config, "http://backend.invalid:81/").await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot connect to proxy.invalid:1"), "{error}");
 }
 
 /// Guarantees: a proxy that refuses, wants credentials, hangs up or is of another kind is named,

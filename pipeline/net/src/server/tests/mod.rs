@@ -9,12 +9,13 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::body::{self, BodyError, BodyLimits};
-use crate::testing::{Running, exchange, read_to_end, start, text};
+use crate::testing::{Log, Running, exchange, read_to_end, start, text};
 use crate::tls::HttpVersions;
 
 /// Short deadlines, so that a test of one ends soon, but long enough for a busy machine; what is not
@@ -139,6 +140,64 @@ async fn connections_are_bounded() {
     until(&running, |stats| stats.open == 1).await;
     assert!(exchange(running.addr, GET).await.contains("200 OK"));
     drop(second);
+}
+
+/// Guarantees: one peer cannot take all places: what it has too many is closed at once and counted, and others are served.
+#[tokio::test]
+async fn connections_of_a_peer_are_bounded() {
+    let limits = ServerLimits { max_connections: 3, max_connections_per_peer: 2, ..ServerLimits::default() };
+    let (log, _guard) = Log::start();
+    let running = start(service_fn(echo), None, limits).await;
+    let from = async |ip: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
+        socket.connect(running.addr).await.unwrap()
+    };
+    let mut held = vec![from("127.0.0.1").await, from("127.0.0.1").await];
+    for _ in 0..3 {
+        assert_eq!(read_to_end(&mut from("127.0.0.1").await).await, "");
+    }
+    let other = from("127.0.0.2").await;
+    until(&running, |stats| stats.open == 3).await;
+    assert_eq!(read_to_end(&mut from("127.0.0.3").await).await, "");
+    assert_eq!(running.stats.snapshot().refused, 4);
+    let text = log.text();
+    assert_eq!(text.matches("a peer has 2 connections").count(), 1, "{text}");
+    assert_eq!(text.matches("3 connections are open").count(), 1, "{text}");
+    // A place that is freed is used.
+    drop((held.remove(0), other));
+    until(&running, |stats| stats.open == 1).await;
+    assert!(exchange(running.addr, GET).await.contains("200 OK"));
+}
+
+/// Guarantees: where idle connections make room, the one that has been idle for longest does, whatever kind of idle it
+/// is, and a request under way is never ended for another.
+#[tokio::test]
+async fn idle_connections_make_room() {
+    let (called, mut calls) = mpsc::unbounded_channel();
+    let gated = Gated { called, release: Arc::default() };
+    let release = Arc::clone(&gated.release);
+    let limits = ServerLimits { max_connections: 2, replace_idle: true, ..ServerLimits::default() };
+    let running = start(gated, None, limits).await;
+    let mut busy = TcpStream::connect(running.addr).await.unwrap();
+    busy.write_all(GET).await.unwrap();
+    calls.recv().await.unwrap();
+    let mut silent = TcpStream::connect(running.addr).await.unwrap();
+    until(&running, |stats| stats.open == 2).await;
+    // Half a head.
+    let mut half = TcpStream::connect(running.addr).await.unwrap();
+    half.write_all(b"GET / HT").await.unwrap();
+    assert_eq!(read_to_end(&mut silent).await, "");
+    let mut last = TcpStream::connect(running.addr).await.unwrap();
+    assert_eq!(read_to_end(&mut half).await, "");
+    last.write_all(GET).await.unwrap();
+    calls.recv().await.unwrap();
+    // Nobody is idle.
+    assert_eq!(read_to_end(&mut TcpStream::connect(running.addr).await.unwrap()).await, "");
+    assert_eq!((running.stats.snapshot().refused, running.stats.snapshot().timed_out), (1, 2));
+    release.notify_waiters();
+    assert!(read_to_end(&mut busy).await.contains("200 OK"));
+    assert!(read_to_end(&mut last).await.contains("200 OK"));
 }
 
 /// Fails like a process without free file descriptors before it accepts.

@@ -1,0 +1,179 @@
+//! Lines that come again and again: the first ones are written, the others counted, and the count is a line.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+use tracing::callsite::Identifier;
+
+/// The time for which lines of one kind are counted together.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// How many lines from one place in a library are written in that time. Whoever reaches a port can make libraries write
+/// a line for each of the frames that they send.
+const FROM_ONE_PLACE: u64 = 5;
+
+/// How many equal lines of our own are written in that time.
+const EQUAL: u64 = 20;
+
+/// The most kinds of lines that are counted at the same time. Beyond it lines are written and not counted.
+const MOST_KINDS: usize = 256;
+
+/// What makes lines be of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    of: u64,
+    limit: u64,
+}
+
+/// What was not written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Summary {
+    pub(super) level: Level,
+    more: u64,
+    like: String,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "... and {} more like this within {} s: {}", grouped(self.more), WINDOW.as_secs(), self.like)
+    }
+}
+
+/// The lines of the last minute, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    kinds: HashMap<Key, Kind>,
+    hashing: RandomState,
+}
+
+#[derive(Debug)]
+struct Kind {
+    since: Instant,
+    lines: u64,
+    level: Level,
+    /// The last one that was written.
+    like: String,
+}
+
+impl Repeats {
+    /// The kind of lines from one place in the code.
+    pub(super) fn of_place(&self, place: &Identifier) -> Key {
+        Key { of: self.hashing.hash_one(place), limit: FROM_ONE_PLACE }
+    }
+
+    /// The kind of lines that are equal.
+    pub(super) fn of_text(&self, place: &Identifier, text: &str) -> Key {
+        Key { of: self.hashing.hash_one((place, text)), limit: EQUAL }
+    }
+
+    /// Counts a line, and says whether it is to be written.
+    pub(super) fn admits(&mut self, key: Key, now: Instant) -> bool {
+        if let Some(kind) = self.kinds.get_mut(&key) {
+            kind.lines += 1;
+            return kind.lines <= key.limit;
+        }
+        if self.kinds.len() < MOST_KINDS {
+            self.kinds.insert(key, Kind { since: now, lines: 1, level: Level::INFO, like: String::new() });
+        }
+        true
+    }
+
+    /// Keeps a line that was written, for the one that sums up those that were not.
+    pub(super) fn written(&mut self, key: Key, level: Level, text: &str) {
+        if let Some(kind) = self.kinds.get_mut(&key) {
+            kind.level = level;
+            kind.like.clear();
+            kind.like.push_str(text);
+        }
+    }
+
+    /// Ends the counting of what began a minute ago.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Summary> {
+        self.take(|kind| now.saturating_duration_since(kind.since) >= WINDOW)
+    }
+
+    /// Ends all counting.
+    pub(super) fn take_all(&mut self) -> Vec<Summary> {
+        self.take(|_| true)
+    }
+
+    /// How long until there is something to sum up; `None` where there is nothing.
+    pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
+        let kinds = self.kinds.iter().filter(|(key, kind)| kind.lines > key.limit);
+        let first = kinds.map(|(_, kind)| kind.since + WINDOW).min()?;
+        Some(first.saturating_duration_since(now))
+    }
+
+    fn take(&mut self, ends: impl Fn(&Kind) -> bool) -> Vec<Summary> {
+        let mut summaries = Vec::new();
+        for (key, kind) in self.kinds.extract_if(|_, kind| ends(kind)) {
+            let more = kind.lines.saturating_sub(key.limit);
+            if more > 0 {
+                summaries.push((kind.since, Summary { level: kind.level, more, like: kind.like }));
+            }
+        }
+        summaries.sort_by_key(|(since, _)| *since);
+        summaries.into_iter().map(|(_, summary)| summary).collect()
+    }
+}
+
+/// A number with a comma between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(of: u64) -> Key {
+        Key { of, limit: FROM_ONE_PLACE }
+    }
+
+    /// Guarantees: in each minute that begins with a line, the first lines of a kind are written and the others summed
+    /// up at its end, each kind for itself; where nothing was left out there is nothing to say.
+    #[test]
+    fn a_minute() {
+        let mut repeats = Repeats::default();
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let admitted = (0..1_000).filter(|_| repeats.admits(key(1), at(0))).count();
+        repeats.written(key(1), Level::WARN, "a line");
+        assert_eq!(admitted, 5);
+        assert!((0..5).all(|_| repeats.admits(key(2), at(30))));
+        assert_eq!(repeats.next_due(at(40)), Some(Duration::from_secs(20)));
+        assert_eq!(repeats.take_due(at(59)), []);
+        let summary = Summary { level: Level::WARN, more: 995, like: "a line".to_owned() };
+        assert_eq!(repeats.take_due(at(60)), [summary]);
+        assert_eq!(repeats.next_due(at(60)), None);
+        assert!(repeats.admits(key(1), at(61)));
+        assert_eq!(repeats.take_due(at(200)), []);
+    }
+
+    /// Guarantees: the kinds that are remembered are bounded, and a line of one too many is written.
+    #[test]
+    fn kinds_are_bounded() {
+        let mut repeats = Repeats::default();
+        let now = Instant::now();
+        assert!((0..10_000).all(|number| repeats.admits(key(number), now)));
+        assert_eq!(repeats.kinds.len(), MOST_KINDS);
+        assert_eq!((0..10).filter(|_| repeats.admits(key(0), now)).count(), 4);
+    }
+
+    /// Guarantees: thousands are set apart.
+    #[test]
+    fn numbers() {
+        assert_eq!([0, 999, 1_000, 12_345, 1_234_567].map(grouped), ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
+}

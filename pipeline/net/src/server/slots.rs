@@ -1,0 +1,85 @@
+//! Which connections are open: how many in all and of each peer, and which has been idle for longest.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::task::{AbortHandle, Id};
+
+use super::ServerLimits;
+use super::activity::Activity;
+
+/// The open connections of one server.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    open: HashMap<Id, Slot>,
+    of_peer: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    peer: IpAddr,
+    activity: Arc<Activity>,
+    task: AbortHandle,
+}
+
+/// What a connection has to do with the bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is room for it.
+    Free,
+    /// There is room since an idle connection was closed for it.
+    Made,
+    /// There are as many connections as there may be.
+    Full,
+    /// Its peer has as many connections as one peer may have.
+    FullOfPeer,
+}
+
+impl Slots {
+    /// Whether there is room for a connection of `addr`.
+    pub(super) fn room(&mut self, addr: SocketAddr, limits: &ServerLimits) -> Room {
+        let of_peer = self.of_peer.get(&peer(addr)).copied().unwrap_or(0);
+        if of_peer >= limits.max_connections_per_peer {
+            return Room::FullOfPeer;
+        }
+        if self.open.len() < limits.max_connections {
+            return Room::Free;
+        }
+        if limits.replace_idle && self.close_longest_idle() { Room::Made } else { Room::Full }
+    }
+
+    /// Takes down a connection that was begun.
+    pub(super) fn insert(&mut self, addr: SocketAddr, activity: Arc<Activity>, task: AbortHandle) {
+        let peer = peer(addr);
+        *self.of_peer.entry(peer).or_default() += 1;
+        self.open.insert(task.id(), Slot { peer, activity, task });
+    }
+
+    /// Forgets a connection that has ended. One that was closed to make room is forgotten already.
+    pub(super) fn remove(&mut self, task: Id) {
+        let Some(slot) = self.open.remove(&task) else { return };
+        if let Some(count) = self.of_peer.get_mut(&slot.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_peer.remove(&slot.peer);
+            }
+        }
+    }
+
+    /// Closes the connection that has been without a request for longest, if there is one.
+    fn close_longest_idle(&mut self) -> bool {
+        let idle = self.open.iter().filter_map(|(id, slot)| Some((slot.activity.idle_since()?, *id)));
+        let Some((_, id)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        if let Some(slot) = self.open.get(&id) {
+            slot.task.abort();
+        }
+        self.remove(id);
+        true
+    }
+}
+
+/// A peer is an address, whatever the family it is written in; its ports are its connections.
+fn peer(addr: SocketAddr) -> IpAddr {
+    addr.ip().to_canonical()
+}

@@ -1,0 +1,52 @@
+//! The log of the real binary, when somebody tries to fill it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::process::{PATIENCE, Profbridge};
+
+const CONFIG: &str = "
+receivers:
+  otlp: {protocols: {grpc: {endpoint: '127.0.0.1:0'}}}
+exporters:
+  debug:
+service:
+  pipelines:
+    profiles: {receivers: [otlp], exporters: [debug]}
+";
+
+/// An HTTP/2 frame of stream 0 (RFC 9113 section 4.1).
+fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    [&[0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, 0][..], payload].concat()
+}
+
+/// Guarantees: a peer that makes a library complain about each of its frames gets some lines into the log, and one that
+/// says how many there were.
+#[test]
+fn a_flood_is_summed_up() {
+    const FLOOD: usize = 20_000;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const ACK: u8 = 1;
+    let profbridge = Profbridge::start(CONFIG);
+    let mut peer = TcpStream::connect(profbridge.address("otlp/grpc")).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    peer.write_all(&frame(SETTINGS, 0, &[])).unwrap();
+    // Answers to pings that nobody sent, and at last a ping, whose answer says that they were all read.
+    peer.write_all(&frame(PING, ACK, b"nobody's").repeat(FLOOD)).unwrap();
+    peer.write_all(&frame(PING, 0, b"the last")).unwrap();
+    let answer = frame(PING, ACK, b"the last");
+    let mut read = Vec::new();
+    while !read.ends_with(&answer) {
+        let mut piece = [0; 1024];
+        let length = peer.read(&mut piece).unwrap();
+        assert!(length > 0, "the connection ended");
+        read.extend(&piece[..length]);
+    }
+    let (status, log) = profbridge.stop();
+    assert!(status.success(), "{log}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("PING ack")).collect();
+    assert_eq!(lines.len(), 6, "{log}");
+    assert!(lines[5].contains(" WARN ... and 19,995 more like this within 60 s: "), "{}", lines[5]);
+}
