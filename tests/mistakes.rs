@@ -74,6 +74,9 @@ fn other_formats() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
+    // Begins as a request does.
+    std::fs::write(folder.path().join("in"), "\nname,value\n").unwrap();
+    refused(&run(folder.path(), &["convert", "in", "-o", "out"]), &["in: is neither OTLP protobuf, nor"]);
     std::fs::write(folder.path().join("in"), gzip(b"who knows")).unwrap();
     refused(
         &run(folder.path(), &["convert", "in", "-o", "out"]),
@@ -154,9 +157,13 @@ fn endings() {
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("x.pb")).unwrap());
     refused(&run(folder.path(), &["convert", "in", "-o", "x.json"]), &["the ending does not say", ".svg", "--to"]);
     refused(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
-    let into_file = run(folder.path(), &["convert", "in", "-o", "in"]);
-    refused(&into_file, &["in is no folder", "hint: "]);
-    assert_eq!(std::fs::read(path("in")).unwrap(), good(), "the input is not written over");
+    std::fs::write(path("file"), "mine").unwrap();
+    refused(&run(folder.path(), &["convert", "in", "-o", "file"]), &["file is no folder", "hint: "]);
+    // Under another name, too.
+    std::fs::hard_link(path("x.otlp"), path("same.otlp")).unwrap();
+    let both = run(folder.path(), &["convert", "in", "x.otlp", "-o", "same.otlp"]);
+    refused(&both, &["x.otlp is both input and output", "hint: "]);
+    assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
     assert!(!path("y.svg").exists() && !path("x.json").exists());
 }
 
@@ -227,6 +234,24 @@ fn names_cannot_command_the_terminal() {
     assert!(!finished.stderr.contains(['\u{1b}', '\u{202e}']), "{:?}", finished.stderr);
 }
 
+/// Guarantees: a configuration without `--config` in front of it, and a file as the demo's folder, are answered with the way to
+/// write it.
+#[test]
+fn misplaced_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("my.yaml"), "mine").unwrap();
+    for command in ["run", "validate", "config", "demo"] {
+        let finished = run(folder.path(), &[command, "my.yaml"]);
+        assert_eq!(finished.status.code(), Some(2));
+        assert!(finished.stderr.contains("`--config my.yaml`"), "{}", finished.stderr);
+    }
+    refused(
+        &run(folder.path(), &["demo", "--own", "-o", "my.yaml"]),
+        &["my.yaml is no folder", "`-o` names the folder"],
+    );
+    assert_eq!(std::fs::read_to_string(folder.path().join("my.yaml")).unwrap(), "mine");
+}
+
 /// Guarantees: help has the table of exit statuses, and so has the page of the command line, with the same words.
 #[test]
 fn exit_statuses_are_documented() {
@@ -238,12 +263,13 @@ fn exit_statuses_are_documented() {
     let page = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let (_, page) = page.split_once("## Exit status").unwrap();
     let mut rows = 0;
+    let page = page.split_once("\n\n").and_then(|(_, page)| page.split("\n\n").next()).unwrap();
     for row in page.lines().filter(|line| line.starts_with('|')).skip(2) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert!(table.contains(&format!("{} {}", cells[0], words(cells[1]))), "help has no `{row}`:\n{help}");
         rows += 1;
     }
-    assert_eq!(rows, 4);
+    assert_eq!(rows, 5);
 }
 
 /// Runs the demo through a running profbridge with this configuration.

@@ -57,6 +57,16 @@ fn duration_before_the_command_ends() {
 /// Guarantees: Ctrl-C ends sampling and writes what there is; the process that was sampled goes on.
 #[test]
 fn interrupt() {
+    ends_by("-INT");
+}
+
+/// Guarantees: a terminal that is closed does the same, so that what was sampled is not lost with it.
+#[test]
+fn hangup() {
+    ends_by("-HUP");
+}
+
+fn ends_by(signal: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Running::start(Command::new(known()).args(["ticks", "1000"]));
     let mut sampling = command(folder.path(), &["sample", "--pid", &program.pid(), "-o", "out.folded"])
@@ -74,7 +84,7 @@ fn interrupt() {
     for _ in 0..10 {
         program.line();
     }
-    assert!(Command::new("kill").args(["-INT", &sampling.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &sampling.id().to_string()]).status().unwrap().success());
     let status = eventually("the run ends", || sampling.try_wait().unwrap());
     let mut said = String::new();
     stderr.read_to_string(&mut said).unwrap();

@@ -13,9 +13,10 @@ Without a command, profbridge runs with ./config.yaml: `profbridge run --config 
 
 Exit status:
   0    what was asked for was done
-  1    it was not: something could not be read, written, started or sent, or all of it was lost; standard error says why
+  1    it was not: something could not be read, written, started or sent, or failed; standard error says why
   2    the command line is wrong
-  130  a second signal ended it at once
+  3    `run` ended in order, and nothing of what it had taken was sent; the report in the log says why
+  130  a second signal ended it at once; what it held is lost
 `profbridge sample -- COMMAND` hands on the command's status, 128 + N where signal N ended it, 127 where there is \
 no such command, 126 where it cannot be started.";
 
@@ -58,6 +59,9 @@ pub(crate) struct ConfigArgs {
     /// A configuration file. May be given several times: later files win, maps are merged, lists are replaced.
     #[arg(short, long = "config", value_name = "FILE", default_value = "config.yaml")]
     pub(crate) config: Vec<PathBuf>,
+    /// Taken only to say how it is written.
+    #[arg(hide = true, value_name = "FILE", value_parser = not_an_argument)]
+    pub(crate) misplaced: Option<String>,
     /// Override one key, as in `--set processors.chunk.window=30s`. The value is YAML; quote path segments that hold
     /// dots: `--set 'exporters."otlp/b.c".endpoint=host:4317'`.
     #[arg(long = "set", value_name = "PATH=VALUE")]
@@ -66,8 +70,13 @@ pub(crate) struct ConfigArgs {
 
 impl Default for ConfigArgs {
     fn default() -> Self {
-        Self { config: vec![PathBuf::from("config.yaml")], set: Vec::new() }
+        Self { config: vec![PathBuf::from("config.yaml")], misplaced: None, set: Vec::new() }
     }
+}
+
+/// Refuses a file that stands alone.
+fn not_an_argument(text: &str) -> Result<String, String> {
+    Err(format!("a configuration is named as `--config {text}`"))
 }
 
 /// How to run the demo.

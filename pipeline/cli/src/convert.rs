@@ -4,6 +4,9 @@ mod foreign;
 mod input;
 mod output;
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -60,6 +63,10 @@ impl Tally {
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let mut tally = Tally::default();
+    if let Some(input) = arguments.inputs.iter().find(|input| is_same_file(input, &arguments.output)) {
+        let hint = "name another output: the input would be gone";
+        return Err(Failure(format!("error: {} is both input and output\nhint: {hint}", shown(input))));
+    }
     let mut output = Output::open(arguments)?;
     let mut progress = Progress::new();
     let mut unreadable = Vec::new();
@@ -112,6 +119,12 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         None => return Err(Failure(nothing(&tally, arguments, &unreadable))),
     }
     Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether two paths lead to one regular file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| path.metadata().ok().filter(Metadata::is_file).map(|file| (file.dev(), file.ino()));
+    of(one).is_some_and(|found| of(other) == Some(found))
 }
 
 /// Why nothing was written.

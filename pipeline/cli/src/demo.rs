@@ -34,6 +34,10 @@ use running::Running;
 /// Generates a profile, sends it, and says where to look.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     logging::start(LevelFilter::WARN);
+    if arguments.output.exists() && !arguments.output.is_dir() {
+        let hint = "`-o` names the folder for the flame graph and the envelope";
+        return Err(Failure(format!("error: {} is no folder\nhint: {hint}", shown(&arguments.output))));
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
     let instance = format!("demo-{:016x}", fastrand::u64(..));

@@ -85,6 +85,10 @@ impl Input {
                     return Err(Failure(format!("error: {path}: not one message in it can be read")));
                 }
             }
+            // A line's end is also the key of a request's first field.
+            Kind::Protobuf if is_text(&self.bytes) => {
+                return Err(Failure(format!("error: {path}: {}", unknown(self.coding))));
+            }
             Kind::Protobuf => take(decode(self.bytes, &peer, &path, tally)?.into(), tally),
             Kind::Gzip | Kind::Zstd => {
                 let hint = "unpack it once, with `gzip -d` or `zstd -d`";
@@ -121,6 +125,11 @@ fn content(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     }
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Whether bytes are lines of text. A request holds lengths and numbers, of which some are control characters.
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_ascii_whitespace()))
 }
 
 /// Whether JSON is the payload of a chunk rather than an envelope, whose first line is a header.

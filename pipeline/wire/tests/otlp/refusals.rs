@@ -346,3 +346,11 @@ fn repeated_keys() {
         assert_eq!(sample.attribute_indices, [1, 3]);
     }
 }
+
+/// Guarantees: a pprof profile is called that, and its sender is not told to upgrade.
+#[test]
+fn pprof() {
+    let profile = b"\x0a\x04\x08\x01\x10\x02\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x02\x08\x01\x32\x00\x32\x03cpu";
+    let error = decode(bytes::Bytes::from_static(profile), &Limits::default()).unwrap_err().to_string();
+    assert!(error.contains("it is a pprof profile, not OTLP") && !error.contains("upgrade"), "{error}");
+}
