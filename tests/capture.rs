@@ -56,7 +56,11 @@ fn the_real_capture() {
     let input =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");
     if !input.exists() {
-        println!("skipped: ../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp is absent");
+        std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("untested here: ../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp is absent\n"),
+        )
+        .ok();
         return;
     }
     let folder = tempfile::tempdir().unwrap();

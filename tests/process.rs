@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `what` gives a value. Polls, because what it asks (a file, another process) cannot wake it.
 pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<T>) -> T {

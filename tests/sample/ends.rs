@@ -51,7 +51,8 @@ fn duration_before_the_command_ends() {
     let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
     assert!(at("wrote out.folded") < at("waiting for the command to end"));
     let seconds = Stacks::read(&folder.path().join("out.folded")).under("[running]").nano() as f64 / 1e9;
-    assert!((0.2..1.5).contains(&seconds), "{seconds:.2} s were sampled");
+    // The command computes for three seconds, and longer where it has to share a processor.
+    assert!(seconds > 0.0 && seconds < 3.0, "{seconds:.2} s were sampled");
 }
 
 /// Guarantees: Ctrl-C ends sampling and writes what there is; the process that was sampled goes on.

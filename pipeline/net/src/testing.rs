@@ -93,10 +93,10 @@ pub(crate) async fn exchange(addr: SocketAddr, request: &[u8]) -> String {
     read_to_end(&mut stream).await
 }
 
-/// Reads until the peer closes, however it does so, for at most ten seconds.
+/// Reads until the peer closes, however it does so, for at most two minutes.
 pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    let read = tokio::time::timeout(Duration::from_secs(120), stream.read_to_end(&mut answer)).await;
     // A reset is an end as well.
     drop(read.expect("the peer closes the connection"));
     String::from_utf8(answer).unwrap()

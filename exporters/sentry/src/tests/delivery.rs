@@ -33,7 +33,7 @@ async fn put(running: &RunningExporter, batches: usize) {
 }
 
 fn soon() -> Stop {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     Stop { deadline, close_by: deadline + Duration::from_secs(5) }
 }
 

@@ -294,7 +294,7 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
 
 /// Waits for something that must happen, and fails instead of hanging.
 async fn patiently<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(20), what).await.expect("it happens")
+    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }
 
 /// Waits until a condition holds that nothing tells.

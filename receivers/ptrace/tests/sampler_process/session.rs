@@ -11,7 +11,7 @@ use profbridge_ptrace::message::{
 use profbridge_ptrace::{Ending, Events, Notice, SamplerProcess, StartOptions};
 
 /// How long a test waits for something that should come at once, before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A sampler process, and everything that it said.
 pub(crate) struct Session {

@@ -1,5 +1,6 @@
 //! Sampling one process with the sampling thread.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use super::target::Target;
 const PROCESS: ProcessId = ProcessId(1);
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that is sampled.
 pub(crate) struct Session {
@@ -24,7 +25,6 @@ pub(crate) struct Session {
     files: Arc<ProcessFiles>,
     space: std::cell::RefCell<Arc<AddressSpace>>,
     report: std::cell::RefCell<Report>,
-    start: Instant,
 }
 
 /// What was said.
@@ -33,7 +33,6 @@ pub(crate) struct Report {
     pub(crate) batches: Vec<Batch>,
     pub(crate) status: Status,
     pub(crate) gone: Option<Detached>,
-    pub(crate) took: Duration,
 }
 
 impl Report {
@@ -53,6 +52,28 @@ impl Report {
         self.sum(Some(true))
     }
 
+    /// Asserts that the samples of each thread follow each other: each begins where the one before ends.
+    pub(crate) fn assert_seamless(&self) {
+        let mut threads: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for batch in &self.batches {
+            for sample in &batch.samples {
+                let thread = batch.threads[sample.thread as usize].id;
+                let end = sample.time_unix_nano + sample.weight_nano;
+                threads.entry(thread).or_default().push((sample.time_unix_nano, end));
+            }
+        }
+        assert!(!threads.is_empty(), "nothing was sampled");
+        // Ticks are jittered by less than a period.
+        let period = self.batches[0].period_nano;
+        for (thread, mut times) in threads {
+            times.sort_unstable();
+            for pair in times.windows(2) {
+                let ((_, end), (begin, _)) = (pair[0], pair[1]);
+                assert!(end.abs_diff(begin) <= period, "{thread}: {end} is followed by {begin}, a period is {period}");
+            }
+        }
+    }
+
     fn stopped_samples(&self) -> usize {
         let samples = self.batches.iter().flat_map(|batch| &batch.samples);
         samples.filter(|sample| !sample.blocked).count()
@@ -68,14 +89,7 @@ impl Session {
         let sampler = Sampler::start(Options::default(), out, || {}).unwrap();
         sampler.attach(PROCESS, Arc::clone(&files), Arc::clone(&space), settings);
         sampler.sample(PROCESS, true);
-        Self {
-            sampler,
-            outputs,
-            files,
-            space: std::cell::RefCell::new(space),
-            report: std::cell::RefCell::default(),
-            start: Instant::now(),
-        }
+        Self { sampler, outputs, files, space: std::cell::RefCell::new(space), report: std::cell::RefCell::default() }
     }
 
     fn take(&self, output: Output) {
@@ -96,7 +110,7 @@ impl Session {
     }
 
     /// Takes what is said until the condition holds.
-    fn until(&self, what: &str, condition: impl Fn(&Report) -> bool) {
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&Report) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !condition(&self.report.borrow()) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -116,14 +130,17 @@ impl Session {
         self.report.into_inner()
     }
 
-    /// Goes on for a while, then ends.
-    pub(crate) fn run(self, time: Duration) -> Report {
-        let end = Instant::now() + time;
-        while let Ok(output) = self.outputs.recv_timeout(end.saturating_duration_since(Instant::now())) {
+    /// The ticks so far, as far as was said: up to a second ago.
+    pub(crate) fn ticks(&self) -> u64 {
+        while let Ok(output) = self.outputs.try_recv() {
             self.take(output);
         }
+        self.report.borrow().status.ticks
+    }
+
+    /// Ends.
+    pub(crate) fn end(self) -> Report {
         self.sampler.sample(PROCESS, false);
-        let took = self.start.elapsed();
         let gone_before = self.report.borrow().gone.is_some();
         let Self { sampler, outputs, report, .. } = self;
         sampler.stop();
@@ -140,7 +157,6 @@ impl Session {
                 Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
             }
         }
-        report.took = took;
         report
     }
 }

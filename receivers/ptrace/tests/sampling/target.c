@@ -43,6 +43,29 @@ static void *short_waits(void *unused) {
   return unused;
 }
 
+static long used(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+// When told to, uses a second of processor time with short waits in between, says how much it was, and waits.
+static void work(void) {
+  char command;
+  if (read(0, &command, 1) != 1) _exit(0);
+  long before = used();
+  while (used() - before < 1000000000) {
+    struct timespec time = {0, 30000};
+    nanosleep(&time, NULL);
+    spin(200000);
+  }
+  printf("done %ld\n", used() - before);
+  fflush(stdout);
+  while (read(0, &command, 1) == 1) {
+  }
+  _exit(0);
+}
+
 static void handle(int signal) {
   (void)signal;
   second++;
@@ -105,6 +128,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < 3; i++) pthread_create(&thread, NULL, block, NULL);
     listen(NULL);
   }
+  if (!strcmp(kind, "work")) work();
   if (!strcmp(kind, "signals")) {
     signal(SIGRTMIN + 3, handle);
     pthread_create(&thread, NULL, raise_signals, NULL);

@@ -6,6 +6,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+/// How long anything may take. Only failing tests wait for so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A process that ends with this.
 pub(crate) struct Target {
     child: Child,
@@ -47,11 +50,35 @@ impl Target {
     }
 
     /// Its two counters.
-    pub(crate) fn counts(mut self) -> (u64, u64) {
+    pub(crate) fn counts(&mut self) -> (u64, u64) {
         self.input.write_all(b"c").unwrap();
         let line = self.line();
         let (first, second) = line.split_once(' ').unwrap();
         (first.parse().unwrap(), second.parse().unwrap())
+    }
+
+    /// Waits until the first of its counters has come so far.
+    pub(crate) fn wait_for_count(&mut self, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.counts().0 < count {
+            assert!(Instant::now() < deadline, "it does not count to {count}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until it has so many threads and each waits in a system call.
+    pub(crate) fn wait_until_blocked(&self, threads: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let waiting = |task: std::io::Result<std::fs::DirEntry>| {
+            let call = std::fs::read_to_string(task.unwrap().path().join("syscall")).unwrap_or_default();
+            call.starts_with(|first: char| first.is_ascii_digit())
+        };
+        while std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().map(waiting).filter(|is| *is).count()
+            < threads
+        {
+            assert!(Instant::now() < deadline, "its threads do not wait");
+            std::thread::yield_now();
+        }
     }
 
     /// Makes it do what its kind does when told to.
@@ -71,7 +98,7 @@ impl Target {
     }
 
     pub(crate) fn wait_for_state(&self, state: char) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while self.state() != state {
             assert!(Instant::now() < deadline, "its state is {}", self.state());
             std::thread::yield_now();

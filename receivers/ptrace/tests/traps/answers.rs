@@ -61,8 +61,21 @@ fn threads_recursion_and_sleep() -> Outcome {
         let levels = life.names(observed).iter().filter(|name| *name == "recursion").count();
         assert_eq!(levels, 50, "{}", life.top());
     }
-    let weight = |function| life.with(function).map(|observed| observed.sample.weight_nano).sum::<u64>() as f64;
-    let ratio = weight("sleeper") / weight("alone_a");
+    // While both were looked at: the one may have been found before the other, and its last sample taken later.
+    let times = |function| {
+        let span = |observed: &Observed| {
+            let begin = observed.sample.time_unix_nano;
+            (begin, begin + observed.sample.weight_nano)
+        };
+        life.with(function).map(span).collect::<Vec<_>>()
+    };
+    let (asleep, awake) = (times("sleeper"), times("alone_a"));
+    let begin = [&asleep, &awake].into_iter().filter_map(|times| times.iter().map(|time| time.0).min()).max().unwrap();
+    let end = [&asleep, &awake].into_iter().filter_map(|times| times.iter().map(|time| time.1).max()).min().unwrap();
+    let within = |times: &[(u64, u64)]| {
+        times.iter().map(|time| time.1.min(end).saturating_sub(time.0.max(begin))).sum::<u64>() as f64
+    };
+    let ratio = within(&asleep) / within(&awake);
     assert!((0.8..1.25).contains(&ratio), "asleep by awake: {ratio}\n{}", life.top());
     assert!(life.with("sleeper").all(|observed| observed.sample.blocked), "{}", life.top());
     Ok(())

@@ -9,6 +9,9 @@ use crate::session::Session;
 /// `drive PID PID...`: watches the processes until its input has a line, then prints what was seen and ends.
 ///
 /// ```text
+/// saw PID KIND                  (at once, for each problem)
+/// saw PID sample                (at once, for the first sample of each life)
+/// saw PID Detached              (at once, at the end of each life)
 /// problem PID KIND MESSAGE
 /// life PID USER DETACHED SAMPLES BLOCKED-SAMPLES STOPS
 /// ```
@@ -28,8 +31,24 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         std::io::stdin().read_line(&mut text).ok();
         sender.send(()).ok();
     });
+    let (mut problems, mut lives) = (0, Vec::new());
     while line.try_recv().is_err() {
         session.listen(Duration::from_millis(20));
+        for problem in &session.seen.problems[problems..] {
+            println!("saw {} {:?}", problem.pid.unwrap_or(0), problem.kind);
+        }
+        problems = session.seen.problems.len();
+        lives.resize(session.seen.lives.len(), (false, false));
+        for (life, (sampled, detached)) in session.seen.lives.iter().zip(&mut lives) {
+            let now = (!life.samples.is_empty(), life.detached);
+            if now.0 && !*sampled {
+                println!("saw {} sample", life.process.pid);
+            }
+            if let Some(why) = now.1.filter(|_| !*detached) {
+                println!("saw {} {why:?}", life.process.pid);
+            }
+            (*sampled, *detached) = (now.0, now.1.is_some());
+        }
     }
     let seen = session.finish();
     for problem in &seen.problems {

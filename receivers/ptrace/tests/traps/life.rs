@@ -34,6 +34,9 @@ fn exits_while_sampled() -> Outcome {
         session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, ..Settings::default() });
         session.until("the brief process", |seen| seen.last().process.pid == brief.pid());
         session.listen(std::time::Duration::from_micros(round * 3571 % 30_000));
+        if round == 20 {
+            session.observe("leaf", 1);
+        }
         brief.end();
         session.until("its end", |seen| seen.last().detached == Some(Detached::Exited));
     }
@@ -102,7 +105,7 @@ fn fork_storm() -> Outcome {
     let mut target = Target::start(&compile::c("fork_storm"), &[]);
     let mut session = Session::of(target.pid());
     session.observe("parent_work", 150);
-    assert!(target.ask("forks") > 100);
+    target.ask_until("forks", 100);
     assert_eq!(target.ask("wrong"), 0);
     let seen = session.finish();
     assert_eq!(seen.lives.len(), 1, "children are not the target");

@@ -80,21 +80,12 @@ fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
 /// As a user without any rights.
 const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
 
-/// Waits until a driver has had time to do what it can, in terms of a process that it samples as well: `count` new lines of work.
-fn let_work(target: &mut Target, rounds: u64) {
-    let start = target.ask("work");
-    // A round of the target is 10 ns or more.
-    while target.ask("work") < start + rounds {
-        std::thread::yield_now();
-    }
-}
-
 /// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends in good order.
 fn without_the_right_to_trace() -> Outcome {
     as_root()?;
     let mut target = Target::start(&compile::c("busy"), &["1", "1"]);
     let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
-    let_work(&mut target, 3_000_000);
+    driver.wait_for(&format!("saw {} Permission", target.pid()));
     driver.say("");
     let lines = driver.lines_until("done");
     let problem = lines.iter().find(|line| line.starts_with(&format!("problem {} Permission ", target.pid())));
@@ -108,9 +99,9 @@ fn without_the_right_to_trace() -> Outcome {
 /// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are sampled through
 /// `/proc/PID/mem` all the same, and the sampler says what is missing.
 fn in_a_filter_without_ptrace() -> Outcome {
-    let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let target = Target::start(&compile::c("busy"), &["1", "3"]);
     let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
-    let_work(&mut target, 20_000_000);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
     driver.say("");
     let lines = driver.lines_until("done");
     assert!(lines.iter().any(|line| line.starts_with("hint ") || line.contains(" Permission ")), "{lines:#?}");
@@ -172,19 +163,18 @@ fn setuid_program_without_rights() -> Outcome {
         .arg(&privileged);
     let mut target = Target::launch(command.current_dir("/"));
     target.wait_for("link 1");
-    let mut steady = Target::start(&compile::c("busy"), &["1", "0"]);
     let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
-    let_work(&mut steady, 3_000_000);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
     target.say("");
     target.wait_for("link 0");
-    let_work(&mut steady, 3_000_000);
-    driver.say("");
-    let lines = driver.lines_until("done");
     let user = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     let user = user.lines().find(|line| line.starts_with("Uid:")).unwrap();
     if !user.contains("\t0\t") {
         return Err(Untested("the file system ignores the set-user-id bit".to_owned()));
     }
+    driver.wait_for(&format!("saw {} Permission", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
     assert!(lines.iter().any(|line| line.starts_with("life") && line.contains("Executed")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains(" Permission ")), "{lines:#?}");
     assert!(target.lives());

@@ -18,7 +18,7 @@ use profbridge_ptrace::{
 use crate::symbols::Symbols;
 
 /// How long anything may take to happen. Only failing tests wait for so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One sample with what it refers to.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use nix::{
 };
 
 /// How long a target may take to say what it has to say.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that runs until this is dropped.
 #[derive(Debug)]
@@ -91,6 +91,14 @@ impl Target {
         let words: Vec<&str> = line.split(' ').collect();
         let place = words.iter().position(|word| *word == name).unwrap_or_else(|| panic!("no {name} in {line:?}"));
         words[place + 1].parse().unwrap()
+    }
+
+    /// Asks until a number of its answer is larger than this: what it does takes as long as the machine lets it.
+    pub(crate) fn ask_until(&mut self, name: &str, least: u64) {
+        let end = Instant::now() + PATIENCE;
+        while self.ask(name) <= least {
+            assert!(Instant::now() < end, "{} does not get to {least} {name}", self.described);
+        }
     }
 
     /// Asserts that the work which it counts goes on.

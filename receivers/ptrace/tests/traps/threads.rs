@@ -92,14 +92,14 @@ fn thousands_of_threads_a_second() -> Outcome {
     let mut target = Target::start(&compile::c("churn"), &[]);
     let mut session = Session::of(target.pid());
     session.ticks(250);
-    let created = target.ask("created");
-    assert!(created > 2000, "{created}");
+    target.ask_until("created", 2000);
+    // One of them lives for so short that it is met by chance only.
+    session.observe("brief", 1);
     assert_eq!(target.ask("failed"), 0);
     assert!(target.lives());
     let seen = session.finish();
     let life = seen.last();
     let share = life.presence("steady");
     assert!(share >= 0.8, "{share} of the ticks found the steady thread: {:?}", life.status);
-    assert!(life.count("brief") > 0, "{}", life.top());
     Ok(())
 }

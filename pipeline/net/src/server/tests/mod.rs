@@ -65,7 +65,7 @@ async fn until(running: &Running, reached: impl Fn(StatsSnapshot) -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("the counters change");
+    tokio::time::timeout(Duration::from_secs(120), wait).await.expect("the counters change");
 }
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;

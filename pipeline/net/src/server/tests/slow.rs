@@ -37,7 +37,7 @@ async fn a_trickling_head_ends() {
             every.tick().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), trickle).await.expect("the server closes");
+    tokio::time::timeout(Duration::from_secs(120), trickle).await.expect("the server closes");
     until(&running, |stats| stats.timed_out == 1).await;
 }
 
