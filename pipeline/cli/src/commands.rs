@@ -43,9 +43,6 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     Ok(verdict)
 }
 
-/// The exit status of a run in which something was taken and nothing of it was sent.
-const LOST_EVERYTHING: u8 = 3;
-
 /// How a run ended, for whoever started it. The page of the command line lists the statuses.
 fn verdict(report: &Report) -> ExitCode {
     match report.unaccounted() {
@@ -57,7 +54,7 @@ fn verdict(report: &Report) -> ExitCode {
     }
     if report.has_lost_everything() {
         tracing::error!("nothing of what was taken was sent; the lines above say why");
-        return ExitCode::from(LOST_EVERYTHING);
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

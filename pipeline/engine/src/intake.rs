@@ -4,8 +4,9 @@
 //! reads a body, and hands over what it made of it ([`Intake::consume`]). `Ok` means that the processors of every pipeline
 //! have it: from there on the pipelines answer for it. Waiting is the backpressure.
 
+mod arrivals;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use profbridge_model::{Reason, Telemetry};
@@ -13,6 +14,9 @@ use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+pub(crate) use arrivals::{Arrival, Arrivals, channel};
+
+use self::arrivals::{Fate, WithdrawnWhenDropped};
 use crate::budget::{Budget, Exhausted, Permit};
 use crate::component::{Rejected, Retry};
 use crate::delivery::{Overflow, Sink};
@@ -80,72 +84,6 @@ pub(crate) struct Sinks(pub(crate) Arc<[Arc<dyn Sink>]>);
 impl std::fmt::Debug for Sinks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|sink| sink.id())).finish()
-    }
-}
-
-/// Telemetry on its way into a pipeline.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) telemetry: Telemetry,
-    /// The request's memory, shared by the pipelines it goes to.
-    pub(crate) permit: Arc<Permit>,
-    /// The receiver's counters, for one of the pipelines it goes to.
-    pub(crate) source: Option<Edge>,
-    /// Told when the processors have it.
-    pub(crate) taken: oneshot::Sender<Result<(), Rejected>>,
-    /// Whether it may still be withdrawn.
-    fate: Arc<Fate>,
-}
-
-/// What became of a request on its way into its pipelines. Its sender repeats one that was withdrawn, so that it must not
-/// be taken any more, and one that was taken by any of them must not be withdrawn.
-#[derive(Debug, Default)]
-struct Fate(AtomicU8);
-
-impl Fate {
-    const WAITING: u8 = 0;
-    const TAKEN: u8 = 1;
-    const WITHDRAWN: u8 = 2;
-
-    fn becomes(&self, fate: u8) -> bool {
-        let before = self.0.compare_exchange(Self::WAITING, fate, Ordering::AcqRel, Ordering::Acquire);
-        before.is_ok() || before == Err(fate)
-    }
-}
-
-/// Withdraws a request whose sender goes away before any pipeline has taken it.
-struct WithdrawnWhenDropped(Arc<Fate>);
-
-impl Drop for WithdrawnWhenDropped {
-    fn drop(&mut self) {
-        self.0.becomes(Fate::WITHDRAWN);
-    }
-}
-
-/// The inner end of an entrance.
-#[derive(Debug)]
-pub(crate) struct Arrivals(mpsc::Receiver<Arrival>);
-
-/// Both ends of an entrance in which so many requests may wait.
-pub(crate) fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
-    let (sender, receiver) = mpsc::channel(waiting);
-    (sender, Arrivals(receiver))
-}
-
-impl Arrivals {
-    /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to cancel.
-    pub(crate) async fn recv(&mut self) -> Option<Arrival> {
-        loop {
-            let arrival = self.0.recv().await?;
-            if arrival.fate.becomes(Fate::TAKEN) {
-                return Some(arrival);
-            }
-        }
-    }
-
-    /// Lets nothing more in.
-    pub(crate) fn close(&mut self) {
-        self.0.close();
     }
 }
 
@@ -292,7 +230,7 @@ impl Intake {
                     Ok(answer) => break answer,
                     Err(_) => {
                         if let Some(exporter) = entrance.refused_by()
-                            && fate.becomes(Fate::WITHDRAWN)
+                            && fate.withdraw()
                         {
                             return Err(queue_full(exporter));
                         }
