@@ -189,13 +189,19 @@ async fn strange_answers() {
     }
 }
 
-/// Guarantees: an answer of any size is bounded, and the request counts as taken.
+/// Guarantees: an answer of more than 4 MiB is not kept, although it is a good one, and the request counts as taken;
+/// one just below is read.
 #[tokio::test]
 async fn an_endless_answer_is_bounded() {
-    static LARGE: [u8; 9 << 20] = [0; 9 << 20];
-    let peer = raw(None, || grpc_response(&LARGE[..], &[("grpc-status", "0")])).await;
-    let accepted = send(&to(peer.address, ""), &batch(&[1])).await.unwrap();
-    assert!(accepted.message.unwrap().contains("larger than"));
+    for (length, says) in [((4 << 20) - 64, "1 profiles were rejected"), (9 << 20, "larger than")] {
+        let partial = ExportProfilesPartialSuccess { rejected_profiles: 1, error_message: "x".repeat(length) };
+        let message = ExportProfilesServiceResponse { partial_success: Some(partial) };
+        let message = prost::Message::encode_to_vec(&message);
+        let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+        let peer = raw(None, move || grpc_response(&framed, &[("grpc-status", "0")])).await;
+        let message = send(&to(peer.address, ""), &batch(&[1])).await.unwrap().message.unwrap();
+        assert!(message.contains(says), "{}", &message[..message.len().min(200)]);
+    }
 }
 
 /// Guarantees: a peer that is not there or hangs up is retried, and named once.

@@ -112,6 +112,21 @@ fn references_are_resolved() {
     assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
 }
 
+/// Guarantees: what holds no profile is not sent: neither a batch of resources alone nor an envelope without views.
+#[test]
+fn nothing_is_sent_for_nothing() {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "shop".into())]);
+    builder.scope("test", "1");
+    let empty = builder.finish().unwrap();
+    let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
+    let view = Envelope { profiles: vec![empty.clone()], ..Envelope::default() };
+    for telemetry in [empty.into(), view.into(), Envelope::default().into()] {
+        let prepared = exporter.prepare(&telemetry, ManualClock::default().now());
+        assert_eq!((prepared.requests.len(), prepared.losses.total()), (0, 0));
+    }
+}
+
 /// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
 /// keeps it; and where that is switched off, the batch leaves as it came.
 #[test]

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::ManualClock;
 use profbridge_model::envelope::RequestMeta;
-use profbridge_model::{Envelope, Reason};
+use profbridge_model::{Envelope, Reason, Telemetry};
 use profbridge_wire::sentry::envelope;
 use serde_json::json;
 
@@ -57,6 +57,23 @@ async fn foreign_dsn() {
     }
     assert_eq!(server.received()[0].plain(), own);
     assert_eq!(server.received()[1].plain(), "{\"k\":1}\n{\"type\":\"x\"}\n1\n");
+}
+
+/// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
+/// order in which they came, the first two as the envelopes they were.
+#[tokio::test]
+async fn events_and_transactions_go_one_way() {
+    let server = Server::always(Reply::status(200)).await;
+    let exporter = exporter_to(&server, "").await;
+    let event = "{\"event_id\":\"a\"}\n{\"type\":\"event\",\"length\":2}\n{}\n";
+    for telemetry in [envelope(event).into(), envelope(TEXT).into(), Telemetry::from(batch("shop"))] {
+        let prepared = exporter.prepare(&telemetry, ManualClock::default().now());
+        let [request] = &prepared.requests[..] else { panic!("{} requests", prepared.requests.len()) };
+        exporter.send(request).await.unwrap();
+    }
+    let received = server.received();
+    assert_eq!((received[0].plain(), received[1].plain()), (event.as_bytes().into(), TEXT.as_bytes().into()));
+    assert_eq!(received[2].item("profile_chunk")["version"], "2");
 }
 
 /// Guarantees: an envelope counts the observations of its views, follows their routing attribute, and is refused only

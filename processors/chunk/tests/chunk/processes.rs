@@ -159,7 +159,8 @@ fn relayed_weak_processes_are_never_merged() {
     }
 }
 
-/// Guarantees: a session is as long as is said, and each has its own id.
+/// Guarantees: a session is as long as is said, and each has its own id; where nothing is said it is as long as the
+/// process lives.
 #[test]
 fn sessions_have_their_own_ids() {
     let ids = |settings: &str| {
@@ -170,6 +171,12 @@ fn sessions_have_their_own_ids() {
     for mode in MODES {
         assert_eq!(ids(mode), 1);
         assert_eq!(ids(&format!("{mode}\nsession: 1h")), 2);
+        // Another decade is the same life.
+        let input = [T, T + 10 * 365 * 86_400 * S].map(|time| one(&process(1), &[time])).into();
+        let lives = run(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
+        assert_eq!(lives.len(), 1, "{mode}");
+        let other = run(mode, vec![one(&process(2), &[T])]).0.iter().map(id).collect::<BTreeSet<_>>();
+        assert!(lives.is_disjoint(&other), "another process has another id");
     }
 }
 

@@ -75,6 +75,11 @@ async fn large_requests_wait_for_a_slot() {
     let mut call = std::pin::pin!(caller.call(large, Coding::Identity, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
+    // Requests are taken at the same time: the next one does not wait for this one.
+    let small = received(&intake, heavy(0));
+    let (taken, _) = tokio::join!(caller.call(small, Coding::Identity, peer()), consumer.take());
+    assert_eq!(taken.unwrap().samples, 1);
+    assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     caller.slots.add_permits(1);
     let (taken, _) = tokio::join!(call, consumer.take());
     assert_eq!(taken.unwrap().samples, 1);

@@ -82,6 +82,23 @@ fn each_rule() {
     assert!(validate_json(b"[]").is_err() && validate_json(b"{").is_err());
 }
 
+/// Guarantees: a measurement has one of the units that Relay knows (getsentry/relay
+/// `relay-profiling/src/measurements.rs`), those of Sentry's sample format V2 among them, and its values are a list.
+#[test]
+fn units_of_measurements() {
+    let checked = |unit: &str| {
+        let mut chunk = good();
+        chunk["measurements"] = json!({"cpu": {"unit": unit, "values": [{"timestamp": 1.5, "value": 2.5}]}});
+        validate_json(chunk.to_string().as_bytes())
+    };
+    for unit in ["nanosecond", "ns", "hertz", "hz", "byte", "percent", "nanojoule", "nj"] {
+        assert_eq!(checked(unit), Ok(()), "{unit}");
+    }
+    for unit in ["furlong", "", "Byte", "s"] {
+        assert!(checked(unit).is_err(), "{unit}");
+    }
+}
+
 /// Guarantees: chunks captured from Sentry's own SDKs pass as Relay would let them.
 #[test]
 fn real_payloads() {

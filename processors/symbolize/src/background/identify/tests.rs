@@ -59,6 +59,8 @@ fn htlhash_is_the_specified_one() {
         assert!(is(&file(&text), &FileId::Htlhash(expected(&text).into())), "{length}");
         assert!(!is(&file(&text), &FileId::Htlhash("00".repeat(16).into())));
     }
+    // `head -c 4096 FILE; tail -c 4096 FILE; printf '\0\0\0\0\0\0\x13\x88'`, through `sha256sum`.
+    assert!(is(&file(&[b'a'; 5000]), &FileId::Htlhash("0cc60b04256c63b31fb61c375dbd6a56".into())));
     // Of an empty file: the SHA-256 of eight zero bytes.
     assert!(is(&file(b""), &FileId::Htlhash("af5570f5a1810b7af78caf4bc70a660f".into())));
 }

@@ -14,7 +14,15 @@ fn defaults() {
     let settings = read("targets: {web: {pid: 7}}").unwrap();
     let target = &settings.targets[0];
     assert_eq!((&*target.name, &target.select), ("web", &Select::Pid(7)));
-    assert_eq!(target.sampling, message::Settings::default());
+    let sampling = message::Settings {
+        rate_hertz: 101.0,
+        mode: message::Mode::Wall,
+        max_cpu: 0.10,
+        max_stopped: 0.02,
+        max_stack: 256 << 10,
+        max_processes: 64,
+    };
+    assert_eq!(target.sampling, sampling);
     assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));
     assert_eq!(settings.export_interval, Duration::from_secs(5));
     assert_eq!(settings.control.as_ref().map(|control| control.required), Some(false));

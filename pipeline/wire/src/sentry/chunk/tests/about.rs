@@ -69,6 +69,17 @@ fn release_and_environment() {
     assert_eq!(about(&bare), (some("nginx"), some("lab")), "a service without a name is called by its executable");
 }
 
+/// Guarantees: microseconds of a timestamp are written as they are, and what is below them is cut off.
+#[test]
+fn microseconds() {
+    let batch =
+        Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START + 1_000, START + 50_123_456_999 / 1_000], &[]);
+    let json = String::from_utf8(batch.convert().collected.chunks[0].0.clone()).unwrap();
+    for timestamp in ["\"timestamp\":1760000000.000001}", "\"timestamp\":1760000000.050123}"] {
+        assert!(json.contains(timestamp), "{json}");
+    }
+}
+
 /// Guarantees: threads are listed where they have samples, with their name where they have one, without a priority
 /// (Relay rejects negative ones).
 #[test]

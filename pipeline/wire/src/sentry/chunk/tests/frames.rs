@@ -445,6 +445,18 @@ fn no_frame_type() {
     assert_eq!(frames(&[Place { address: 1, ..Place::default() }]), json!([{"function": "[unknown]", "in_app": true}]));
 }
 
+/// Guarantees: a function that has neither name nor system name, which OTLP forbids, is called like a location that has
+/// none: by its file and page, else `unknown`; its source and line are kept.
+#[test]
+fn functions_without_names() {
+    let lines = [("", "/src/shop.c", 3, 0)];
+    let mapping = Some(("shop", "aa", 0x401000, 0x500000, 0x1000));
+    let placed = Place { kind: "native", lines: &lines, mapping, address: 0x401234 };
+    let frames = frames(&[placed, Place { kind: "native", lines: &lines, ..Place::default() }]);
+    assert_eq!((&frames[0]["function"], &frames[1]["function"]), (&json!("[shop]+0x401000"), &json!("[unknown]")));
+    assert_eq!((&frames[0]["filename"], &frames[0]["lineno"]), (&json!("/src/shop.c"), &json!(3)));
+}
+
 /// Guarantees: a function with a system name alone is called by it, and one with both by its name.
 #[test]
 fn system_names() {
