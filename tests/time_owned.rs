@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_ptrace::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
@@ -92,9 +92,10 @@ fn time_owned_is_time_sampled() {
         let end = exports.iter().filter_map(ends).max().unwrap();
         for profiles in exports {
             let unix_nano = ends(&profiles).unwrap();
-            chunk.process(profiles.into(), Now { monotonic_nano: unix_nano - START, unix_nano }, &mut out);
+            let now = Now { monotonic_nano: unix_nano - START, unix_nano };
+            process_all(&mut *chunk, profiles.into(), now, &mut out);
         }
-        chunk.flush(Now { monotonic_nano: end - START, unix_nano: end }, &mut out);
+        flush_all(&mut *chunk, Now { monotonic_nano: end - START, unix_nano: end }, &mut out);
         assert_eq!(out.losses.total(), 0, "{}", out.losses);
         let mut threads = HashMap::new();
         let mut chunks = 0;

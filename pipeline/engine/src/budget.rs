@@ -88,6 +88,11 @@ impl Budget {
         self.used() > self.shared.high
     }
 
+    /// Whether more is used than there may be.
+    pub fn is_exceeded(&self) -> bool {
+        self.used() > self.shared.limit
+    }
+
     /// Tells when memory becomes short, or a request was turned away.
     pub(crate) fn pressure(&self) -> watch::Receiver<()> {
         self.shared.pressure.subscribe()

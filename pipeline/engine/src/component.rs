@@ -121,29 +121,66 @@ impl std::error::Error for StartError {}
 /// Synchronous, without clock, network, disk or runtime. It lives on its pipeline's thread. For every call the engine
 /// checks in observations (and asserts in debug builds):
 /// `in + synthesized + held before = out + dropped + held after`.
+///
+/// # One batch at a time
+///
+/// A call puts out at most one batch, and takes on at most about a megabyte more than it held before. What is left to do
+/// stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever a
+/// request or a full processor comes to, and the engine can do something else between two calls.
 pub trait Processor: Send {
-    /// Takes telemetry. What it does not hold or drop goes to `out`.
+    /// Says how much memory all data of the process may take, in bytes. Called once, before anything else. Bounds that
+    /// are too large for it are made smaller.
+    fn fit_memory(&mut self, _limit: u64) {}
+
+    /// Takes telemetry. What it does not hold or drop goes to `out`. It need not take in all of it at once, see
+    /// [`Processor::is_absorbing`].
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);
 
-    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits. Behind a
-    /// call of `advance` it is later than the time of that call.
+    /// Whether telemetry that was handed in is not taken in as a whole yet; the rest counts as held. Then
+    /// [`Processor::advance`] is due and goes on with it, and [`Processor::process`] is not called before that is done.
+    fn is_absorbing(&self) -> bool {
+        false
+    }
+
+    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits. While it is
+    /// not later than the time of the last call, `advance` is called again.
     fn due(&self) -> Option<u64> {
         None
     }
 
-    /// Does what is due at `now`. May be called when nothing is.
+    /// Does a part of what is due at `now`. May be called when nothing is.
     fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Memory is short: puts out what is held as soon as makes sense.
-    fn relieve(&mut self, _now: Now, _out: &mut Outbox) {}
+    /// Memory is short: puts out a part of what is held, as much as makes sense over all calls. Returns whether it shall
+    /// be called again.
+    fn relieve(&mut self, _now: Now, _out: &mut Outbox) -> bool {
+        false
+    }
 
-    /// Puts out all that is held: the pipeline ends. Nothing is held and nothing is due behind it.
-    fn flush(&mut self, _now: Now, _out: &mut Outbox) {}
+    /// The pipeline ends: puts out a part of what is held. Returns whether it shall be called again. When it need not,
+    /// nothing is held and nothing is due.
+    fn flush(&mut self, _now: Now, _out: &mut Outbox) -> bool {
+        false
+    }
 
     /// What is held at the moment. Asked after every call, so it must be cheap.
     fn held(&self) -> Held {
         Held::default()
     }
+}
+
+/// Hands telemetry to a processor and lets it take in all of it, for whoever uses one without a pipeline. All that it puts
+/// out meanwhile is in `out`.
+pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+    processor.process(telemetry, now, out);
+    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
+        processor.advance(now, out);
+    }
+}
+
+/// Lets a processor put out all that it holds, for whoever uses one without a pipeline.
+pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
+    while processor.flush(now, out) {}
 }
 
 /// What a processor holds.
@@ -158,7 +195,7 @@ pub struct Held {
 /// Where a processor puts what leaves it.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// What goes on, in order.
+    /// What goes on, in order. One batch for each call.
     pub telemetry: Vec<Telemetry>,
     /// What was lost.
     pub losses: Losses,

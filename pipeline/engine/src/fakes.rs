@@ -170,10 +170,12 @@ impl Holder {
         Self { held: Vec::new(), since: 0, window, bytes_each: 1000, panics_at: None, forgets: false }
     }
 
-    fn put_out(&mut self, out: &mut Outbox) {
-        for telemetry in self.held.drain(..) {
-            out.send(telemetry);
+    /// Puts out the oldest. Returns whether there is another.
+    fn put_out(&mut self, out: &mut Outbox) -> bool {
+        if !self.held.is_empty() {
+            out.send(self.held.remove(0));
         }
+        !self.held.is_empty()
     }
 }
 
@@ -212,18 +214,62 @@ impl Processor for Holder {
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
-        self.put_out(out);
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.put_out(out)
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox) {
-        self.put_out(out);
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.put_out(out)
     }
 
     fn held(&self) -> Held {
         let observations = self.held.iter().map(Telemetry::observations).sum::<u64>();
         let bytes = (self.held.len() as u64) + observations * self.bytes_each;
         Held { observations, bytes }
+    }
+}
+
+/// Takes a batch apart: each observation leaves as a batch of its own, one in each call.
+#[derive(Default)]
+pub(crate) struct Splitter {
+    left: u64,
+}
+
+impl Splitter {
+    fn put_out(&mut self, out: &mut Outbox) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            out.send(batch(1));
+        }
+        self.left > 0
+    }
+}
+
+impl Processor for Splitter {
+    fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut Outbox) {
+        assert_eq!(self.left, 0, "the batch before is not taken in yet");
+        self.left = telemetry.observations();
+        self.put_out(out);
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.left > 0
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.is_absorbing().then_some(0)
+    }
+
+    fn advance(&mut self, _now: Now, out: &mut Outbox) {
+        self.put_out(out);
+    }
+
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.put_out(out)
+    }
+
+    fn held(&self) -> Held {
+        Held { observations: self.left, bytes: self.left }
     }
 }
 

@@ -21,6 +21,20 @@ impl Telemetry {
     }
 }
 
+impl Telemetry {
+    /// The memory of it in bytes: roughly, with everything that can be large.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Telemetry::Profiles(profiles) => profiles.size_bytes(),
+            Telemetry::Envelope(envelope) => {
+                let items = envelope.items.iter().map(|item| item.header.len() + item.payload.len()).sum::<usize>();
+                let profiles = envelope.profiles.iter().map(Profiles::size_bytes).sum::<u64>();
+                (envelope.header.len() + items) as u64 + profiles
+            }
+        }
+    }
+}
+
 impl From<Profiles> for Telemetry {
     fn from(profiles: Profiles) -> Self {
         Self::Profiles(profiles)

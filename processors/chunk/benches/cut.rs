@@ -6,7 +6,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use profbridge_bench::workload::{Host, Shape};
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::Profiles;
 use profbridge_processor_chunk::{Chunk, Config};
@@ -44,7 +44,7 @@ fn at_once(bencher: Bencher<'_, '_>, shape: Shape) {
     let mut chunk = chunk("window: 0s");
     bencher.counter(ItemsCount::new(request.observations())).bench_local(|| {
         let mut out = Outbox::default();
-        chunk.process(request.clone().into(), now(0), &mut out);
+        process_all(&mut chunk, request.clone().into(), now(0), &mut out);
         out
     });
 }
@@ -57,9 +57,9 @@ fn a_minute_in_windows(bencher: Bencher<'_, '_>, shape: Shape) {
         let mut chunk = chunk("");
         let mut out = Outbox::default();
         for (n, request) in requests.iter().enumerate() {
-            chunk.process(request.clone().into(), now(n as u64), &mut out);
+            process_all(&mut chunk, request.clone().into(), now(n as u64), &mut out);
         }
-        chunk.flush(now(12), &mut out);
+        flush_all(&mut chunk, now(12), &mut out);
         out
     });
 }

@@ -13,7 +13,7 @@
 
 use profbridge_bench::T0;
 use profbridge_bench::workload::{Host, Shape};
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::Telemetry;
 use profbridge_processor_chunk::{Chunk, Config};
@@ -77,8 +77,7 @@ fn main() {
             profiles.peer = Some(format!("host-{host}").into());
             taken += profiles.observations();
             let mut out = Outbox::default();
-            chunk.advance(now, &mut out);
-            chunk.process(profiles.into(), now, &mut out);
+            process_all(&mut chunk, profiles.into(), now, &mut out);
             sent += out.telemetry.iter().map(Telemetry::observations).sum::<u64>();
             batches += out.telemetry.len();
         }

@@ -1,7 +1,10 @@
 //! Which attributes of a sample say what its process is, and are moved up to the resource.
 
-use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
 
+use hashbrown::HashTable;
 use profbridge_model::{AttributeId, AttributeSetId, Dictionary};
 
 /// Namespaces that describe a process or what it runs in (OpenTelemetry semantic conventions 1.44, registry).
@@ -26,19 +29,24 @@ pub(crate) fn is_moved(key: &str) -> bool {
 
 /// What is moved out of each attribute set of one dictionary. Each set is looked at once, when it is first asked for;
 /// none is where no attribute of the dictionary is one that moves, which is the usual case.
-pub(crate) struct Moves<'a> {
-    dictionary: &'a Dictionary,
+#[derive(Debug)]
+pub(crate) struct Moves {
+    dictionary: Arc<Dictionary>,
     /// By attribute; empty where none moves.
     moved: Vec<bool>,
-    /// By attribute set: 0 where it was not looked at, else one more than the position in `lists`.
+    /// By attribute set: 0 where it was not looked at, else one more than the list's position.
     memo: Vec<u32>,
-    /// The distinct lists of attributes that move; the first is empty.
-    lists: Vec<Vec<AttributeId>>,
-    index: HashMap<Vec<AttributeId>, u32>,
+    /// The distinct lists of attributes that move, one behind the other; the first is empty.
+    items: Vec<AttributeId>,
+    /// Where each list ends in `items`.
+    ends: Vec<u32>,
+    index: HashTable<u32>,
+    state: RandomState,
+    scratch: Vec<AttributeId>,
 }
 
-impl<'a> Moves<'a> {
-    pub(crate) fn new(dictionary: &'a Dictionary) -> Self {
+impl Moves {
+    pub(crate) fn new(dictionary: &Arc<Dictionary>) -> Self {
         let attributes = &dictionary.tables().attributes;
         let mut moved: Vec<bool> =
             attributes.iter().map(|attribute| is_moved(dictionary.string(attribute.key))).collect();
@@ -48,12 +56,40 @@ impl<'a> Moves<'a> {
         } else {
             moved.clear();
         }
-        Self { dictionary, moved, memo, lists: vec![Vec::new()], index: HashMap::from([(Vec::new(), 0)]) }
+        Self {
+            dictionary: Arc::clone(dictionary),
+            moved,
+            memo,
+            items: Vec::new(),
+            ends: vec![0],
+            index: HashTable::new(),
+            state: RandomState::new(),
+            scratch: Vec::new(),
+        }
     }
 
     /// Whether anything can move at all.
     pub(crate) fn any(&self) -> bool {
         !self.moved.is_empty()
+    }
+
+    /// How many lists are known.
+    pub(crate) fn lists(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Forgets all lists.
+    pub(crate) fn forget(&mut self) {
+        self.memo.fill(0);
+        (self.items, self.ends, self.index) = (Vec::new(), vec![0], HashTable::new());
+    }
+
+    /// The memory that is allocated, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.moved.capacity()
+            + (self.memo.capacity() + self.ends.capacity()) * size_of::<u32>()
+            + self.items.capacity() * size_of::<AttributeId>()
+            + self.index.allocation_size()
     }
 
     /// The list of attributes that is moved out of a set; 0 is none.
@@ -68,21 +104,33 @@ impl<'a> Moves<'a> {
     }
 
     fn look_at(&mut self, id: AttributeSetId) -> u32 {
+        let mut list = std::mem::take(&mut self.scratch);
+        list.clear();
         let set = self.dictionary.attribute_set(Some(id));
-        let mut list: Vec<_> = set.iter().flatten().copied().filter(|id| self.moved[id.index()]).collect();
+        list.extend(set.iter().flatten().copied().filter(|id| self.moved[id.index()]));
         list.sort_unstable();
-        let lists = &mut self.lists;
-        let at = *self.index.entry(list).or_insert_with_key(|list| {
-            lists.push(list.clone());
-            lists.len() as u32 - 1
-        });
+        let at = if list.is_empty() { 0 } else { self.intern(&list) };
+        self.scratch = list;
         self.memo[id.index()] = at + 1;
+        at
+    }
+
+    fn intern(&mut self, list: &[AttributeId]) -> u32 {
+        let hash = self.state.hash_one(list);
+        if let Some(&known) = self.index.find(hash, |&at| self.list(at) == list) {
+            return known;
+        }
+        let at = self.ends.len() as u32;
+        self.items.extend_from_slice(list);
+        self.ends.push(self.items.len() as u32);
+        let (items, ends, state) = (&self.items, &self.ends, &self.state);
+        self.index.insert_unique(hash, at, |&at| state.hash_one(part(items, ends, at)));
         at
     }
 
     /// The attributes of a list.
     pub(crate) fn list(&self, at: u32) -> &[AttributeId] {
-        &self.lists[at as usize]
+        part(&self.items, &self.ends, at)
     }
 
     /// What stays in a set.
@@ -90,6 +138,12 @@ impl<'a> Moves<'a> {
         let stays = |id: &AttributeId| !self.moved.get(id.index()).copied().unwrap_or(false);
         self.dictionary.attribute_set(set).iter().flatten().copied().filter(stays).map(Some)
     }
+}
+
+fn part<'a>(items: &'a [AttributeId], ends: &[u32], at: u32) -> &'a [AttributeId] {
+    let end = ends[at as usize] as usize;
+    let start = (at as usize).checked_sub(1).map_or(0, |before| ends[before] as usize);
+    &items[start..end]
 }
 
 #[cfg(test)]

@@ -1,29 +1,41 @@
-//! Bounds what one call may put out.
+//! Bounds what requests may be multiplied to.
 //!
 //! Each batch stands on its own, so what processes have in common is written for each of them. Among real processes that
-//! is a few times what is held. But a hundred thousand processes that share one name of four megabytes would come to
-//! 400 gigabytes: what goes beyond the budget is dropped and counted.
+//! is their stacks. But a hundred thousand processes that share one name of four megabytes would come to 400 gigabytes,
+//! and keep the pipeline busy for as long: what goes beyond the budget is dropped and counted.
 
-use profbridge_model::{Attribute, Profiles, Resource, ResourceProfiles};
-
-/// What leaves may be so many times as large as what it was made of.
+/// What is larger in a batch than this may come to so many times of what requests brought.
 const FACTOR: u64 = 32;
 
 /// And so many bytes more.
 const BASE: u64 = 64 << 20;
 
-/// What a batch takes however little is in it, in bytes: its tables, lists and counts, each allocated on its own.
-/// Measured with one observation each; otherwise a timestamp in eight bytes could become two thousand.
+/// What may be saved up.
+const MOST: u64 = 8 << 30;
+
+/// What each batch may have for nothing, in bytes: for each observation sixteen frames that nothing else shares, with
+/// names of a kilobyte, and sixteen times that for what is there but once.
+const FREE: u64 = 256 << 10;
+const FREE_EACH: u64 = 16 << 10;
+
+/// What each batch costs all the same, in bytes: its tables, lists and counts, each allocated on its own. Otherwise a
+/// timestamp in eight bytes could become a batch for nothing.
 const BATCH: u64 = 2048;
 
-/// What one call may still put out, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
+/// What may still be put out, in bytes.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget(u64);
 
+impl Default for Budget {
+    fn default() -> Self {
+        Self(BASE)
+    }
+}
+
 impl Budget {
-    /// A budget for what is made of so many bytes.
-    pub(crate) fn of(bytes: u64) -> Self {
-        Self(bytes.saturating_mul(FACTOR).saturating_add(BASE))
+    /// Counts a request of so many bytes.
+    pub(crate) fn earn(&mut self, bytes: u64) {
+        self.0 = self.0.saturating_add(bytes.saturating_mul(FACTOR)).min(MOST);
     }
 
     /// Whether nothing is left.
@@ -32,26 +44,8 @@ impl Budget {
     }
 
     /// Charges a batch that has a dictionary of its own. The last one may be larger than what is left.
-    pub(crate) fn charge(&mut self, batch: &Profiles) {
-        self.0 = self.0.saturating_sub(size(batch).saturating_add(BATCH));
+    pub(crate) fn charge(&mut self, bytes: u64, observations: u64) {
+        let free = FREE.saturating_add(observations.saturating_mul(FREE_EACH));
+        self.0 = self.0.saturating_sub(bytes.saturating_sub(free)).saturating_sub(BATCH);
     }
-}
-
-/// The size of a batch, in bytes: roughly, with everything that can be large.
-pub(crate) fn size(batch: &Profiles) -> u64 {
-    let tables = batch.dictionary().tables();
-    let lines = tables.locations.len() + tables.lines.len() + tables.mappings.len() + tables.functions.len();
-    let spans = tables.strings.len() + tables.stacks.len() + tables.attribute_sets.len();
-    let attributes = |resource: &ResourceProfiles| {
-        let scopes = resource.scopes.iter().map(|scope| scope.scope.attributes.len()).sum::<usize>();
-        resource.resource.attributes.len() + scopes + resource.resource.entity_refs.len()
-    };
-    let attributes = tables.attributes.len() + batch.resources().iter().map(attributes).sum::<usize>();
-    let bytes = tables.buffer.len()
-        + lines * 40
-        + (spans + tables.attribute_set_items.len()) * 8
-        + attributes * size_of::<Attribute>()
-        + batch.resources().len() * size_of::<Resource>()
-        + batch.columns().len() * 28;
-    bytes as u64
 }

@@ -160,6 +160,15 @@ impl Config {
 }
 
 impl Settings {
+    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is put
+    /// out takes several times of what it held, beside everything else.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.max_observations = self.max_observations.min((limit / 2048).max(1));
+        self.max_window_bytes = self.max_window_bytes.min(limit / 16);
+        self.max_dictionary_bytes = self.max_dictionary_bytes.min(limit / 8);
+        self.max_bytes = self.max_bytes.min(limit);
+    }
+
     /// The number of the session in which a window starts.
     pub(crate) fn session_of(&self, start_unix_nano: u64) -> u64 {
         start_unix_nano.checked_div(self.session).unwrap_or(0)

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::{Full, Source, Transfer};
@@ -11,7 +11,6 @@ use profbridge_model::compact::split_values;
 use profbridge_model::held::{Carrier, HeldResource, HeldScope, Shape};
 use profbridge_model::{AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
-use crate::budget::size;
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::identity::RequestId;
@@ -20,12 +19,67 @@ use crate::skew::Skew;
 use crate::targets::Targets;
 use crate::windows::Windows;
 
+/// So many windows may be closed for a request before the first of them is put out.
+const WAITING: usize = 16;
+
+/// So much more memory is taken by one piece of a request, in bytes, before whoever drives this can look after the rest.
+const PIECE: u64 = 1 << 20;
+
+/// So often the memory of the dictionary is looked at, in pieces of samples: it takes as long as putting one in.
+const LOOK: u32 = 64;
+
+/// What was found about a request is forgotten when it is more than this, in entries: it is found again.
+const MEMO: usize = 32_768;
+
 /// Holds requests until their windows close.
 pub(crate) struct Hold {
     settings: Settings,
     /// How many requests there were.
     requests: u64,
     pub(crate) windows: Windows,
+    /// The request that is being taken in.
+    under_way: Option<Box<UnderWay>>,
+}
+
+/// A request that is being taken in.
+struct UnderWay {
+    profiles: Profiles,
+    targets: Targets,
+    /// When it came.
+    now: Now,
+    at: Position,
+    /// So many closed windows may wait to be put out while it is taken in.
+    may_wait: usize,
+    /// Observations that are neither in a window nor lost yet.
+    left: u64,
+    carried: Vec<Carried>,
+    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
+    timed: Option<Timed>,
+    ranged: Option<Ranged>,
+    /// How many parts observations may still be divided into, beyond the first of each.
+    parts: u64,
+    /// The resources of targets, and the scopes of resources, in the windows that they got to, by the windows' order.
+    resources: HashMap<(u32, u64), u32>,
+    scopes: HashMap<(u32, u32, u64), u32>,
+    /// Processes that got something.
+    touched: HashSet<u128>,
+    /// Processes of the resource at hand of which nothing else will come.
+    alone: HashSet<u128>,
+    /// Observations of processes that were not identified, not noted yet.
+    weak: u64,
+}
+
+/// How far a request is taken in: the next of its samples, and how much of that is done.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    resource: usize,
+    scope: usize,
+    profile: usize,
+    /// Samples of the profile.
+    sample: u32,
+    /// Timestamps of the sample, and the bytes of the values that belong to them.
+    timestamps: usize,
+    values: usize,
 }
 
 /// Where the profile at hand goes: it is found once for many samples.
@@ -35,7 +89,7 @@ struct Cursor {
     cell: Cell,
     shape: Shape,
     slot: u32,
-    /// The position of the window's arena in [`Request::carried`].
+    /// The position of the window's arena in [`UnderWay::carried`].
     carried: usize,
     series: u32,
     /// Whether something is moved out of the samples' attributes.
@@ -66,7 +120,9 @@ struct Place<'a> {
 
 /// What was carried into one arena.
 struct Carried {
+    /// The arena, and its number: another one may get its place.
     epoch: u32,
+    number: u64,
     transfer: Transfer,
     /// Attribute sets without what was moved out of them.
     kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
@@ -76,155 +132,310 @@ struct Carried {
 }
 
 impl Carried {
-    fn new(epoch: u32) -> Self {
+    fn new(epoch: u32, number: u64) -> Self {
         Self {
             epoch,
+            number,
             transfer: Transfer::default(),
             kept: HashMap::new(),
             resources: HashMap::new(),
             scopes: HashMap::new(),
         }
     }
+
+    fn entries(&self) -> usize {
+        self.kept.len() + self.resources.len() + self.scopes.len()
+    }
+
+    /// Rough, in bytes.
+    fn bytes(&self) -> usize {
+        self.transfer.bytes()
+            + self.kept.capacity() * (size_of::<(AttributeSetId, Option<AttributeSetId>)>() + 1)
+            + self.resources.capacity() * (size_of::<(u32, HeldResource)>() + 1)
+            + self.scopes.capacity() * (size_of::<((u32, u32), HeldScope)>() + 1)
+    }
 }
 
-/// One request on its way into the windows.
+impl UnderWay {
+    fn new(profiles: Profiles, settings: &Settings, id: RequestId, now: Now) -> Self {
+        Self {
+            targets: Targets::new(&profiles, &settings.identity, id),
+            left: profiles.observations(),
+            timed: None,
+            ranged: None,
+            parts: parts::allowance(profiles.observations()),
+            profiles,
+            now,
+            at: Position::default(),
+            may_wait: usize::MAX,
+            carried: Vec::new(),
+            resources: HashMap::new(),
+            scopes: HashMap::new(),
+            touched: HashSet::new(),
+            alone: HashSet::new(),
+            weak: 0,
+        }
+    }
+
+    /// The memory that is taken besides the request itself, which is charged to whoever sent it. Rough, in bytes.
+    fn bytes(&self) -> u64 {
+        let bytes = size_of::<Self>()
+            + self.targets.bytes()
+            + self.carried.iter().map(Carried::bytes).sum::<usize>()
+            + self.resources.capacity() * (size_of::<((u32, u64), u32)>() + 1)
+            + self.scopes.capacity() * (size_of::<((u32, u32, u64), u32)>() + 1)
+            + (self.touched.capacity() + self.alone.capacity()) * (size_of::<u128>() + 1);
+        bytes as u64
+    }
+
+    /// Forgets what can be found again, where it has become much. Returns whether it did.
+    fn forget_much(&mut self) -> bool {
+        let known = self.carried.iter().map(Carried::entries).sum::<usize>() + self.resources.len() + self.scopes.len();
+        // Where values without timestamps lie is remembered by process.
+        let is_much = self.ranged.is_none() && (known >= MEMO || self.targets.are_many());
+        if is_much {
+            self.targets.forget();
+            (self.resources, self.scopes) = (HashMap::new(), HashMap::new());
+            for carried in &mut self.carried {
+                (carried.kept, carried.resources, carried.scopes) = (HashMap::new(), HashMap::new(), HashMap::new());
+            }
+        }
+        is_much
+    }
+}
+
+/// One step of taking in a request.
 struct Request<'a> {
     settings: &'a Settings,
     windows: &'a mut Windows,
+    work: &'a mut UnderWay,
+    /// The request of `work`.
     profiles: &'a Profiles,
     source: Source<'a>,
-    targets: Targets<'a>,
-    now: Now,
-    carried: Vec<Carried>,
     cursor: Option<Cursor>,
-    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
-    timed: Option<Timed>,
-    ranged: Option<Ranged>,
-    /// How many parts observations may still be divided into, beyond the first of each.
-    parts: u64,
-    /// The resources of targets, and the scopes of resources, in the windows that they got to, by the windows' order.
-    resources: HashMap<(u32, u64), u32>,
-    scopes: HashMap<(u32, u32, u64), u32>,
-    /// Processes that got something.
-    touched: Vec<u128>,
-    /// Processes of the resource at hand of which nothing else will come.
-    alone: Vec<u128>,
-    weak: u64,
+    /// What was held when the step began, in bytes.
+    before: u64,
+    /// Pieces until the dictionary's memory is looked at.
+    until_look: u32,
+    /// Enough was taken in for one step.
+    enough: bool,
 }
 
 impl Hold {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { windows: Windows::new(settings.clone()), settings, requests: 0 }
+        Self { windows: Windows::new(settings.clone()), settings, requests: 0, under_way: None }
     }
 
-    /// Puts a request into the windows of its processes and times.
-    pub(crate) fn take(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
-        self.windows.begin(size(profiles));
+    /// Makes the bounds small enough for so much memory.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.settings.fit_memory(limit);
+        self.windows = Windows::new(self.settings.clone());
+    }
+
+    pub(crate) fn is_absorbing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    pub(crate) fn observations(&self) -> u64 {
+        self.windows.observations() + self.under_way.as_ref().map_or(0, |work| work.left)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.windows.bytes() + self.under_way.as_ref().map_or(0, |work| work.bytes())
+    }
+
+    /// Puts a request into the windows of its processes and times, or the beginning of it.
+    pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+        self.windows.budget.earn(profiles.size_bytes());
+        let mut skew = Skew::default();
+        skew.look_at(&profiles, now);
+        skew.note(out);
         self.requests += 1;
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
+        self.under_way = Some(Box::new(UnderWay::new(profiles, &self.settings, id, now)));
+        self.absorb(now, out);
+    }
+
+    /// Puts out a window, and takes in more of the request that is being taken in.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        self.windows.advance(now, out);
+        self.absorb(now, out);
+    }
+
+    /// Puts out a window because the pipeline ends. Returns whether there is more to do.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        if self.is_absorbing() {
+            self.advance(now, out);
+            return true;
+        }
+        self.windows.flush(out)
+    }
+
+    /// Takes in as much of a request as fits into one step.
+    fn absorb(&mut self, now: Now, out: &mut Outbox) {
+        let Some(mut work) = self.under_way.take() else { return };
+        work.may_wait = work.may_wait.min(self.windows.closed() + WAITING);
+        let profiles = work.profiles.clone();
+        // Arenas that went away meanwhile took their ids along.
+        work.carried.retain(|carried| self.windows.has_epoch(carried.epoch, carried.number));
+        let before = self.windows.bytes();
         let mut request = Request {
             settings: &self.settings,
             windows: &mut self.windows,
-            profiles,
             source: Source::from(&**profiles.dictionary()),
-            targets: Targets::new(profiles, &self.settings.identity, id),
-            now,
-            carried: Vec::new(),
+            profiles: &profiles,
+            work: &mut work,
             cursor: None,
-            timed: None,
-            ranged: None,
-            parts: parts::allowance(profiles.observations()),
-            resources: HashMap::new(),
-            scopes: HashMap::new(),
-            touched: Vec::new(),
-            alone: Vec::new(),
-            weak: 0,
+            before,
+            until_look: LOOK,
+            enough: false,
         };
         request.run(out);
-        let (carried, mut touched, weak) = (request.carried, request.touched, request.weak);
-        if weak > 0 {
-            out.note(crate::WEAK_IDENTITY, weak);
-        }
-        let mut skew = Skew::default();
-        skew.look_at(profiles, now);
-        skew.note(out);
-        touched.sort_unstable();
-        touched.dedup();
-        for process in touched {
-            self.windows.close_passed(process, now, out);
-        }
-        for carried in carried {
+        let goes_on = request.enough;
+        for carried in &work.carried {
             self.windows.settle_epoch(carried.epoch);
         }
+        if work.weak > 0 {
+            out.note(crate::WEAK_IDENTITY, std::mem::take(&mut work.weak));
+        }
+        if goes_on {
+            self.under_way = Some(work);
+            return;
+        }
+        debug_assert_eq!(work.left, 0);
+        close_passed(&mut self.windows, &mut work.touched, now);
+        drop(work);
         self.windows.sweep();
         if self.windows.bytes() > self.settings.max_bytes {
-            self.windows.shrink(self.settings.max_bytes / 4 * 3, out);
+            self.windows.shrink(self.settings.max_bytes / 4 * 3);
         }
     }
 }
 
+/// Closes what these processes have left behind in time, in an order that does not change from run to run.
+fn close_passed(windows: &mut Windows, touched: &mut HashSet<u128>, now: Now) {
+    let mut processes: Vec<u128> = std::mem::take(touched).into_iter().collect();
+    processes.sort_unstable();
+    for process in processes {
+        windows.close_passed(process, now);
+    }
+}
+
 impl<'a> Request<'a> {
+    /// Takes in what is left of the request, until it is enough.
     fn run(&mut self, out: &mut Outbox) {
         let profiles = self.profiles;
-        for (at, resource) in profiles.resources().iter().enumerate() {
-            for (scope_at, scope) in resource.scopes.iter().enumerate() {
-                for profile in &scope.profiles {
-                    self.cursor = None;
-                    if !profile.original_payload.is_empty() {
-                        out.note(crate::PAYLOAD_REMOVED, 1);
-                    }
-                    self.timed = Timed::of(profiles, profile);
-                    let (width, unknown) = (self.settings.window, self.now.unix_nano);
-                    let targets = &mut self.targets;
-                    self.ranged = Ranged::of(profiles, profile, width, unknown, |set| targets.of(at as u32, set));
+        while let Some(resource) = profiles.resources().get(self.work.at.resource) {
+            while let Some(scope) = resource.scopes.get(self.work.at.scope) {
+                while let Some(profile) = scope.profiles.get(self.work.at.profile) {
+                    let Position { resource: at, scope: scope_at, .. } = self.work.at;
                     let place = Place { at: at as u32, scope_at: scope_at as u32, resource, scope, profile };
-                    for sample in profiles.samples(profile) {
-                        self.sample(place, &sample, out);
+                    if !self.profile(place, out) {
+                        self.enough = true;
+                        return;
                     }
+                    let at = &mut self.work.at;
+                    *at = Position {
+                        resource: at.resource,
+                        scope: at.scope,
+                        profile: at.profile + 1,
+                        ..Position::default()
+                    };
                 }
+                let at = &mut self.work.at;
+                *at = Position { resource: at.resource, scope: at.scope + 1, ..Position::default() };
             }
-            self.close_alone(out);
+            self.work.at = Position { resource: self.work.at.resource + 1, ..Position::default() };
+            self.close_alone();
         }
     }
 
     /// Closes the windows of processes of which nothing else will come: there is nothing to wait for.
-    fn close_alone(&mut self, out: &mut Outbox) {
-        self.alone.sort_unstable();
-        self.alone.dedup();
-        for process in std::mem::take(&mut self.alone) {
+    fn close_alone(&mut self) {
+        let mut alone: Vec<u128> = std::mem::take(&mut self.work.alone).into_iter().collect();
+        alone.sort_unstable();
+        for process in alone {
             self.cursor = None;
-            self.windows.close_process(process, out);
+            self.windows.close_process(process);
         }
     }
 
-    /// Puts a sample into the windows of its timestamps.
-    fn sample(&mut self, place: Place<'_>, sample: &Sample<'a>, out: &mut Outbox) {
-        let Some(target) = self.targets.of(place.at, sample.attributes) else {
-            return out.drop(Reason::LimitExceeded, sample.observations());
-        };
-        let identity = self.targets.get(target).identity;
-        if identity.strength == profbridge_model::IdentityStrength::Weak {
-            self.weak += sample.observations();
+    /// Takes in what is left of a profile. Returns whether that was all of it.
+    fn profile(&mut self, place: Place<'_>, out: &mut Outbox) -> bool {
+        if self.is_enough() {
+            return false;
         }
-        let (timestamps, values) = (sample.timestamps_bytes(), sample.values_bytes());
-        let shape = Shape::of(place.profile, timestamps, values);
-        let (times, _) = timestamps.as_chunks::<8>();
+        self.cursor = None;
+        let Position { sample, timestamps, .. } = self.work.at;
+        if (sample, timestamps) == (0, 0) {
+            if !place.profile.original_payload.is_empty() {
+                out.note(crate::PAYLOAD_REMOVED, 1);
+            }
+            let (profiles, width, unknown) = (self.profiles, self.settings.window, self.work.now.unix_nano);
+            self.work.timed = Timed::of(profiles, place.profile);
+            let targets = &mut self.work.targets;
+            self.work.ranged = Ranged::of(profiles, place.profile, width, unknown, |set| targets.of(place.at, set));
+        }
+        let rows = place.profile.samples.clone();
+        while let Some(row) = rows.start.checked_add(self.work.at.sample).filter(|row| rows.contains(row)) {
+            let sample = self.profiles.sample(row);
+            if self.work.forget_much() {
+                self.cursor = None;
+            }
+            if self.is_enough() || !self.sample(place, &sample, out) {
+                return false;
+            }
+            self.work.at.sample += 1;
+            (self.work.at.timestamps, self.work.at.values) = (0, 0);
+        }
+        self.work.ranged = None;
+        true
+    }
+
+    /// Whether enough was taken in for one step.
+    fn is_enough(&self) -> bool {
+        self.windows.closed() >= self.work.may_wait || self.windows.bytes() >= self.before.saturating_add(PIECE)
+    }
+
+    /// Puts what is left of a sample into the windows of its timestamps. Returns whether that was all of it.
+    fn sample(&mut self, place: Place<'_>, sample: &Sample<'a>, out: &mut Outbox) -> bool {
+        let all = sample.timestamps_bytes();
+        let (times, _) = all.as_chunks::<8>();
+        let Position { timestamps: mut from, values: values_from, .. } = self.work.at;
+        let Some(target) = self.work.targets.of(place.at, sample.attributes) else {
+            let observations = sample.observations() - from as u64;
+            self.work.left -= observations;
+            out.drop(Reason::LimitExceeded, observations);
+            return true;
+        };
+        let identity = self.work.targets.get(target).identity;
+        let is_weak = identity.strength == profbridge_model::IdentityStrength::Weak;
+        let shape = Shape::of(place.profile, all, sample.values_bytes());
         let known = self.cursor.filter(|cursor| cursor.target == target && cursor.shape == shape);
-        if times.is_empty() && self.ranged.is_some() {
-            return self.ranged(place, sample, target, out);
+        if times.is_empty() && self.work.ranged.is_some() {
+            self.work.weak += u64::from(is_weak);
+            self.ranged(place, sample, target, out);
+            return true;
         }
         if times.is_empty() {
-            let cell = Cell::of_range(
-                place.profile,
-                self.settings.window,
-                identity.phase(self.settings.window),
-                self.now.unix_nano,
+            let (window, phase) = (self.settings.window, identity.phase(self.settings.window));
+            let cell = Cell::of_range(place.profile, window, phase, self.work.now.unix_nano);
+            self.work.weak += u64::from(is_weak);
+            self.piece(
+                place,
+                sample,
+                Piece { target, cell, shape, timestamps: all, values: sample.values_bytes(), continued: false },
+                out,
             );
-            self.piece(place, sample, Piece { target, cell, shape, timestamps, values, continued: false }, out);
-            return;
+            return true;
         }
-        let (mut from, mut values) = (0, values);
+        let (_, mut values) = sample.values_bytes().split_at(values_from);
         while let Some(&first) = times.get(from) {
+            if self.is_enough() {
+                let done = sample.values_bytes().len() - values.len();
+                (self.work.at.timestamps, self.work.at.values) = (from, done);
+                return false;
+            }
             let first = timestamp(first);
             let cell = match known {
                 Some(cursor) if cursor.cell.contains(first) => cursor.cell,
@@ -235,9 +446,10 @@ impl<'a> Request<'a> {
             let mut len = leading(&times[from..], cell).min(most);
             let (mut mine, mut rest) = if values.is_empty() { (values, values) } else { split_values(values, len) };
             // An observation that is longer than what is left of its cell goes on in the next.
-            let timed = self.timed.filter(|_| !mine.is_empty() && self.parts > 0);
+            let timed = self.work.timed.filter(|_| !mine.is_empty() && self.work.parts > 0);
             let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, self.settings.window));
             if let Some((0, parts)) = long {
+                self.work.weak += u64::from(is_weak);
                 self.parts(place, sample, (target, shape), parts, out);
                 (from, values) = (from + 1, split_values(values, 1).1);
                 continue;
@@ -246,10 +458,12 @@ impl<'a> Request<'a> {
                 len = before;
                 (mine, rest) = split_values(values, len);
             }
-            let timestamps = &timestamps[from * 8..(from + len) * 8];
+            let timestamps = &all[from * 8..(from + len) * 8];
+            self.work.weak += if is_weak { len as u64 } else { 0 };
             self.piece(place, sample, Piece { target, cell, shape, timestamps, values: mine, continued: false }, out);
             (from, values) = (from + len, rest);
         }
+        true
     }
 
     /// Puts an observation that is longer than its cell into the windows of its parts.
@@ -263,8 +477,8 @@ impl<'a> Request<'a> {
     ) {
         for (number, part) in parts.enumerate() {
             let continued = number > 0;
-            out.synthesized += u64::from(continued);
-            self.parts = self.parts.saturating_sub(u64::from(continued));
+            self.add(continued, out);
+            self.work.parts = self.work.parts.saturating_sub(u64::from(continued));
             let (timestamps, values) = (&part.time.to_le_bytes()[..], &part.packed()[..]);
             let piece = Piece { target, cell: part.cell, shape, timestamps, values, continued };
             self.piece(place, sample, piece, out);
@@ -273,11 +487,11 @@ impl<'a> Request<'a> {
 
     /// Puts a sample without timestamps of a profile that is longer than a window into the windows of its parts.
     fn ranged(&mut self, place: Place<'_>, sample: &Sample<'a>, target: u32, out: &mut Outbox) {
-        let Some(mut ranged) = self.ranged.take() else { return };
-        let parts = ranged.parts(self.profiles, target, sample, &mut self.parts);
+        let Some(mut ranged) = self.work.ranged.take() else { return };
+        let parts = ranged.parts(self.profiles, target, sample, &mut self.work.parts);
         let divided = parts.len() > 1;
         for (number, part) in parts.iter().enumerate() {
-            out.synthesized += u64::from(number > 0);
+            self.add(number > 0, out);
             let Cell { start, end } = part.cell;
             let shape = Shape::Values {
                 time_unix_nano: start,
@@ -289,12 +503,19 @@ impl<'a> Request<'a> {
             let piece = Piece { target, cell: part.cell, shape, timestamps: &[], values, continued: false };
             self.piece(place, sample, piece, out);
         }
-        self.ranged = Some(ranged);
+        self.work.ranged = Some(ranged);
+    }
+
+    /// Counts a further part of an observation, which is about to be put in.
+    fn add(&mut self, further: bool, out: &mut Outbox) {
+        out.synthesized += u64::from(further);
+        self.work.left += u64::from(further);
     }
 
     /// Puts a sample, or a part of it that lies in one cell, into its window.
     fn piece(&mut self, place: Place<'_>, sample: &Sample<'_>, piece: Piece<'_>, out: &mut Outbox) {
         let observations = (piece.timestamps.len() as u64 / 8).max(1);
+        self.work.left -= observations;
         // A full arena closes the window, and another one is tried. Nothing is larger than an empty arena: it was in a
         // batch, which is addressed with the same 32 bits.
         for _ in 0..2 {
@@ -303,11 +524,12 @@ impl<'a> Request<'a> {
                     if !self.windows.settle(slot, observations, out) {
                         self.cursor = None;
                     }
+                    self.look(slot, out);
                     return;
                 }
                 Err(Full { .. }) => {
-                    let identity = self.targets.get(piece.target).identity;
-                    let slot = self.windows.find(identity, piece.cell, &self.profiles.peer, self.now, out);
+                    let identity = self.work.targets.get(piece.target).identity;
+                    let slot = self.windows.find(identity, piece.cell, &self.profiles.peer, self.work.now, out);
                     self.windows.retire(slot, out);
                     self.cursor = None;
                 }
@@ -316,14 +538,34 @@ impl<'a> Request<'a> {
         out.drop(Reason::LimitExceeded, observations);
     }
 
+    /// Looks once in a while at what the dictionary has come to.
+    fn look(&mut self, slot: u32, out: &mut Outbox) {
+        self.until_look -= 1;
+        if self.until_look > 0 {
+            return;
+        }
+        self.until_look = LOOK;
+        for carried in &self.work.carried {
+            self.windows.settle_epoch(carried.epoch);
+        }
+        if self.cursor.is_some() && self.windows.retire_if_large(slot, out) {
+            self.cursor = None;
+        }
+        if self.work.touched.len() >= MEMO {
+            close_passed(self.windows, &mut self.work.touched, self.work.now);
+            self.cursor = None;
+        }
+    }
+
     /// Puts a piece into its window and returns the window's slot.
     fn put(&mut self, place: Place<'_>, sample: &Sample<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<u32, Full> {
         let cursor = match self.cursor {
             Some(at) if (at.target, at.cell, at.shape) == (piece.target, piece.cell, piece.shape) => at,
             _ => self.enter(place, piece, out)?,
         };
-        let Some((window, arena)) = self.windows.get_mut(cursor.slot) else { return Ok(cursor.slot) };
-        let Carried { transfer, kept, .. } = &mut self.carried[cursor.carried];
+        let Some((window, arena, _)) = self.windows.get_mut(cursor.slot) else { return Ok(cursor.slot) };
+        let work = &mut *self.work;
+        let Carried { transfer, kept, .. } = &mut work.carried[cursor.carried];
         let stack = transfer.stack(&self.source, arena, sample.stack)?;
         let link = transfer.link(&self.source, arena, sample.link)?;
         let attributes = match sample.attributes.filter(|_| cursor.moves) {
@@ -331,7 +573,7 @@ impl<'a> Request<'a> {
             Some(set) => match kept.get(&set) {
                 Some(&known) => known,
                 None => {
-                    let stays = self.targets.stays(Some(set));
+                    let stays = work.targets.stays(Some(set));
                     let there = transfer.some_attributes(&self.source, arena, stays)?;
                     kept.insert(set, there);
                     there
@@ -349,31 +591,32 @@ impl<'a> Request<'a> {
 
     /// Finds the window of a piece, and what its profile is called there.
     fn enter(&mut self, place: Place<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<Cursor, Full> {
-        let target = self.targets.get(piece.target);
-        let slot = self.windows.find(target.identity, piece.cell, &self.profiles.peer, self.now, out);
-        let came = if target.identity.alone { &mut self.alone } else { &mut self.touched };
-        came.push(target.identity.hash);
-        let Some((window, arena)) = self.windows.get_mut(slot) else {
+        let work = &mut *self.work;
+        let target = work.targets.get(piece.target);
+        let slot = self.windows.find(target.identity, piece.cell, &self.profiles.peer, work.now, out);
+        let came = if target.identity.alone { &mut work.alone } else { &mut work.touched };
+        came.insert(target.identity.hash);
+        let Some((window, arena, number)) = self.windows.get_mut(slot) else {
             return Err(Full { what: "windows", limit: self.settings.max_processes as u64 });
         };
-        let carried = self.carried.iter().rposition(|carried| carried.epoch == window.epoch).unwrap_or_else(|| {
-            self.carried.push(Carried::new(window.epoch));
-            self.carried.len() - 1
+        let carried = work.carried.iter().rposition(|carried| carried.number == number).unwrap_or_else(|| {
+            work.carried.push(Carried::new(window.epoch, number));
+            work.carried.len() - 1
         });
-        let Carried { transfer, resources, scopes, .. } = &mut self.carried[carried];
+        let Carried { transfer, resources, scopes, .. } = &mut work.carried[carried];
         let mut carrier = Carrier { source: &self.source, transfer, arena };
-        let resource = match self.resources.get(&(piece.target, window.order)) {
+        let resource = match work.resources.get(&(piece.target, window.order)) {
             Some(&known) => known,
             None => {
                 let held = match resources.get(&piece.target) {
                     Some(&held) => held,
-                    None => carrier.resource(place.resource, self.targets.merged(target).into_iter())?,
+                    None => carrier.resource(place.resource, work.targets.merged(target).into_iter())?,
                 };
                 resources.insert(piece.target, held);
-                *self.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
+                *work.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
             }
         };
-        let scope = match self.scopes.get(&(place.at, place.scope_at, window.order)) {
+        let scope = match work.scopes.get(&(place.at, place.scope_at, window.order)) {
             Some(&known) => known,
             None => {
                 let held = match scopes.get(&(place.at, place.scope_at)) {
@@ -381,7 +624,7 @@ impl<'a> Request<'a> {
                     None => carrier.scope(place.scope)?,
                 };
                 scopes.insert((place.at, place.scope_at), held);
-                *self.scopes.entry((place.at, place.scope_at, window.order)).or_insert(window.held.scope(held))
+                *work.scopes.entry((place.at, place.scope_at, window.order)).or_insert(window.held.scope(held))
             }
         };
         let series = carrier.series(place.profile, resource, scope, piece.shape)?;

@@ -4,14 +4,14 @@
 //! a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as well.
 //! Everything else is copied into batches with dictionaries of their own, which costs what each of them refers to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
 use profbridge_model::{AttributeSetId, ProcessWindow, Profile, Profiles, Reason, Sample, ScopeProfiles, Span};
 
-use crate::budget::{Budget, size};
+use crate::budget::Budget;
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::identity::{Identity, RequestId};
@@ -75,22 +75,72 @@ pub(crate) struct Instant {
     /// How many requests there were.
     requests: u64,
     transfer: Transfer,
+    budget: Budget,
+    /// The request that is being cut.
+    cutting: Option<Box<Cutting>>,
+}
+
+/// A request that is being cut: a batch in each call.
+struct Cutting {
+    profiles: Profiles,
+    targets: Targets,
+    groups: Vec<Group>,
+    way: Way,
+    /// Observations that are neither put out nor lost.
+    left: u64,
+}
+
+/// How the batches of a request are made.
+enum Way {
+    /// They share the dictionary. The process of each resource, and the next process.
+    Share(Vec<Option<u32>>, usize),
+    /// Each gets its own.
+    Copy(VecDeque<Bucket>),
+}
+
+impl Cutting {
+    /// What it takes besides the request itself, in bytes.
+    fn bytes(&self) -> u64 {
+        let way = match &self.way {
+            Way::Share(of_resource, _) => of_resource.capacity() * size_of::<Option<u32>>(),
+            Way::Copy(buckets) => {
+                let pieces = buckets.iter().map(|bucket| bucket.pieces.capacity()).sum::<usize>();
+                buckets.capacity() * size_of::<Bucket>() + pieces * size_of::<Piece>()
+            }
+        };
+        (size_of::<Self>() + self.targets.bytes() + self.groups.capacity() * size_of::<Group>() + way) as u64
+    }
 }
 
 impl Instant {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, requests: 0, transfer: Transfer::default() }
+        Self { settings, requests: 0, transfer: Transfer::default(), budget: Budget::default(), cutting: None }
     }
 
-    /// What is kept from one request to the next, in bytes.
+    /// Makes the bounds small enough for so much memory.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.settings.fit_memory(limit);
+    }
+
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.cutting.is_some()
+    }
+
+    /// What is not put out yet.
+    pub(crate) fn observations(&self) -> u64 {
+        self.cutting.as_ref().map_or(0, |cutting| cutting.left)
+    }
+
+    /// What is kept, besides the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.transfer.bytes() as u64
+        self.transfer.bytes() as u64 + self.cutting.as_ref().map_or(0, |cutting| cutting.bytes())
     }
 
-    /// Cuts a request.
+    /// Cuts a request, and puts out the first batch.
     pub(crate) fn cut(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let settings = self.settings.clone();
         self.requests += 1;
+        self.budget.earn(profiles.size_bytes());
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
         let mut targets = Targets::new(&profiles, &settings.identity, id);
         let mut groups = Groups::default();
@@ -108,12 +158,27 @@ impl Instant {
         let fits = |group: &Group| {
             group.last - group.first < settings.window && group.observations <= settings.max_observations
         };
-        if !targets.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
-            self.share(&profiles, &groups, &of_resource, out);
+        let (way, left) = if !targets.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
+            (Way::Share(of_resource, 0), groups.all.iter().map(|group| group.observations).sum())
         } else {
-            self.copy(&profiles, &mut targets, &groups, now, out);
-        }
-        if self.transfer.bytes() > 1 << 20 {
+            let buckets = self.sort_out(&profiles, &mut targets, &groups, now, out);
+            let left = buckets.iter().map(|bucket| bucket.observations).sum();
+            (Way::Copy(buckets.into()), left)
+        };
+        self.cutting = Some(Box::new(Cutting { profiles, targets, groups: groups.all, way, left }));
+        self.go_on(out);
+    }
+
+    /// Puts out the next batch of the request that is being cut.
+    pub(crate) fn go_on(&mut self, out: &mut Outbox) {
+        let Some(mut cutting) = self.cutting.take() else { return };
+        let more = match &cutting.way {
+            Way::Share(..) => self.share(&mut cutting, out),
+            Way::Copy(..) => self.copy(&mut cutting, out),
+        };
+        if more {
+            self.cutting = Some(cutting);
+        } else if self.transfer.bytes() > 1 << 20 {
             self.transfer = Transfer::default();
         }
     }
@@ -131,31 +196,42 @@ impl Instant {
         Cell { start: group.first, end: group.first.saturating_add(self.settings.window) }
     }
 
-    /// Sends a batch for each process; all share the dictionary and the samples.
-    fn share(&self, profiles: &Profiles, groups: &Groups, of_resource: &[Option<u32>], out: &mut Outbox) {
-        for (at, group) in groups.all.iter().enumerate() {
-            let window = Some(self.window(group.identity, self.cell(group)));
-            if groups.all.len() == 1 {
-                let mut batch = profiles.clone();
+    /// Sends a batch for the next process; all share the dictionary and the samples. Returns whether there is another.
+    fn share(&self, cutting: &mut Cutting, out: &mut Outbox) -> bool {
+        let Way::Share(of_resource, next) = &mut cutting.way else { return false };
+        let at = std::mem::replace(next, *next + 1);
+        let (profiles, groups) = (&cutting.profiles, &cutting.groups);
+        let Some(group) = groups.get(at) else { return false };
+        let window = Some(self.window(group.identity, self.cell(group)));
+        cutting.left -= group.observations;
+        if groups.len() == 1 {
+            let mut batch = profiles.clone();
+            batch.window = window;
+            out.send(batch);
+            return false;
+        }
+        let mine = |(resource, group): (_, &Option<u32>)| (*group == Some(at as u32)).then_some(resource);
+        let resources = profiles.resources().iter().zip(&*of_resource).filter_map(mine).cloned().collect();
+        match profiles.with_resources(resources) {
+            Ok(mut batch) => {
                 batch.window = window;
                 out.send(batch);
-                return;
             }
-            let mine = |(resource, group): (_, &Option<u32>)| (*group == Some(at as u32)).then_some(resource);
-            let resources = profiles.resources().iter().zip(of_resource).filter_map(mine).cloned().collect();
-            match profiles.with_resources(resources) {
-                Ok(mut batch) => {
-                    batch.window = window;
-                    out.send(batch);
-                }
-                // These are resources of the batch itself: it does not happen.
-                Err(_) => out.drop(Reason::Malformed, group.observations),
-            }
+            // These are resources of the batch itself: it does not happen.
+            Err(_) => out.drop(Reason::Malformed, group.observations),
         }
+        at + 1 < groups.len()
     }
 
-    /// Sends a batch with its own dictionary for each process, stretch of time and size.
-    fn copy(&mut self, profiles: &Profiles, targets: &mut Targets<'_>, groups: &Groups, now: Now, out: &mut Outbox) {
+    /// Sorts the samples of a request by process, stretch of time and size.
+    fn sort_out(
+        &self,
+        profiles: &Profiles,
+        targets: &mut Targets,
+        groups: &Groups,
+        now: Now,
+        out: &mut Outbox,
+    ) -> Vec<Bucket> {
         let parts = parts::allowance(profiles.observations());
         let mut buckets =
             Buckets { groups, settings: &self.settings, open: HashMap::new(), all: Vec::new(), parts, synthesized: 0 };
@@ -179,22 +255,29 @@ impl Instant {
             }
         }
         out.synthesized += buckets.synthesized;
-        let mut budget = Budget::of(size(profiles));
-        for bucket in buckets.all {
-            if budget.is_used_up() {
+        buckets.all
+    }
+
+    /// Sends the next batch with its own dictionary. Returns whether there is another.
+    fn copy(&mut self, cutting: &mut Cutting, out: &mut Outbox) -> bool {
+        let Way::Copy(buckets) = &mut cutting.way else { return false };
+        while let Some(bucket) = buckets.pop_front() {
+            cutting.left -= bucket.observations;
+            if self.budget.is_used_up() {
                 out.drop(Reason::LimitExceeded, bucket.observations);
                 continue;
             }
-            let batch = copy_of(profiles, targets, &bucket, &mut self.transfer);
-            match batch {
+            match copy_of(&cutting.profiles, &cutting.targets, &bucket, &mut self.transfer) {
                 Ok(mut batch) => {
-                    budget.charge(&batch);
-                    batch.window = Some(self.window(groups.all[bucket.group].identity, bucket.cell));
+                    self.budget.charge(batch.size_bytes(), bucket.observations);
+                    batch.window = Some(self.window(cutting.groups[bucket.group].identity, bucket.cell));
                     out.send(batch);
+                    break;
                 }
                 Err(_) => out.drop(Reason::LimitExceeded, bucket.observations),
             }
         }
+        !buckets.is_empty()
     }
 }
 
@@ -219,7 +302,7 @@ impl Groups {
     fn look_at(
         &mut self,
         profiles: &Profiles,
-        targets: &mut Targets<'_>,
+        targets: &mut Targets,
         resource: u32,
         profile: &Profile,
         (width, now): (u64, Now),
@@ -407,7 +490,7 @@ impl Buckets<'_> {
 
 fn copy_of(
     profiles: &Profiles,
-    targets: &Targets<'_>,
+    targets: &Targets,
     bucket: &Bucket,
     transfer: &mut Transfer,
 ) -> Result<Profiles, profbridge_model::dictionary::Invalid> {

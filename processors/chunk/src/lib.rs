@@ -6,7 +6,8 @@
 //! [`identity`] for who a process is, and `cell.rs` for which window an observation belongs to.
 //!
 //! Nothing is added here but the further parts of observations that are longer than a window (see `parts.rs`), and nothing is lost but what a hostile request would multiply to (see `budget.rs`). A bound
-//! that is reached closes a window early, which costs Sentry's user nothing but a chunk more.
+//! that is reached closes a window early, which costs Sentry's user nothing but a chunk more. Each call puts out one
+//! window at most; a large request is taken in piece by piece, with the windows that it fills going out in between.
 
 mod attributes;
 mod budget;
@@ -76,48 +77,65 @@ impl Chunk {
 }
 
 impl Processor for Chunk {
+    fn fit_memory(&mut self, limit: u64) {
+        match &mut self.0 {
+            Mode::Hold(hold) => hold.fit_memory(limit),
+            Mode::Instant(instant) => instant.fit_memory(limit),
+        }
+    }
+
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match (telemetry, &mut self.0) {
-            (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(&profiles, now, out),
+            (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(profiles, now, out),
             (Telemetry::Profiles(profiles), Mode::Instant(instant)) => instant.cut(profiles, now, out),
             // An envelope is one unit of delivery, and its profiles are chunks already.
             (envelope, _) => out.send(envelope),
         }
     }
 
+    fn is_absorbing(&self) -> bool {
+        match &self.0 {
+            Mode::Hold(hold) => hold.is_absorbing(),
+            Mode::Instant(instant) => instant.is_cutting(),
+        }
+    }
+
     fn due(&self) -> Option<u64> {
         match &self.0 {
+            Mode::Hold(hold) if hold.is_absorbing() => Some(0),
             Mode::Hold(hold) => hold.windows.due(),
-            Mode::Instant(_) => None,
+            Mode::Instant(instant) => instant.is_cutting().then_some(0),
         }
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
-        if let Mode::Hold(hold) = &mut self.0 {
-            hold.windows.begin(0);
-            hold.windows.close_due(now, out);
+        match &mut self.0 {
+            Mode::Hold(hold) => hold.advance(now, out),
+            Mode::Instant(instant) => instant.go_on(out),
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
-        if let Mode::Hold(hold) = &mut self.0 {
-            hold.windows.begin(0);
-            let half = hold.windows.bytes() / 2;
-            hold.windows.shrink(half, out);
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        match &mut self.0 {
+            Mode::Hold(hold) => hold.windows.relieve(out),
+            Mode::Instant(_) => false,
         }
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox) {
-        if let Mode::Hold(hold) = &mut self.0 {
-            hold.windows.begin(0);
-            hold.windows.close_all(out);
+    fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        match &mut self.0 {
+            Mode::Hold(hold) => hold.flush(now, out),
+            Mode::Instant(instant) => {
+                instant.go_on(out);
+                instant.is_cutting()
+            }
         }
     }
 
     fn held(&self) -> Held {
         match &self.0 {
-            Mode::Hold(hold) => Held { observations: hold.windows.observations(), bytes: hold.windows.bytes() },
-            Mode::Instant(instant) => Held { observations: 0, bytes: instant.bytes() },
+            Mode::Hold(hold) => Held { observations: hold.observations(), bytes: hold.bytes() },
+            Mode::Instant(instant) => Held { observations: instant.observations(), bytes: instant.bytes() },
         }
     }
 }

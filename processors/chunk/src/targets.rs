@@ -8,9 +8,16 @@ use profbridge_model::{Attribute, AttributeSetId, IdentityStrength, Profiles};
 use crate::attributes::Moves;
 use crate::identity::{Identity, Kind, RequestId, identify};
 
-/// The attributes that all processes of a request may have together, where they are told apart by what samples carry: a
-/// resource is written for each of them. A hundred thousand processes with twenty attributes.
+/// The attributes that all processes of a request may have together beyond [`USUAL`] each, where they are told apart by
+/// what samples carry: a resource is written for each of them, so that a hundred thousand attributes and as many
+/// processes would keep the pipeline busy for an hour.
 const MAX_ATTRIBUTES: usize = 2_000_000;
+
+/// So many attributes of a process are not counted. Profilers send up to thirty.
+const USUAL: usize = 64;
+
+/// So many processes are remembered. What there is to know of one is found again.
+const MOST: usize = 32_768;
 
 /// A process in a request: a resource, and what is moved up into it.
 #[derive(Debug, Clone, Copy)]
@@ -23,11 +30,14 @@ pub(crate) struct Target {
 }
 
 /// The processes of a request, each found once.
-pub(crate) struct Targets<'a> {
-    profiles: &'a Profiles,
-    kinds: &'a [Kind],
+#[derive(Debug)]
+pub(crate) struct Targets {
+    profiles: Profiles,
+    kinds: Vec<Kind>,
     request: RequestId,
-    moves: Moves<'a>,
+    /// How many processes were found, those among them that were forgotten.
+    found: u32,
+    moves: Moves,
     all: Vec<Target>,
     /// The process of each resource whose samples carry nothing to be moved, one more than its position in `all`.
     plain: Vec<u32>,
@@ -36,18 +46,39 @@ pub(crate) struct Targets<'a> {
     left: usize,
 }
 
-impl<'a> Targets<'a> {
-    pub(crate) fn new(profiles: &'a Profiles, kinds: &'a [Kind], request: RequestId) -> Self {
+impl Targets {
+    pub(crate) fn new(profiles: &Profiles, kinds: &[Kind], request: RequestId) -> Self {
         Self {
-            profiles,
-            kinds,
+            profiles: profiles.clone(),
+            kinds: kinds.to_vec(),
             request,
+            found: 0,
             moves: Moves::new(profiles.dictionary()),
             all: Vec::new(),
             plain: vec![0; profiles.resources().len()],
             index: HashMap::new(),
             left: MAX_ATTRIBUTES,
         }
+    }
+
+    /// Whether there are so many processes that they are better forgotten.
+    pub(crate) fn are_many(&self) -> bool {
+        self.all.len() >= MOST || self.moves.lists() >= MOST
+    }
+
+    /// Forgets all processes: what was found is not valid any more.
+    pub(crate) fn forget(&mut self) {
+        (self.all, self.index) = (Vec::new(), HashMap::new());
+        self.plain.fill(0);
+        self.moves.forget();
+    }
+
+    /// The memory that is allocated, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.capacity() * size_of::<Target>()
+            + self.plain.capacity() * size_of::<u32>()
+            + self.index.capacity() * (size_of::<((u32, u32), u32)>() + 1)
+            + self.moves.bytes()
     }
 
     /// Whether samples can carry something to be moved.
@@ -70,13 +101,15 @@ impl<'a> Targets<'a> {
         }
         if moved > 0 {
             let attributes = self.profiles.resources()[resource as usize].resource.attributes.len();
-            self.left = self.left.checked_sub(attributes + self.moves.list(moved).len())?;
+            let unusual = (attributes + self.moves.list(moved).len()).saturating_sub(USUAL);
+            self.left = self.left.checked_sub(unusual)?;
         }
         let peer = self.profiles.peer.as_deref();
-        let identity = identify(self.profiles.dictionary(), self.attributes(resource, moved), peer, self.kinds);
+        let identity = identify(self.profiles.dictionary(), self.attributes(resource, moved), peer, &self.kinds);
         let at = self.all.len() as u32;
         let merges = identity.strength == IdentityStrength::Strong || !self.profiles.relayed;
-        let identity = if merges { identity } else { identity.alone(self.request, at) };
+        let identity = if merges { identity } else { identity.alone(self.request, self.found) };
+        self.found = self.found.wrapping_add(1);
         self.all.push(Target { resource, moved, identity });
         self.index.insert((resource, moved), at);
         if moved == 0 {
@@ -92,7 +125,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Attributes in order of precedence: a sample's are nearer to the truth than its resource's.
-    fn attributes(&self, resource: u32, moved: u32) -> impl Iterator<Item = &'a Attribute> + Clone + use<'_, 'a> {
+    fn attributes(&self, resource: u32, moved: u32) -> impl Iterator<Item = &Attribute> + Clone {
         let (dictionary, resources) = (self.profiles.dictionary(), self.profiles.resources());
         let moved = self.moves.list(moved).iter().map(move |&id| dictionary.attribute(id));
         moved.chain(&resources[resource as usize].resource.attributes)
@@ -100,7 +133,7 @@ impl<'a> Targets<'a> {
 
     /// The attributes of a process's resource: those of the resource in their order, with what samples say in place of
     /// what it says, and then what it does not say.
-    pub(crate) fn merged(&self, target: Target) -> Vec<&'a Attribute> {
+    pub(crate) fn merged(&self, target: Target) -> Vec<&Attribute> {
         let dictionary = self.profiles.dictionary();
         let resource = &self.profiles.resources()[target.resource as usize].resource;
         let mut moved: Vec<_> =

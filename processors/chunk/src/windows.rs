@@ -3,8 +3,11 @@
 //! All windows of a sender that are opened within some minutes share an arena, so what its processes have in common is
 //! there once. Such an *epoch* ends by age or size: windows that are opened later get another arena, and the old one
 //! goes with its last window. Windows are in order of opening, which is also the order in which they are due.
+//!
+//! To close a window and to put it out are two things: a closed one takes nothing more and waits for its turn, as what
+//! it was held as. One is put out in each call, so that there is never more than one batch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
@@ -37,10 +40,21 @@ pub(crate) struct Window {
 #[derive(Debug)]
 struct Epoch {
     arena: Arena,
+    /// When it was begun, among all arenas there ever were.
+    number: u64,
     opened: u64,
     windows: u32,
     source: Option<Arc<str>>,
     counted: u64,
+}
+
+/// The way to less memory.
+#[derive(Debug)]
+struct Relief {
+    /// How many bytes may be held at its end.
+    target: u64,
+    /// The windows by the order in which they were opened; the last is the one that frees the most.
+    windows: Vec<u64>,
 }
 
 /// The open windows.
@@ -60,13 +74,17 @@ pub(crate) struct Windows {
     sources: HashMap<Option<Arc<str>>, u32>,
     /// Epochs whose last window may have been closed.
     idle: Vec<u32>,
+    epochs_begun: u64,
+    /// Closed windows that were not put out yet, in order.
+    closed: VecDeque<Box<Window>>,
+    relief: Option<Relief>,
     /// Observations in all windows.
     observations: u64,
     /// Memory of all windows and arenas, in bytes.
     bytes: u64,
     scratch: Transfer,
-    /// What the call at hand may still put out.
-    budget: Budget,
+    /// What may still be put out.
+    pub(crate) budget: Budget,
 }
 
 /// Rough size of an entry of the maps beside its key and value, in bytes: their control bytes and spare room.
@@ -89,6 +107,9 @@ impl Windows {
             free_epochs: Vec::new(),
             sources: HashMap::new(),
             idle: Vec::new(),
+            epochs_begun: 0,
+            closed: VecDeque::new(),
+            relief: None,
             observations: 0,
             bytes: 0,
             scratch: Transfer::default(),
@@ -108,6 +129,8 @@ impl Windows {
             + self.by_process.len() * (size_of::<((u128, Cell), u32)>() + ENTRY)
             + self.epochs.capacity() * size_of::<Option<Box<Epoch>>>()
             + self.sources.len() * (size_of::<(Option<Arc<str>>, u32)>() + ENTRY)
+            + self.closed.capacity() * size_of::<Box<Window>>()
+            + self.relief.as_ref().map_or(0, |relief| relief.windows.capacity() * size_of::<u64>())
             + self.scratch.bytes();
         self.bytes + tables as u64
     }
@@ -117,8 +140,21 @@ impl Windows {
         self.epochs.iter().flatten().map(|epoch| epoch.arena.distinct_bytes()).sum()
     }
 
-    /// When the next window is due.
+    /// When the next window is due. At once, where closed ones wait.
     pub(crate) fn due(&self) -> Option<u64> {
+        if !self.closed.is_empty() || self.relief.is_some() {
+            return Some(0);
+        }
+        self.next_due()
+    }
+
+    /// How many closed windows wait for their turn.
+    pub(crate) fn closed(&self) -> usize {
+        self.closed.len()
+    }
+
+    /// When the next open window is due.
+    fn next_due(&self) -> Option<u64> {
         let (_, &slot) = self.order.first_key_value()?;
         self.slots[slot as usize].as_ref().map(|window| window.due)
     }
@@ -178,7 +214,7 @@ impl Windows {
             }
             let Some((_, &slot)) = self.order.first_key_value() else { return };
             out.note(crate::CLOSED_EARLY, 1);
-            self.close(slot, out);
+            self.close(slot);
         }
     }
 
@@ -194,7 +230,9 @@ impl Windows {
         let arena = Arena::new(self.settings.arena);
         let counted = size_of::<Epoch>() as u64 + arena.bytes();
         self.bytes += counted;
-        let epoch = Epoch { arena, opened: now.monotonic_nano, windows: 0, source: source.clone(), counted };
+        let (number, opened) = (self.epochs_begun, now.monotonic_nano);
+        self.epochs_begun += 1;
+        let epoch = Epoch { arena, number, opened, windows: 0, source: source.clone(), counted };
         let at = self.free_epochs.pop().unwrap_or_else(|| {
             self.epochs.push(None);
             self.epochs.len() as u32 - 1
@@ -217,14 +255,31 @@ impl Windows {
             self.idle.push(full);
         }
         out.note(crate::CLOSED_EARLY, 1);
-        self.close(slot, out);
+        self.close(slot);
     }
 
-    /// A window and its arena.
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window, &mut Arena)> {
+    /// Closes a window whose arena has grown to more than twice what it may be, so that no batch can have a larger
+    /// dictionary than that. Returns whether it did.
+    pub(crate) fn retire_if_large(&mut self, slot: u32, out: &mut Outbox) -> bool {
+        let most = self.settings.max_dictionary_bytes.saturating_mul(2);
+        let is_large = self.get_mut(slot).is_some_and(|(_, arena, _)| arena.bytes() >= most);
+        if is_large {
+            self.retire(slot, out);
+        }
+        is_large
+    }
+
+    /// A window, its arena and the number of that.
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window, &mut Arena, u64)> {
         let window = self.slots[slot as usize].as_mut()?;
         let epoch = self.epochs[window.epoch as usize].as_mut()?;
-        Some((window, &mut epoch.arena))
+        Some((window, &mut epoch.arena, epoch.number))
+    }
+
+    /// Whether there still is an arena with a number.
+    pub(crate) fn has_epoch(&self, at: u32, number: u64) -> bool {
+        let epoch = self.epochs.get(at as usize).and_then(Option::as_ref);
+        epoch.is_some_and(|epoch| epoch.number == number)
     }
 
     /// Counts what a window has come to, and closes it if that is too much. Returns whether it is still open.
@@ -238,7 +293,7 @@ impl Windows {
             return true;
         }
         out.note(crate::CLOSED_EARLY, 1);
-        self.close(slot, out);
+        self.close(slot);
         false
     }
 
@@ -251,36 +306,56 @@ impl Windows {
         }
     }
 
-    /// Closes a window and sends what it holds.
-    pub(crate) fn close(&mut self, slot: u32, out: &mut Outbox) {
+    /// Closes a window. What it holds goes out in its turn.
+    fn close(&mut self, slot: u32) {
         let Some(window) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
         self.order.remove(&window.order);
         let process = window.identity.hash;
         self.by_process.remove(&(process, window.cell));
         self.processes -= usize::from(!self.has_windows(process));
-        self.bytes -= window.counted;
+        self.closed.push_back(window);
+    }
+
+    /// Puts out the next closed window that holds anything.
+    fn put_out(&mut self, out: &mut Outbox) {
+        while let Some(window) = self.closed.pop_front() {
+            self.bytes -= window.counted;
+            let observations = window.held.observations();
+            self.observations -= observations;
+            let sent = self.send(&window, out);
+            if let Some(epoch) = self.epochs[window.epoch as usize].as_mut() {
+                epoch.windows -= 1;
+                if epoch.windows == 0 {
+                    self.idle.push(window.epoch);
+                }
+            }
+            self.free_arenas();
+            if sent {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, window: &Window, out: &mut Outbox) -> bool {
         let observations = window.held.observations();
-        self.observations -= observations;
-        let Some(epoch) = self.epochs[window.epoch as usize].as_mut() else {
-            return out.drop(Reason::LimitExceeded, observations);
+        let Some(epoch) = self.epochs[window.epoch as usize].as_ref().filter(|_| observations > 0) else {
+            return false;
         };
-        epoch.windows -= 1;
-        if epoch.windows == 0 {
-            self.idle.push(window.epoch);
-        }
-        if observations == 0 {
-            return;
-        }
         if self.budget.is_used_up() {
-            return out.drop(Reason::LimitExceeded, observations);
+            out.drop(Reason::LimitExceeded, observations);
+            return false;
         }
         match window.held.put_out(&epoch.arena, &mut self.scratch) {
             Ok(batch) => {
-                self.budget.charge(&batch);
-                out.send(self.finish(&window, batch));
+                self.budget.charge(batch.size_bytes(), observations);
+                out.send(self.finish(window, batch));
+                true
             }
-            Err(_) => out.drop(Reason::LimitExceeded, observations),
+            Err(_) => {
+                out.drop(Reason::LimitExceeded, observations);
+                false
+            }
         }
     }
 
@@ -295,23 +370,28 @@ impl Windows {
         batch
     }
 
-    /// Starts a call that may put out what it is handed and what is held.
-    pub(crate) fn begin(&mut self, handed: u64) {
-        self.budget = Budget::of(self.bytes().saturating_add(handed));
-    }
-
-    /// Closes what is due.
-    pub(crate) fn close_due(&mut self, now: Now, out: &mut Outbox) {
-        while self.due().is_some_and(|due| due <= now.monotonic_nano) {
-            let Some((_, &slot)) = self.order.first_key_value() else { break };
-            self.close(slot, out);
+    /// Puts out one window: one that is closed already, one that is to be closed for want of memory, or one that is due.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        while self.closed.is_empty() {
+            if self.relief.is_some() {
+                self.close_heaviest(out);
+            } else if self.next_due().is_some_and(|due| due <= now.monotonic_nano)
+                && let Some((_, &slot)) = self.order.first_key_value()
+            {
+                self.close(slot);
+            } else {
+                break;
+            }
         }
-        self.sweep();
+        self.put_out(out);
+        if self.due().is_none_or(|due| due > now.monotonic_nano) {
+            self.sweep();
+        }
     }
 
     /// Closes those windows of a process that its own time has passed. Times far in the future do not count: a wrong
     /// clock would close every window at once.
-    pub(crate) fn close_passed(&mut self, process: u128, now: Now, out: &mut Outbox) {
+    pub(crate) fn close_passed(&mut self, process: u128, now: Now) {
         if self.of_process(process).nth(1).is_none() {
             return;
         }
@@ -322,50 +402,85 @@ impl Windows {
         let slots: Vec<u32> =
             self.of_process(process).filter(|(cell, _)| passed(*cell)).map(|(_, slot)| slot).collect();
         for slot in slots {
-            self.close(slot, out);
+            self.close(slot);
         }
     }
 
     /// Closes all windows of a process.
-    pub(crate) fn close_process(&mut self, process: u128, out: &mut Outbox) {
+    pub(crate) fn close_process(&mut self, process: u128) {
         let slots: Vec<u32> = self.of_process(process).map(|(_, slot)| slot).collect();
         for slot in slots {
-            self.close(slot, out);
+            self.close(slot);
         }
     }
 
-    /// Closes windows until at most `target` bytes are held, those first that free the most. An arena is freed with
+    /// Makes windows go out until at most `target` bytes are held, those first that free the most. An arena is freed with
     /// the last of its windows, so each window counts with its share of that.
-    pub(crate) fn shrink(&mut self, target: u64, out: &mut Outbox) {
+    pub(crate) fn shrink(&mut self, target: u64) {
         let weight = |window: &Window| {
             let shared = self.epochs[window.epoch as usize].as_ref();
             window.counted + shared.map_or(0, |epoch| epoch.counted / u64::from(epoch.windows.max(1)))
         };
         let open = self.slots.iter().flatten();
-        let mut heaviest: Vec<(u64, u64)> = open.map(|window| (weight(window), window.order)).collect();
-        heaviest.sort_unstable_by_key(|&(weight, order)| (std::cmp::Reverse(weight), order));
+        let mut lightest: Vec<(u64, u64)> = open.map(|window| (weight(window), window.order)).collect();
+        lightest.sort_unstable_by_key(|&(weight, order)| (weight, std::cmp::Reverse(order)));
         // The dictionaries that are left must not live on through new windows.
         self.idle.extend(std::mem::take(&mut self.sources).into_values());
-        for (_, order) in heaviest {
-            // What is kept for the next window to be closed is given back in the end.
-            if self.bytes().saturating_sub(self.scratch.bytes() as u64) <= target {
-                break;
-            }
-            if let Some(&slot) = self.order.get(&order) {
-                out.note(crate::CLOSED_EARLY, 1);
-                self.close(slot, out);
-                self.free_arenas();
-            }
-        }
-        self.sweep();
+        self.free_arenas();
+        let windows = lightest.into_iter().map(|(_, order)| order).collect();
+        self.relief = Some(Relief { target, windows });
     }
 
-    /// Closes everything, oldest first.
-    pub(crate) fn close_all(&mut self, out: &mut Outbox) {
-        while let Some((_, &slot)) = self.order.first_key_value() {
-            self.close(slot, out);
+    /// Closes the next window of a relief, or ends the relief.
+    fn close_heaviest(&mut self, out: &mut Outbox) {
+        let Some(relief) = &mut self.relief else { return };
+        // What is kept for the next window to be put out is given back in the end, and so is the list itself.
+        let kept = self.scratch.bytes() + relief.windows.capacity() * size_of::<u64>();
+        let target = relief.target.saturating_add(kept as u64);
+        let next = relief.windows.pop();
+        match next.filter(|_| self.bytes() > target) {
+            Some(order) => {
+                if let Some(&slot) = self.order.get(&order) {
+                    out.note(crate::CLOSED_EARLY, 1);
+                    self.close(slot);
+                }
+            }
+            None => self.relief = None,
         }
-        self.sweep();
+    }
+
+    /// Puts out one window because memory is short, until half of what was held at the beginning is left. Returns whether
+    /// there is more to put out.
+    pub(crate) fn relieve(&mut self, out: &mut Outbox) -> bool {
+        if self.relief.is_none() {
+            self.shrink(self.bytes() / 2);
+        }
+        while self.closed.is_empty() && self.relief.is_some() {
+            self.close_heaviest(out);
+        }
+        self.put_out(out);
+        // Closed windows that wait go first, and the last of them is followed by a look at what is held then.
+        let more = self.relief.is_some();
+        if !more {
+            self.sweep();
+        }
+        more
+    }
+
+    /// Puts out one window, the oldest first. Returns whether there is more to put out.
+    pub(crate) fn flush(&mut self, out: &mut Outbox) -> bool {
+        self.relief = None;
+        if self.closed.is_empty()
+            && let Some((_, &slot)) = self.order.first_key_value()
+        {
+            self.close(slot);
+        }
+        self.put_out(out);
+        let more = !self.closed.is_empty() || !self.order.is_empty();
+        if !more {
+            self.sweep();
+        }
+        more
     }
 
     /// Frees the arenas that no window needs any more.
@@ -391,6 +506,9 @@ impl Windows {
         if self.order.is_empty() {
             self.slots = Vec::new();
             self.free = Vec::new();
+        }
+        if self.closed.is_empty() {
+            self.closed = VecDeque::new();
         }
         if self.free_epochs.len() == self.epochs.len() {
             self.epochs = Vec::new();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use profbridge_bench::workload::{Host, Shape};
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_processor_dedup::{Config, Dedup};
@@ -37,9 +37,9 @@ fn merge(requests: &[Profiles]) -> Telemetry {
     let mut dedup = dedup("window: 60s\nresends: keep\nmax_observations: 100000000\nmax_bytes: 4GiB");
     let mut out = Outbox::default();
     for request in requests {
-        dedup.process(request.clone().into(), NOW, &mut out);
+        process_all(&mut dedup, request.clone().into(), NOW, &mut out);
     }
-    dedup.flush(NOW, &mut out);
+    flush_all(&mut dedup, NOW, &mut out);
     out.telemetry.pop().unwrap()
 }
 
@@ -88,7 +88,7 @@ fn look_for_resends(bencher: Bencher<'_, '_>, shape: Shape) {
     bencher.counter(ItemsCount::new(request.observations())).with_inputs(|| dedup("")).bench_local_values(
         |mut dedup| {
             let mut out = Outbox::default();
-            dedup.process(request.clone().into(), NOW, &mut out);
+            process_all(&mut dedup, request.clone().into(), NOW, &mut out);
             out
         },
     );

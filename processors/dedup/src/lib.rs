@@ -64,6 +64,16 @@ impl Dedup {
 }
 
 impl Processor for Dedup {
+    fn fit_memory(&mut self, limit: u64) {
+        if let Some(merge) = &mut self.merge {
+            merge.fit_memory(limit);
+        }
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.merge.as_ref().is_some_and(Merge::is_absorbing)
+    }
+
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let profiles = match telemetry {
             Telemetry::Profiles(profiles) => profiles,
@@ -79,7 +89,7 @@ impl Processor for Dedup {
             (Some(profiles), None) => out.send(profiles),
             // Merging would make one resource of those that are equal, and they may be of different machines.
             (Some(profiles), Some(_)) if profiles.relayed => out.send(profiles),
-            (Some(profiles), Some(merge)) => merge.take(&profiles, now, out),
+            (Some(profiles), Some(merge)) => merge.take(profiles, now, out),
         }
     }
 
@@ -89,21 +99,16 @@ impl Processor for Dedup {
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if let Some(merge) = &mut self.merge {
-            merge.close_due(now, out);
+            merge.advance(now, out);
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
-        if let Some(merge) = &mut self.merge {
-            let half = merge.bytes() / 2;
-            merge.shrink(half, out);
-        }
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.merge.as_mut().is_some_and(|merge| merge.relieve(out))
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox) {
-        if let Some(merge) = &mut self.merge {
-            merge.close_all(out);
-        }
+    fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.merge.as_mut().is_some_and(|merge| merge.flush(now, out))
     }
 
     fn held(&self) -> Held {

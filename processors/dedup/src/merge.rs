@@ -3,7 +3,7 @@
 //! Each element of a request is looked up once, so merging costs what comes in, not what is there already. (The
 //! Collector's merge compares each with all.)
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
@@ -38,6 +38,35 @@ pub(crate) struct Merge {
     bytes: u64,
     transfer: Transfer,
     work: Work,
+    /// Closed windows that were not put out yet, in order.
+    closed: VecDeque<Window>,
+    /// The request that is being taken in.
+    under_way: Option<Box<UnderWay>>,
+    /// How many bytes may be held at the end of a relief that is under way.
+    relief: Option<u64>,
+}
+
+/// A request that is being taken in.
+#[derive(Debug)]
+struct UnderWay {
+    profiles: Profiles,
+    now: Now,
+    at: Position,
+    /// Observations that are neither in a window nor lost yet.
+    left: u64,
+}
+
+/// How far a request is taken in: the next of its samples, and how much of that is done.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    resource: usize,
+    scope: usize,
+    profile: usize,
+    /// Samples of the profile.
+    sample: u32,
+    /// Timestamps of the sample, and the bytes of the values that belong to them.
+    timestamps: usize,
+    values: usize,
 }
 
 /// Where the samples of a profile go.
@@ -63,6 +92,9 @@ struct Request<'a> {
     resources: HashMap<(usize, u64), u32>,
     scopes: HashMap<(usize, usize, u64), u32>,
     cursor: Option<Cursor>,
+    at: Position,
+    /// Observations that were taken in or lost.
+    done: u64,
 }
 
 /// Some timestamps and values of a sample.
@@ -76,6 +108,12 @@ struct Piece<'a> {
 /// More scratch memory than this is given back, in bytes.
 const SCRATCH: usize = 1 << 20;
 
+/// So many windows may be closed for a request before the first of them is put out.
+const WAITING: usize = 4;
+
+/// So many samples are taken in by one call.
+const PIECE: usize = 8192;
+
 impl Merge {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
@@ -87,11 +125,24 @@ impl Merge {
             bytes: 0,
             transfer: Transfer::default(),
             work: Work::default(),
+            closed: VecDeque::new(),
+            under_way: None,
+            relief: None,
         }
     }
 
+    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is put
+    /// out takes several times of what it held, beside everything else.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.settings.max_bytes = self.settings.max_bytes.min(limit / 4);
+    }
+
+    pub(crate) fn is_absorbing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     pub(crate) fn observations(&self) -> u64 {
-        self.observations
+        self.observations + self.under_way.as_ref().map_or(0, |work| work.left)
     }
 
     /// The memory of everything that is held, as allocated, in bytes.
@@ -109,40 +160,103 @@ impl Merge {
 
     /// When the next window is due.
     pub(crate) fn due(&self) -> Option<u64> {
+        if self.is_absorbing() || !self.closed.is_empty() || self.relief.is_some() {
+            return Some(0);
+        }
         self.open.first_key_value().map(|(_, window)| window.due)
     }
 
-    /// Holds a request.
-    pub(crate) fn take(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
+    /// Holds a request, or the beginning of it.
+    pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
+        let (left, at) = (profiles.observations(), Position::default());
+        self.under_way = Some(Box::new(UnderWay { profiles, now, at, left }));
+        self.absorb(out);
+    }
+
+    /// Takes in as much of a request as fits into one call.
+    fn absorb(&mut self, out: &mut Outbox) {
+        let Some(mut work) = self.under_way.take() else { return };
+        let profiles = work.profiles.clone();
+        // What was carried may be of a window that is closed by now.
         self.transfer.begin();
         let source = Source::from(&**profiles.dictionary());
         let (resources, scopes) = (HashMap::new(), HashMap::new());
-        let mut request = Request { profiles, source, now, resources, scopes, cursor: None };
-        for resource in profiles.resources().iter().enumerate() {
-            for scope in resource.1.scopes.iter().enumerate() {
-                for profile in &scope.1.profiles {
-                    request.cursor = None;
-                    if !profile.original_payload.is_empty() {
-                        out.note(crate::PAYLOAD_REMOVED, 1);
-                    }
-                    let place = Place { resource, scope, profile };
-                    for sample in profiles.samples(profile) {
-                        self.sample(&mut request, place, &sample, out);
-                    }
-                }
-            }
-        }
+        let mut request = Request {
+            profiles: &profiles,
+            source,
+            now: work.now,
+            resources,
+            scopes,
+            cursor: None,
+            at: work.at,
+            done: 0,
+        };
+        let is_done = self.run(&mut request, out);
+        (work.at, work.left) = (request.at, work.left - request.done);
         self.settle(&profiles.peer);
+        if !is_done {
+            self.under_way = Some(work);
+            return;
+        }
         if self.bytes() > self.settings.max_bytes {
-            self.shrink(self.settings.max_bytes / 4 * 3, out);
+            self.relief = Some(self.settings.max_bytes / 4 * 3);
         }
     }
 
-    /// Holds a sample, in pieces where it is larger than what a window still takes.
-    fn sample(&mut self, request: &mut Request<'_>, place: Place<'_>, sample: &Sample<'_>, out: &mut Outbox) {
-        let (mut timestamps, mut values) = (sample.timestamps_bytes(), sample.values_bytes());
-        let shape = Shape::of(place.profile, timestamps, values);
+    /// Takes in what is left of a request, until it is enough for one call. Returns whether that was all of it.
+    fn run(&mut self, request: &mut Request<'_>, out: &mut Outbox) -> bool {
+        let profiles = request.profiles;
+        let may_wait = self.closed.len() + WAITING;
+        let mut left = PIECE;
+        while let Some(resource) = profiles.resources().get(request.at.resource) {
+            while let Some(scope) = resource.scopes.get(request.at.scope) {
+                while let Some(profile) = scope.profiles.get(request.at.profile) {
+                    request.cursor = None;
+                    let Position { resource: resource_at, scope: scope_at, sample, timestamps, .. } = request.at;
+                    if !profile.original_payload.is_empty() && (sample, timestamps) == (0, 0) {
+                        out.note(crate::PAYLOAD_REMOVED, 1);
+                    }
+                    let place = Place { resource: (resource_at, resource), scope: (scope_at, scope), profile };
+                    let rows = profile.samples.clone();
+                    while let Some(row) = rows.start.checked_add(request.at.sample).filter(|row| rows.contains(row)) {
+                        let is_enough = left == 0 || self.closed.len() >= may_wait;
+                        if is_enough || !self.sample(request, place, &profiles.sample(row), may_wait, out) {
+                            return false;
+                        }
+                        left -= 1;
+                        request.at.sample += 1;
+                        (request.at.timestamps, request.at.values) = (0, 0);
+                    }
+                    let at = request.at;
+                    request.at = Position { profile: at.profile + 1, sample: 0, timestamps: 0, values: 0, ..at };
+                }
+                let at = request.at;
+                request.at = Position { resource: at.resource, scope: at.scope + 1, ..Position::default() };
+            }
+            request.at = Position { resource: request.at.resource + 1, ..Position::default() };
+        }
+        true
+    }
+
+    /// Holds what is left of a sample, in pieces where it is larger than what a window still takes. Returns whether that
+    /// was all of it.
+    fn sample(
+        &mut self,
+        request: &mut Request<'_>,
+        place: Place<'_>,
+        sample: &Sample<'_>,
+        may_wait: usize,
+        out: &mut Outbox,
+    ) -> bool {
+        let shape = Shape::of(place.profile, sample.timestamps_bytes(), sample.values_bytes());
+        let (_, mut timestamps) = sample.timestamps_bytes().split_at(request.at.timestamps * 8);
+        let (_, mut values) = sample.values_bytes().split_at(request.at.values);
         loop {
+            if self.closed.len() >= may_wait {
+                request.at.timestamps = (sample.timestamps_bytes().len() - timestamps.len()) / 8;
+                request.at.values = sample.values_bytes().len() - values.len();
+                return false;
+            }
             let window = self.window(&request.profiles.peer, request.now);
             let held = self.open.get(&window).map_or(0, |window| window.held.observations());
             let room = usize::try_from(self.settings.max_observations - held).unwrap_or(usize::MAX);
@@ -163,11 +277,12 @@ impl Merge {
                 }
                 Err(Full { .. }) => out.drop(Reason::LimitExceeded, observations),
             }
+            request.done += observations;
             if held + observations >= self.settings.max_observations {
                 self.close_early(window, out);
             }
             if later.is_empty() {
-                return;
+                return true;
             }
             (timestamps, values) = (later, later_values);
         }
@@ -245,12 +360,24 @@ impl Merge {
 
     fn close_early(&mut self, at: u64, out: &mut Outbox) {
         out.note(crate::CLOSED_EARLY, 1);
-        self.close(at, out);
+        self.close(at);
     }
 
-    fn close(&mut self, at: u64, out: &mut Outbox) {
-        let Some(window) = self.open.remove(&at) else { return };
+    /// Closes a window. What it holds goes out in its turn.
+    fn close(&mut self, at: u64) {
+        let Some(mut window) = self.open.remove(&at) else { return };
         self.peers.remove(&window.peer);
+        let bytes = size_of::<Window>() as u64 + window.arena.bytes() + window.held.bytes();
+        self.bytes = self.bytes - window.counted + bytes;
+        window.counted = bytes;
+        self.closed.push_back(window);
+        // What it remembers is of the closed window.
+        self.transfer.begin();
+    }
+
+    /// Puts out the next closed window.
+    fn put_out(&mut self, out: &mut Outbox) {
+        let Some(window) = self.closed.pop_front() else { return };
         self.bytes -= window.counted;
         let observations = window.held.observations();
         self.observations -= observations;
@@ -269,38 +396,62 @@ impl Merge {
         if self.transfer.bytes() > SCRATCH {
             self.transfer = Transfer::default();
         }
-        // What it remembers is of the closed window.
         self.transfer.begin();
     }
 
-    /// Closes what is due.
-    pub(crate) fn close_due(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((&at, window)) = self.open.first_key_value()
+    /// Puts out a window that is closed, is to be closed for want of memory, or is due, and takes in more of the request
+    /// that is being taken in.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        self.close_largest(out);
+        if self.closed.is_empty()
+            && let Some((&at, window)) = self.open.first_key_value()
             && window.due <= now.monotonic_nano
         {
-            self.close(at, out);
+            self.close(at);
+        }
+        self.put_out(out);
+        self.absorb(out);
+    }
+
+    /// In a relief, closes the largest window if none is closed already, or ends the relief.
+    fn close_largest(&mut self, out: &mut Outbox) {
+        let Some(target) = self.relief.filter(|_| self.closed.is_empty()) else { return };
+        let largest = self.open.iter().max_by_key(|&(&at, window)| (window.counted, std::cmp::Reverse(at)));
+        match largest.map(|(&at, _)| at).filter(|_| self.bytes() > target) {
+            Some(at) => self.close_early(at, out),
+            None => self.relief = None,
         }
     }
 
-    /// Closes the largest windows until at most `target` bytes are held.
-    pub(crate) fn shrink(&mut self, target: u64, out: &mut Outbox) {
-        let mut largest: Vec<(u64, u64)> = self.open.iter().map(|(&at, window)| (window.counted, at)).collect();
-        largest.sort_unstable_by_key(|&(bytes, at)| (std::cmp::Reverse(bytes), at));
-        for (_, at) in largest {
-            if self.bytes() <= target {
-                break;
-            }
-            self.close_early(at, out);
-        }
+    /// Puts out a window because memory is short, until half of what was held at the beginning is left. Returns whether
+    /// there is more to put out.
+    pub(crate) fn relieve(&mut self, out: &mut Outbox) -> bool {
+        self.relief.get_or_insert(self.bytes.saturating_add(self.transfer.bytes() as u64) / 2);
+        self.close_largest(out);
+        self.put_out(out);
+        self.relief.is_some()
     }
 
-    /// Closes everything, oldest first.
-    pub(crate) fn close_all(&mut self, out: &mut Outbox) {
-        while let Some((&at, _)) = self.open.first_key_value() {
-            self.close(at, out);
+    /// Puts out a window because the pipeline ends, the oldest first. Returns whether there is more to do.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
+        if self.is_absorbing() {
+            self.advance(now, out);
+            return true;
         }
-        self.peers = HashMap::new();
-        self.transfer = Transfer::default();
+        self.relief = None;
+        if self.closed.is_empty()
+            && let Some((&at, _)) = self.open.first_key_value()
+        {
+            self.close(at);
+        }
+        self.put_out(out);
+        let more = !self.open.is_empty() || !self.closed.is_empty();
+        if !more {
+            self.peers = HashMap::new();
+            self.closed = VecDeque::new();
+            self.transfer = Transfer::default();
+        }
+        more
     }
 }
 

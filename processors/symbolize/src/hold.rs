@@ -50,8 +50,21 @@ impl Hold {
         self.held
     }
 
+    /// Whether more is held than may be: the oldest batches have to go on first.
+    pub(crate) fn is_over_full(&self) -> bool {
+        self.held.bytes > self.max_bytes
+    }
+
+    /// Makes the bound small enough for the memory that all data of the process may take, in bytes.
+    pub(crate) fn fit_memory(&mut self, limit: u64) {
+        self.max_bytes = self.max_bytes.min(limit / 2);
+    }
+
     /// When the batches are looked after next.
     pub(crate) fn due(&self) -> Option<u64> {
+        if self.is_over_full() {
+            return Some(0);
+        }
         // The first one has the earliest deadline.
         self.waiting.front().map(|first| first.deadline.min(self.next_poll))
     }
@@ -74,14 +87,8 @@ impl Hold {
         self.held.bytes += bytes;
         self.held.observations += new.profiles.observations();
         self.waiting.push_back(new);
-        let mut early = 0;
-        while self.held.bytes > self.max_bytes {
-            let Some(oldest) = self.pop() else { break };
-            early += 1;
-            self.put_out(oldest, out);
-        }
-        if early > 0 {
-            out.note(crate::RELEASED_EARLY, early);
+        if self.is_over_full() {
+            self.release(true, out);
         }
     }
 
@@ -100,40 +107,45 @@ impl Hold {
         }
     }
 
-    /// Puts out what is answered or has waited long enough.
+    /// Puts out the first batch that is answered, has waited long enough, or has to go because too much is held.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        if self.is_over_full() {
+            self.release(true, out);
+            return;
+        }
         let mut blocked: HashSet<Option<Arc<str>>> = HashSet::new();
-        for mut waiting in std::mem::take(&mut self.waiting) {
+        for at in 0..self.waiting.len() {
+            let waiting = &mut self.waiting[at];
             let over = waiting.deadline <= now.monotonic_nano;
             let free = !blocked.contains(&waiting.profiles.peer);
             // Deadlines are in the order of arrival: what is over is never blocked.
             if free && (over || waiting.is_answered(&mut *self.names)) {
-                self.held.bytes -= waiting.bytes;
-                self.held.observations -= waiting.profiles.observations();
-                self.put_out(waiting, out);
-            } else {
-                blocked.insert(waiting.profiles.peer.clone());
-                self.waiting.push_back(waiting);
+                if let Some(ready) = self.take_out(at) {
+                    self.put_out(ready, out);
+                }
+                return;
             }
+            blocked.insert(self.waiting[at].profiles.peer.clone());
         }
         self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
     }
 
-    /// Puts out everything with what is known.
-    pub(crate) fn release_all(&mut self, early: bool, out: &mut Outbox) {
-        if early && !self.waiting.is_empty() {
-            out.note(crate::RELEASED_EARLY, self.waiting.len() as u64);
-        }
-        while let Some(waiting) = self.pop() {
+    /// Puts out the oldest batch with what is known. Returns whether there is another.
+    pub(crate) fn release(&mut self, early: bool, out: &mut Outbox) -> bool {
+        if let Some(waiting) = self.take_out(0) {
+            if early {
+                out.note(crate::RELEASED_EARLY, 1);
+            }
             self.put_out(waiting, out);
         }
+        !self.waiting.is_empty()
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
-        let oldest = self.waiting.pop_front()?;
-        self.held.bytes -= oldest.bytes;
-        self.held.observations -= oldest.profiles.observations();
-        Some(oldest)
+    fn take_out(&mut self, at: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(at)?;
+        self.held.bytes -= waiting.bytes;
+        self.held.observations -= waiting.profiles.observations();
+        Some(waiting)
     }
 
     fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {

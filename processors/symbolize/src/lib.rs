@@ -69,6 +69,14 @@ impl Symbolize {
 }
 
 impl Processor for Symbolize {
+    fn fit_memory(&mut self, limit: u64) {
+        self.hold.fit_memory(limit);
+    }
+
+    fn is_absorbing(&self) -> bool {
+        self.hold.is_over_full()
+    }
+
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
             Telemetry::Profiles(profiles) => self.hold.take(profiles, now, out),
@@ -85,12 +93,12 @@ impl Processor for Symbolize {
         self.hold.advance(now, out);
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) {
-        self.hold.release_all(true, out);
+    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.hold.release(true, out)
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox) {
-        self.hold.release_all(false, out);
+    fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.hold.release(false, out)
     }
 
     fn held(&self) -> Held {

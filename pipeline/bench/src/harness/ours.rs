@@ -2,7 +2,7 @@
 //! real components, and without sockets, queues and threads.
 
 use bytes::Bytes;
-use profbridge_engine::component::{Exporter, Now, Outbox, Processor};
+use profbridge_engine::component::{Exporter, Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_exporter_sentry as sentry;
 use profbridge_model::{Profiles, Telemetry};
@@ -74,7 +74,7 @@ impl Ours {
     /// A batch to windows of one process each.
     pub fn cut(&mut self, profiles: Profiles, now: Now) -> Outbox {
         let mut out = Outbox::default();
-        self.chunk.process(profiles.into(), now, &mut out);
+        process_all(&mut *self.chunk, profiles.into(), now, &mut out);
         out
     }
 

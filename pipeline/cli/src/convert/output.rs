@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Envelope, Profiles, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
@@ -178,7 +178,7 @@ impl Sentry {
     fn take(&mut self, profiles: Profiles, tally: &mut Tally) -> Result<(), Failure> {
         let now = arrival(&profiles);
         let mut out = Outbox::default();
-        self.chunk.process(profiles.into(), now, &mut out);
+        process_all(&mut *self.chunk, profiles.into(), now, &mut out);
         self.write(out, tally)
     }
 
@@ -220,7 +220,7 @@ impl Sentry {
 
     fn close(mut self, tally: &mut Tally) -> Result<Option<String>, Failure> {
         let mut out = Outbox::default();
-        self.chunk.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
+        flush_all(&mut *self.chunk, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         self.write(out, tally)?;
         let Self { place, files, forwarded, samples, synthesized, .. } = self;
         let place = match place {
@@ -272,7 +272,7 @@ impl Otlp {
         // All files are one source here: what tells processes apart are their attributes.
         let mut profiles = profiles;
         profiles.peer = None;
-        self.merge.process(profiles.into(), now, &mut out);
+        process_all(&mut *self.merge, profiles.into(), now, &mut out);
         tally.losses.merge(&out.losses);
     }
 
@@ -284,7 +284,7 @@ impl Otlp {
     /// Writes the message, unless there is not a single observation for it.
     pub(crate) fn write(mut self, tally: &mut Tally) -> Result<Option<Written>, Failure> {
         let mut out = Outbox::default();
-        self.merge.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
+        flush_all(&mut *self.merge, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         tally.losses.merge(&out.losses);
         let mut bytes = Vec::new();
         let mut observations = 0;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::{self, Config, Section};
 use profbridge_engine::plan::Plan;
 use profbridge_model::{Profiles, Telemetry};
@@ -113,8 +113,8 @@ impl Running {
         let mut out = Outbox::default();
         let latest = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
         let now = Now { monotonic_nano: 0, unix_nano: latest.max().unwrap_or_default() };
-        processor.process(profiles.clone().into(), now, &mut out);
-        processor.flush(now, &mut out);
+        process_all(&mut *processor, profiles.clone().into(), now, &mut out);
+        flush_all(&mut *processor, now, &mut out);
         let windows = out.telemetry.iter().filter_map(|telemetry| match telemetry {
             Telemetry::Profiles(profiles) => profiles.window.as_ref(),
             Telemetry::Envelope(_) => None,

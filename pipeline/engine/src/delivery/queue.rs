@@ -117,14 +117,20 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits until [`Queue::has_room`].
-    pub(super) async fn room(&self) {
+    /// Whether nothing waits and everything taken out is settled.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.waiting.is_empty() && state.level.in_flight == 0
+    }
+
+    /// Waits until `ready` says so, which is asked whenever something is settled.
+    pub(super) async fn until(&self, ready: impl Fn() -> bool) {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             // From here on no change is missed.
             freed.as_mut().enable();
-            if self.has_room() {
+            if ready() {
                 return;
             }
             freed.await;

@@ -223,13 +223,22 @@ impl<E: Exporter> Sink for Entrance<E> {
         self.overflow() == Overflow::Drop || self.0.queue.has_room() || self.0.is_over()
     }
 
+    fn has_memory(&self) -> bool {
+        // Windows become larger than they were held as. They stay where they are while what is queued takes the memory.
+        self.overflow() == Overflow::Drop
+            || !self.0.context.budget.is_exceeded()
+            || self.0.queue.is_idle()
+            || self.0.is_over()
+    }
+
     fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if self.has_room() {
+            let has_room = || self.has_room() && self.has_memory();
+            if has_room() {
                 return;
             }
             tokio::select! {
-                () = self.0.queue.room() => {}
+                () = self.0.queue.until(has_room) => {}
                 () = self.0.over() => {}
             }
         })

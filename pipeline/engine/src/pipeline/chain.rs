@@ -1,9 +1,15 @@
 //! The processors of one pipeline, one after the other, with the law of conservation checked at each.
 //!
 //! Synchronous and without a clock, so that every test of it is exact. The thread around it is in [`super::thread`].
+//!
+//! It works in steps. In each, at most one batch leaves the last processor; what is on its way between two processors
+//! goes on first, then what a processor has not yet taken in as a whole, those near the end first.
+
+use std::collections::VecDeque;
 
 use profbridge_model::{Losses, Telemetry};
 
+use super::ledger::Ledger;
 use crate::balance::Balance;
 use crate::budget::{Budget, Permit};
 use crate::component::{Held, Now, Outbox, Processor};
@@ -12,6 +18,12 @@ use crate::telemetry::Edge;
 /// The processors of a pipeline, in order.
 pub(crate) struct Chain {
     stages: Vec<Stage>,
+    /// What one processor has put out and the next has not seen yet, in order.
+    between: VecDeque<Between>,
+    /// The processor that puts out what it holds because memory is short.
+    relieving: Option<usize>,
+    budget: Budget,
+    ledger: Ledger,
 }
 
 /// One processor with its counters and the memory that it holds.
@@ -20,6 +32,15 @@ struct Stage {
     edge: Edge,
     held: Held,
     memory: Permit,
+    /// The memory of the batch that it is taking in, where that is not an arrival's, which has its own.
+    batch: Option<Permit>,
+}
+
+/// A batch between two processors.
+struct Between {
+    next: usize,
+    telemetry: Telemetry,
+    memory: Option<Permit>,
 }
 
 /// What the counters of all stages add up to.
@@ -30,41 +51,88 @@ pub(crate) struct ChainTotals {
     pub(crate) held: Held,
 }
 
+/// What a step of a relief or a flush came to.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// What left the last processor.
+    pub(crate) out: Option<Telemetry>,
+    /// Whether there is another step to make.
+    pub(crate) more: bool,
+}
+
 impl Chain {
-    pub(crate) fn new(processors: Vec<(Box<dyn Processor>, Edge)>, budget: &Budget) -> Self {
-        let stages = processors
-            .into_iter()
-            .map(|(processor, edge)| Stage { processor, edge, held: Held::default(), memory: budget.charge(0) })
-            .collect();
-        Self { stages }
+    pub(crate) fn new(processors: Vec<(Box<dyn Processor>, Edge)>, budget: &Budget, ledger: &Ledger) -> Self {
+        let stage = |(mut processor, edge): (Box<dyn Processor>, Edge)| {
+            processor.fit_memory(budget.limit());
+            Stage { processor, edge, held: Held::default(), memory: budget.charge(0), batch: None }
+        };
+        Self {
+            stages: processors.into_iter().map(stage).collect(),
+            between: VecDeque::new(),
+            relieving: None,
+            budget: budget.clone(),
+            ledger: ledger.clone(),
+        }
     }
 
-    /// Hands telemetry to the first processor; what leaves the last is returned.
-    pub(crate) fn process(&mut self, telemetry: Telemetry, now: Now) -> Vec<Telemetry> {
-        self.feed(0, vec![telemetry], now)
+    /// Hands an arrival to the first processor. Not while the chain [is absorbing](Chain::is_absorbing).
+    pub(crate) fn process(&mut self, telemetry: Telemetry, now: Now) -> Option<Telemetry> {
+        self.between.push_back(Between { next: 0, telemetry, memory: None });
+        self.pass(now)
     }
 
-    /// Does what is due.
-    pub(crate) fn advance(&mut self, now: Now) -> Vec<Telemetry> {
-        self.each(now, |processor, out| {
-            if processor.due().is_some_and(|due| due <= now.monotonic_nano) {
-                processor.advance(now, out);
+    /// Whether something that was handed in is not taken in by all processors that it gets to.
+    pub(crate) fn is_absorbing(&self) -> bool {
+        !self.between.is_empty() || self.stages.iter().any(|stage| stage.processor.is_absorbing())
+    }
+
+    /// Goes on with what is not taken in, or else does something of what is due.
+    pub(crate) fn advance(&mut self, now: Now) -> Option<Telemetry> {
+        let absorbing = self.stages.iter().rposition(|stage| stage.processor.is_absorbing());
+        let waits = self.between.front().map(|between| between.next);
+        if waits > absorbing {
+            return self.pass(now);
+        }
+        let is_due = |stage: &Stage| stage.processor.due().is_some_and(|due| due <= now.monotonic_nano);
+        let at = absorbing.or_else(|| self.stages.iter().rposition(is_due))?;
+        self.call(at, now, |processor, out| processor.advance(now, out))
+    }
+
+    /// Puts out something of what is held because memory is short: the last processor first, since what the others put
+    /// out goes into the next.
+    pub(crate) fn relieve(&mut self, now: Now) -> Progress {
+        let Some(at) = self.relieving.or_else(|| self.stages.len().checked_sub(1)) else {
+            return Progress { out: None, more: false };
+        };
+        if let Some(out) = self.clear_behind(at, now) {
+            return Progress { out, more: true };
+        }
+        let mut more = false;
+        let out = self.call(at, now, |processor, out| more = processor.relieve(now, out));
+        self.relieving = if more { Some(at) } else { at.checked_sub(1) };
+        Progress { out, more: self.relieving.is_some() }
+    }
+
+    /// Puts out something of what is held because the pipeline ends.
+    pub(crate) fn flush(&mut self, now: Now) -> Progress {
+        if self.is_absorbing() {
+            return Progress { out: self.advance(now), more: true };
+        }
+        for at in 0..self.stages.len() {
+            let mut more = false;
+            let out = self.call(at, now, |processor, out| more = processor.flush(now, out));
+            if more || out.is_some() || self.is_absorbing() {
+                return Progress { out, more: true };
             }
-        })
-    }
-
-    /// Puts out what is held because memory is short.
-    pub(crate) fn relieve(&mut self, now: Now) -> Vec<Telemetry> {
-        self.each(now, |processor, out| processor.relieve(now, out))
-    }
-
-    /// Puts out all that is held.
-    pub(crate) fn flush(&mut self, now: Now) -> Vec<Telemetry> {
-        self.each(now, |processor, out| processor.flush(now, out))
+        }
+        Progress { out: None, more: false }
     }
 
     /// The earliest monotonic time at which something is due.
     pub(crate) fn due(&self) -> Option<u64> {
+        if !self.between.is_empty() {
+            return Some(0);
+        }
         self.stages.iter().filter_map(|stage| stage.processor.due()).min()
     }
 
@@ -88,35 +156,60 @@ impl Chain {
         sum
     }
 
-    /// Calls each processor, from the first to the last; what one puts out goes through those behind it.
-    fn each(&mut self, now: Now, mut call: impl FnMut(&mut dyn Processor, &mut Outbox)) -> Vec<Telemetry> {
-        let mut out = Vec::new();
-        for at in 0..self.stages.len() {
-            let put_out = self.stages[at].call(0, |processor, outbox| call(processor, outbox));
-            out.extend(self.feed(at + 1, put_out, now));
-        }
-        out
+    /// Makes a step behind the processor at `at`, if one has to be made before it can put out more.
+    fn clear_behind(&mut self, at: usize, now: Now) -> Option<Option<Telemetry>> {
+        let absorbing = self.stages.iter().skip(at + 1).any(|stage| stage.processor.is_absorbing());
+        (absorbing || !self.between.is_empty()).then(|| self.advance(now))
     }
 
-    /// Hands telemetry to the processors from the one at `first` on.
-    fn feed(&mut self, first: usize, mut telemetry: Vec<Telemetry>, now: Now) -> Vec<Telemetry> {
-        for stage in self.stages.iter_mut().skip(first) {
-            let mut put_out = Vec::new();
-            for one in telemetry {
-                let inbound = one.observations();
-                put_out.append(&mut stage.call(inbound, |processor, outbox| processor.process(one, now, outbox)));
+    /// Calls one processor; what it puts out goes through those behind it.
+    fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
+        let put_out = self.stages[at].call(0, &self.ledger, call);
+        self.put_between(at + 1, put_out, true);
+        self.pass(now)
+    }
+
+    /// Hands on what is between processors, as far as those behind are ready for it.
+    fn pass(&mut self, now: Now) -> Option<Telemetry> {
+        while let Some(between) = self.between.pop_front() {
+            let Between { next, telemetry, memory } = between;
+            let Some(stage) = self.stages.get_mut(next) else { return Some(telemetry) };
+            if stage.processor.is_absorbing() {
+                self.between.push_front(Between { next, telemetry, memory });
+                return None;
             }
-            telemetry = put_out;
+            let inbound = telemetry.observations();
+            let charged = memory.is_some();
+            stage.batch = memory;
+            let put_out =
+                stage.call(inbound, &self.ledger, |processor, outbox| processor.process(telemetry, now, outbox));
+            self.put_between(next + 1, put_out, charged);
         }
-        telemetry
+        None
+    }
+
+    /// What a processor has put out goes before what waits for it, to keep the order.
+    fn put_between(&mut self, next: usize, put_out: Vec<Telemetry>, charged: bool) {
+        // What leaves the last processor is charged by whoever hands it on.
+        let charged = charged && next < self.stages.len();
+        for telemetry in put_out.into_iter().rev() {
+            let memory = charged.then(|| self.budget.charge(telemetry.size_bytes()));
+            self.between.push_front(Between { next, telemetry, memory });
+        }
     }
 }
 
 impl Stage {
     /// Makes one call and counts what came of it.
-    fn call(&mut self, inbound: u64, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Vec<Telemetry> {
+    fn call(
+        &mut self,
+        inbound: u64,
+        ledger: &Ledger,
+        call: impl FnOnce(&mut dyn Processor, &mut Outbox),
+    ) -> Vec<Telemetry> {
         let mut outbox = Outbox::default();
         call(&mut *self.processor, &mut outbox);
+        debug_assert!(outbox.telemetry.len() <= 1, "{}: more than one batch", self.edge.component());
         let held = self.processor.held();
         let outbound = outbox.telemetry.iter().map(Telemetry::observations).sum();
         let balance = Balance {
@@ -128,15 +221,20 @@ impl Stage {
             held_after: held.observations,
         };
         debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", self.edge.component());
-        self.edge.add_in(inbound);
-        self.edge.add_out(outbound);
-        self.edge.add_synthesized(outbox.synthesized);
-        self.edge.drop_all(&outbox.losses);
-        self.edge.note_all(&outbox.notes);
-        self.edge.add_unaccounted(balance.unaccounted());
-        self.edge.set_held(held);
+        ledger.write(|| {
+            self.edge.add_in(inbound);
+            self.edge.add_out(outbound);
+            self.edge.add_synthesized(outbox.synthesized);
+            self.edge.drop_all(&outbox.losses);
+            self.edge.note_all(&outbox.notes);
+            self.edge.add_unaccounted(balance.unaccounted());
+            self.edge.set_held(held);
+        });
         self.held = held;
         self.memory.set(held.bytes);
+        if !self.processor.is_absorbing() {
+            self.batch = None;
+        }
         outbox.telemetry
     }
 }

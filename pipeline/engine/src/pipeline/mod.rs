@@ -1,14 +1,17 @@
 //! A pipeline: its processors, its exporters, and the thread on which they work.
 
 mod chain;
+mod ledger;
 mod thread;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use profbridge_model::Reason;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 pub(crate) use chain::Chain;
+use ledger::Ledger;
 
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -55,6 +58,7 @@ pub(crate) struct Pipeline {
     counters: Counters,
     entrance: Entrance,
     stop: profbridge_net::Trigger,
+    deadline: Arc<OnceLock<Instant>>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -65,9 +69,14 @@ pub(crate) struct Counters {
     /// In: what the processors took. Out: what the exporters took. Dropped: what is lost between the processors.
     pub(crate) edge: Edge,
     pub(crate) stages: Vec<Edge>,
+    ledger: Ledger,
 }
 
 impl Counters {
+    pub(crate) fn new(id: Arc<str>, edge: Edge, stages: Vec<Edge>) -> Self {
+        Self { id, edge, stages, ledger: Ledger::default() }
+    }
+
     /// What the pipeline took and has not yet handed on, lost or counted: what is in the processors' hands.
     pub(crate) fn unsettled(&self) -> u64 {
         let own = self.edge.totals();
@@ -76,12 +85,14 @@ impl Counters {
         own.inbound.saturating_add(chain.synthesized).saturating_sub(settled)
     }
 
-    /// Counts what is still in the processors' hands as lost.
+    /// Counts what is still in the processors' hands as lost, and nothing from then on.
     pub(crate) fn give_up(&self, reason: Reason) {
-        self.edge.drop(reason, self.unsettled());
-        for stage in &self.stages {
-            stage.set_held(crate::component::Held::default());
-        }
+        self.ledger.close(|| {
+            self.edge.drop(reason, self.unsettled());
+            for stage in &self.stages {
+                stage.set_held(crate::component::Held::default());
+            }
+        });
     }
 }
 
@@ -98,23 +109,18 @@ impl Pipeline {
             stages.push(stage.clone());
             counted.push((processor, stage));
         }
-        let counters = Counters { id: Arc::clone(&id), edge: edge.clone(), stages };
+        let counters = Counters::new(Arc::clone(&id), edge.clone(), stages);
+        let chain = Chain::new(counted, &around.budget, &counters.ledger);
         let (sender, arrivals) = intake::channel(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
         let behind = Sinks(sinks.iter().cloned().collect());
-        let worker = thread::Worker {
-            counters: counters.clone(),
-            chain: Chain::new(counted, &around.budget),
-            sinks,
-            arrivals,
-            stopping,
-            around: around.clone(),
-            relieved: None,
-        };
+        let deadline = Arc::default();
+        let end = thread::End { stopping, deadline: Arc::clone(&deadline) };
+        let worker = thread::Worker::new(counters.clone(), chain, sinks, arrivals, end, around.clone());
         around.health.set("pipelines", &id, crate::health::State::Running);
         let ended = worker.spawn()?;
         let entrance = Entrance { pipeline: id, signal, sender, edge, sinks: behind };
-        Ok(Self { counters, entrance, stop, ended })
+        Ok(Self { counters, entrance, stop, deadline, ended })
     }
 
     /// Where receivers put telemetry.
@@ -126,8 +132,11 @@ impl Pipeline {
         &self.counters
     }
 
-    /// Asks the pipeline to take nothing more, and to put out and hand on what it holds.
-    pub(crate) fn stop(&self) {
+    /// Asks the pipeline to take nothing more, and to put out and hand on what it holds. What it still has at the
+    /// deadline is lost.
+    pub(crate) fn stop(&self, deadline: Instant) {
+        // Asked twice, the first deadline holds.
+        let _ = self.deadline.get_or_init(|| deadline);
         self.stop.trigger();
     }
 

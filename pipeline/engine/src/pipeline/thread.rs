@@ -5,7 +5,7 @@
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,9 +13,12 @@ use profbridge_model::{Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use super::chain::Progress;
 use super::{Chain, Counters, Host, Surroundings};
-use crate::component::{Now, StartError};
+use crate::budget::Permit;
+use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
 use crate::health::State;
 use crate::intake::{Arrival, Arrivals};
@@ -26,17 +29,69 @@ const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
 
 /// What lives on the thread.
 pub(super) struct Worker {
-    pub(super) counters: Counters,
-    pub(super) chain: Chain,
-    pub(super) sinks: Vec<Arc<dyn Sink>>,
-    pub(super) arrivals: Arrivals,
+    counters: Counters,
+    chain: Chain,
+    sinks: Vec<Arc<dyn Sink>>,
+    arrivals: Arrivals,
+    end: End,
+    around: Surroundings,
+    /// The request that the processors are taking in.
+    taking: Option<Taking>,
+    /// A relief is under way.
+    relieving: bool,
+    /// The monotonic time at which the last relief began.
+    relieved: Option<u64>,
+    /// Whether something was taken in since then.
+    absorbed: bool,
+}
+
+/// How the thread is ended.
+pub(super) struct End {
     pub(super) stopping: Shutdown,
-    pub(super) around: Surroundings,
-    /// The monotonic time of the last relief.
-    pub(super) relieved: Option<u64>,
+    /// What the pipeline still has by then is lost. Set before `stopping`.
+    pub(super) deadline: Arc<OnceLock<Instant>>,
+}
+
+/// A request that the processors are taking in.
+struct Taking {
+    /// The request's memory. What processors hold is charged to them.
+    _permit: Arc<Permit>,
+    /// Told when the processors have all of it.
+    taken: Option<oneshot::Sender<Result<(), Rejected>>>,
+}
+
+/// What a pipeline does in its next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// What is due, or what is left of a request.
+    Advance,
+    /// Memory is short.
+    Relieve,
 }
 
 impl Worker {
+    pub(super) fn new(
+        counters: Counters,
+        chain: Chain,
+        sinks: Vec<Arc<dyn Sink>>,
+        arrivals: Arrivals,
+        end: End,
+        around: Surroundings,
+    ) -> Self {
+        Self {
+            counters,
+            chain,
+            sinks,
+            arrivals,
+            end,
+            around,
+            taking: None,
+            relieving: false,
+            relieved: None,
+            absorbed: false,
+        }
+    }
+
     /// Starts the thread. The receiver completes when it ends.
     pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();
@@ -86,11 +141,19 @@ impl Worker {
         let mut pressure = self.around.budget.pressure();
         let mut stopping = false;
         loop {
-            // Before anything else, so that a flood of arrivals cannot keep windows open.
-            self.advance().await;
-            let due = self.chain.due();
+            // One step before the next arrival, so that a flood of them cannot keep windows open; and no more than one,
+            // so that those who send are answered while much is put out.
             let now = self.around.clock.now();
-            let mut stop = self.stopping.clone();
+            let step = self.next_step(now);
+            let goes_on = step.is_some() && self.have_room();
+            if let Some(step) = step.filter(|_| goes_on) {
+                self.make(step, now);
+            }
+            if stopping && self.is_over() {
+                break;
+            }
+            let due = self.chain.due().filter(|_| step.is_none());
+            let mut stop = self.end.stopping.clone();
             tokio::select! {
                 biased;
                 () = stop.wait(), if !stopping => {
@@ -98,80 +161,156 @@ impl Worker {
                     // What has been sent is still received; then the channel ends.
                     self.arrivals.close();
                 }
-                arrival = self.arrivals.recv() => match arrival {
+                arrival = self.arrivals.recv(), if self.taking.is_none() && !self.chain.is_absorbing() => match arrival {
                     Some(arrival) => self.take(arrival).await,
                     None => break,
                 },
+                () = tokio::task::yield_now(), if goes_on => {}
+                () = room(&self.sinks), if step.is_some() && !goes_on => {}
                 // The budget, and with it the sender, lives as long as this.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
             }
-            self.relieve().await;
         }
-        self.put_out(Chain::flush).await;
+        self.flush().await;
         self.around.health.set("pipelines", &self.counters.id, State::Stopped);
+    }
+
+    /// What there is to do now, apart from arrivals.
+    fn next_step(&mut self, now: Now) -> Option<Step> {
+        let budget = &self.around.budget;
+        if !self.relieving && self.chain.held().bytes > 0 {
+            let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
+            let again = self.relieved.is_none_or(|last| since(last) >= BETWEEN_RELIEFS);
+            // A request that is too large for what is left makes room for itself while it is taken in.
+            let at_once = self.absorbed && self.chain.is_absorbing() && budget.is_exceeded();
+            self.relieving = budget.is_short() && (again || at_once);
+            if self.relieving {
+                (self.relieved, self.absorbed) = (Some(now.monotonic_nano), false);
+            }
+        }
+        if self.relieving {
+            return Some(Step::Relieve);
+        }
+        let is_due = self.chain.is_absorbing() || self.chain.due().is_some_and(|due| due <= now.monotonic_nano);
+        is_due.then_some(Step::Advance)
+    }
+
+    fn make(&mut self, step: Step, now: Now) {
+        let out = match step {
+            Step::Advance => {
+                self.absorbed = true;
+                self.chain.advance(now)
+            }
+            Step::Relieve => {
+                let Progress { out, more } = self.chain.relieve(now);
+                self.relieving = more;
+                out
+            }
+        };
+        self.answer();
+        self.hand_on(out, now, 0);
+        self.let_go();
     }
 
     async fn take(&mut self, arrival: Arrival) {
         let Arrival { telemetry, permit, source, taken, .. } = arrival;
         let now = self.around.clock.now();
         let observations = telemetry.observations();
+        let charged = permit.bytes();
+        self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
+        self.absorbed = true;
         let out = self.chain.process(telemetry, now);
-        self.counters.edge.add_in(observations);
-        if let Some(source) = source {
-            source.add_in(observations);
-            source.add_out(observations);
-        }
-        // From here on the pipeline answers for it. Whoever no longer waits for the answer does not change that.
-        taken.send(Ok(())).ok();
-        self.hand_on(out, now).await;
-        // What processors hold is charged to them; what went on is prepared and charged to the queues.
-        drop(permit);
-    }
-
-    async fn relieve(&mut self) {
-        if !self.around.budget.is_short() || self.chain.held().bytes == 0 {
-            return;
-        }
-        let now = self.around.clock.now();
-        let again = self
-            .relieved
-            .is_none_or(|last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last)) >= BETWEEN_RELIEFS);
-        if again {
-            self.relieved = Some(now.monotonic_nano);
-            self.put_out(Chain::relieve).await;
-        }
-    }
-
-    async fn advance(&mut self) {
-        let now = self.around.clock.now();
-        if self.chain.due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.put_out(Chain::advance).await;
-        }
-    }
-
-    /// Lets processors put out what they hold. Until it is handed on it takes as much memory as before.
-    async fn put_out(&mut self, call: fn(&mut Chain, Now) -> Vec<Telemetry>) {
-        let now = self.around.clock.now();
-        let before = self.chain.held().bytes;
-        let out = call(&mut self.chain, now);
-        let under_way = before.saturating_sub(self.chain.held().bytes);
-        let memory = self.around.budget.charge(under_way);
-        self.hand_on(out, now).await;
-        drop(memory);
-    }
-
-    /// Hands on to every exporter, in order, when all of them have room. One that has none holds up the pipeline.
-    async fn hand_on(&mut self, out: Vec<Telemetry>, now: Now) {
-        for telemetry in out {
-            for sink in &self.sinks {
-                sink.room().await;
+        self.counters.ledger.write(|| {
+            self.counters.edge.add_in(observations);
+            if let Some(source) = source {
+                source.add_in(observations);
+                source.add_out(observations);
             }
+        });
+        self.answer();
+        if out.is_some() {
+            // What came straight through has nowhere else to wait.
+            room(&self.sinks).await;
+        }
+        self.hand_on(out, now, charged);
+        self.let_go();
+    }
+
+    /// Tells the sender once the processors have its request: from here on the pipeline answers for it. Whoever no longer
+    /// waits for the answer does not change that.
+    fn answer(&mut self) {
+        if let Some(taking) = self.taking.as_mut().filter(|_| !self.chain.is_absorbing())
+            && let Some(taken) = taking.taken.take()
+        {
+            taken.send(Ok(())).ok();
+        }
+    }
+
+    /// Gives the request's memory back once the processors have it and what came through was handed on.
+    fn let_go(&mut self) {
+        if !self.chain.is_absorbing() {
+            self.taking = None;
+        }
+    }
+
+    fn have_room(&self) -> bool {
+        self.sinks.iter().all(|sink| sink.has_room() && sink.has_memory())
+    }
+
+    /// Whether the shutdown's deadline has passed.
+    fn is_over(&self) -> bool {
+        self.end.deadline.get().is_some_and(|&deadline| Instant::now() >= deadline)
+    }
+
+    /// Puts out and hands on what is held, until the deadline.
+    async fn flush(&mut self) {
+        loop {
+            room(&self.sinks).await;
+            if self.is_over() {
+                let lost = self.counters.unsettled();
+                self.counters.give_up(Reason::Shutdown);
+                if lost > 0 {
+                    let pipeline = &*self.counters.id;
+                    tracing::warn!(
+                        pipeline,
+                        observations = lost,
+                        "the shutdown's deadline has passed: what was held is lost"
+                    );
+                }
+                return;
+            }
+            let now = self.around.clock.now();
+            let Progress { out, more } = self.chain.flush(now);
+            self.answer();
+            self.hand_on(out, now, 0);
+            if !more {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Hands a batch to every exporter, in order. It is charged to the memory until all have it, but for what it is
+    /// `charged` already.
+    fn hand_on(&mut self, out: Option<Telemetry>, now: Now, charged: u64) {
+        let Some(telemetry) = out else { return };
+        let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
+        // Given up meanwhile: it is counted as lost already.
+        if self.counters.ledger.write(|| ()) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            self.counters.edge.add_out(telemetry.observations());
+            self.counters.ledger.write(|| self.counters.edge.add_out(telemetry.observations()));
         }
+        drop(memory);
+    }
+}
+
+/// Waits until every exporter has room for a batch.
+async fn room(sinks: &[Arc<dyn Sink>]) {
+    for sink in sinks {
+        sink.room().await;
     }
 }
 

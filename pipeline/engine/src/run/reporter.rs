@@ -186,7 +186,7 @@ mod tests {
         let stage = metrics.edge(Kind::Processor, "chunk", "profiles");
         let edge = metrics.edge(Kind::Pipeline, "profiles", "");
         let exporter = metrics.exporter("sentry");
-        let counters = Counters { id: "profiles".into(), edge: edge.clone(), stages: vec![stage.clone()] };
+        let counters = Counters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
         let watched = Watched { counters, exporters: vec![exporter.clone()] };
         edge.add_in(100);
         stage.drop(Reason::Resent, 7);

@@ -16,8 +16,7 @@ struct Deadlines {
     receivers: Instant,
     /// Everything is sent, or lost: exporters take nothing from here on.
     sent: Instant,
-    /// Pipelines have handed on what they had. Later than `sent`: one that waits for an exporter is let go just then, and
-    /// counts what it still has.
+    /// Pipelines have counted what they still had at `sent`. Later than that by what one step of theirs may take.
     handed_on: Instant,
     /// Exporters have said what they had to say.
     closed: Instant,
@@ -49,7 +48,7 @@ impl Running {
             self.health.set("exporters", telemetry.id(), State::Stopping);
             exporter.drain_by(deadlines.sent);
         }
-        let mut failures = self.stop_pipelines(deadlines.handed_on).await;
+        let mut failures = self.stop_pipelines(deadlines).await;
         self.stop_exporters(deadlines).await;
         for (section, id, state) in self.health.states() {
             if let State::Failed(why) = state {
@@ -79,14 +78,14 @@ impl Running {
         }
     }
 
-    async fn stop_pipelines(&mut self, deadline: Instant) -> Vec<String> {
+    async fn stop_pipelines(&mut self, deadlines: Deadlines) -> Vec<String> {
         let mut failures = Vec::new();
         for pipeline in &self.pipelines {
             self.health.set("pipelines", &pipeline.counters().id, State::Stopping);
-            pipeline.stop();
+            pipeline.stop(deadlines.sent);
         }
         for pipeline in &mut self.pipelines {
-            if timeout_at(deadline, pipeline.ended()).await.is_err() {
+            if timeout_at(deadlines.handed_on, pipeline.ended()).await.is_err() {
                 let counters = pipeline.counters();
                 failures.push(format!("pipelines/{}: it was still working at the deadline", counters.id));
                 counters.give_up(Reason::Shutdown);

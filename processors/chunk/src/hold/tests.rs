@@ -17,12 +17,14 @@ fn full_arenas_are_left() {
         let frames: Vec<_> = names.map(|n| builder.frame(&format!("a function, number {n}"), "", 1)).collect();
         let stack = builder.stack(&frames);
         builder.sample(stack, None, None, &[5], &[]);
-        hold.take(&builder.finish().unwrap(), now, &mut out);
+        hold.take(builder.finish().unwrap(), now, &mut out);
+        while hold.is_absorbing() {
+            hold.advance(now, &mut out);
+        }
     };
     (0..2000).for_each(|n| batch(n..n + 1));
     batch(0..5000);
-    hold.windows.begin(0);
-    hold.windows.close_all(&mut out);
+    while hold.flush(now, &mut out) {}
     let sent: u64 = out.telemetry.iter().map(Telemetry::observations).sum();
     assert_eq!((sent, out.losses.get(Reason::LimitExceeded)), (2000, 1));
     assert!(out.telemetry.len() > 2);

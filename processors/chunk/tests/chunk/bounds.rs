@@ -1,4 +1,4 @@
-use profbridge_engine::component::{Outbox, Processor};
+use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles, Reason};
 use profbridge_processor_chunk::CLOSED_EARLY;
 
@@ -94,7 +94,7 @@ fn relief_closes_the_largest_windows() {
     }
     let before = chunk.held();
     let mut out = Outbox::default();
-    chunk.relieve(at(0), &mut out);
+    while chunk.relieve(at(0), &mut out) {}
     assert_eq!(observations(&batches(&out)), [30_000]);
     assert!(chunk.held().bytes <= before.bytes / 2, "{before:?} {:?}", chunk.held());
     assert_eq!(chunk.held().observations, 30);
@@ -160,7 +160,7 @@ fn amplification_is_bounded() {
     for settings in ["", "window: 0s"] {
         let mut chunk = chunk(settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         let dropped = out.losses.get(Reason::LimitExceeded);
         assert_eq!((sent + dropped, out.losses.total()), (1000, dropped), "{settings}");
@@ -183,7 +183,7 @@ fn wide_resources_are_bounded() {
     for settings in ["", "window: 0s"] {
         let mut chunk = chunk(settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         assert!((1..200).contains(&sent), "{settings}: {sent}");
         assert_eq!(sent + out.losses.get(Reason::LimitExceeded), 1000);
@@ -200,7 +200,7 @@ fn scattered_times_are_bounded() {
     for settings in ["max_processes: 10", "window: 0s"] {
         let mut chunk = chunk(settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         assert!((20_000..45_000).contains(&sent), "{settings}: {sent}");
         assert_eq!(sent + out.losses.get(Reason::LimitExceeded), TIMES);
@@ -224,7 +224,7 @@ fn interleaved_times_keep_their_values() {
     for settings in ["", "window: 0s"] {
         let mut chunk = chunk(settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         let mut seen = Vec::new();
         for batch in batches(&out) {
             for sample in batch.profiles().flat_map(|profile| batch.samples(profile)) {

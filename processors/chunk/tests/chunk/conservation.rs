@@ -1,5 +1,5 @@
 use fastrand::Rng;
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::testing;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Envelope, Profile, Profiles, Telemetry};
@@ -106,14 +106,14 @@ proptest! {
             let now = at(200 * S + step * random.u64(1..20) * S);
             let batch = any_batch(&mut random, now, false);
             expected.extend(seen(&batch));
-            processor.process(batch.into(), now, &mut out);
+            process_all(&mut processor, batch.into(), now, &mut out);
             match random.u8(0..6) {
-                0 => processor.relieve(now, &mut out),
+                0 => while processor.relieve(now, &mut out) {},
                 1 => processor.advance(now, &mut out),
                 _ => {}
             }
         }
-        processor.flush(at(0), &mut out);
+        flush_all(&mut processor, at(0), &mut out);
         let mut found = Vec::new();
         for batch in batches(&out) {
             let window = batch.window.clone().unwrap();
@@ -142,11 +142,11 @@ proptest! {
             let mut out = Outbox::default();
             for step in 0..8 {
                 let now = at(100 * S + step * 9 * S);
-                processor.process(batch(&mut random, now).into(), now, &mut out);
+                process_all(&mut processor, batch(&mut random, now).into(), now, &mut out);
                 processor.advance(now, &mut out);
             }
-            processor.relieve(at(200 * S), &mut out);
-            processor.flush(at(300 * S), &mut out);
+            while processor.relieve(at(200 * S), &mut out) {}
+            flush_all(&mut processor, at(300 * S), &mut out);
             let window = |batch: &Profiles| batch.window.as_ref().map(|window| (window.profiler_id, window.start_unix_nano));
             let batches = batches(&out);
             batches.iter().map(|batch| (window(batch), seen(batch))).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! What is longer than a window goes on in the next one.
 
-use profbridge_engine::component::{Outbox, Processor};
+use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Profile, Profiles};
 
@@ -33,7 +33,7 @@ fn cut(settings: &str, batch: Profiles) -> (String, u64) {
     let observations = batch.observations();
     let mut out = process_one(&mut chunk, batch, at(0));
     assert_eq!(chunk.held().observations + sent(&out), observations + out.synthesized);
-    chunk.flush(at(0), &mut out);
+    flush_all(&mut chunk, at(0), &mut out);
     assert_eq!((out.losses.total(), sent(&out)), (0, observations + out.synthesized));
     let seconds = |time: u64| (time as i64 - T as i64) / S as i64;
     let mut windows: Vec<(u64, String)> = Vec::new();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use profbridge_bench::naive::Chunk;
 use profbridge_bench::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0, owned};
-use profbridge_engine::component::{Now, Processor};
+use profbridge_engine::component::{Now, flush_all};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_wire::sentry::relay_rules::validate_json;
@@ -21,7 +21,7 @@ fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>
     let mut processor = chunk(settings);
     let now = Now { monotonic_nano: S, unix_nano: T0 + 300 * S };
     let mut out = process_one(&mut processor, decoded.profiles, now);
-    processor.flush(now, &mut out);
+    flush_all(&mut processor, now, &mut out);
     assert_eq!(out.losses.total(), 0, "{}", out.losses);
     let mut converter = Converter::new(Settings { off_cpu: true, ..Settings::default() });
     let mut collected = Collected::default();

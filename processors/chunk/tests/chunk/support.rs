@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Dictionary, Profile, Profiles, Telemetry, Value};
@@ -135,14 +135,14 @@ pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
 /// Hands telemetry to a processor.
 pub(crate) fn process_one(chunk: &mut Chunk, batch: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
-    chunk.process(batch.into(), now, &mut out);
+    process_all(chunk, batch.into(), now, &mut out);
     out
 }
 
 /// Flushes a processor.
 pub(crate) fn flush(chunk: &mut Chunk) -> Vec<Profiles> {
     let mut out = Outbox::default();
-    chunk.flush(at(0), &mut out);
+    flush_all(chunk, at(0), &mut out);
     assert_eq!(out.losses.total(), 0);
     assert_eq!(chunk.held().observations, 0);
     batches(&out)

@@ -1,4 +1,4 @@
-use profbridge_engine::component::{Outbox, Processor};
+use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::Profiles;
 use profbridge_processor_chunk::{Chunk, TIME_SKEW};
 
@@ -6,7 +6,9 @@ use crate::support::*;
 
 fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
     let mut out = Outbox::default();
-    chunk.advance(at(nanos), &mut out);
+    while chunk.due().is_some_and(|due| due <= at(nanos).monotonic_nano) {
+        chunk.advance(at(nanos), &mut out);
+    }
     batches(&out)
 }
 
@@ -105,7 +107,7 @@ fn skew_is_counted() {
         let far = [T + 601 * S, T - 601 * S, T, T + 599 * S];
         let mut out = process_one(&mut chunk, one(&process(1), &far), at(0));
         assert_eq!(noted(&out, TIME_SKEW), 2, "{settings}");
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         assert_eq!(batches(&out).iter().map(Profiles::observations).sum::<u64>(), 4);
         let out = process_one(&mut chunk, ranged(1, T - 700 * S, S), at(0));
         assert_eq!(noted(&out, TIME_SKEW), 1, "{settings}");
@@ -165,7 +167,7 @@ fn moments_keep_their_time() {
     for settings in ["", "window: 0s"] {
         let mut chunk = chunk(settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        chunk.flush(at(0), &mut out);
+        flush_all(&mut chunk, at(0), &mut out);
         let sent = batches(&out);
         let profile = sent[0].profiles().next().unwrap();
         assert_eq!((profile.time_unix_nano, profile.duration_nano), (T, 0), "{settings}");

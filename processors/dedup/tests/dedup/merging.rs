@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use profbridge_engine::component::{Outbox, Processor};
+use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_processor_dedup::CLOSED_EARLY;
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ proptest! {
             prop_assert!(process(&mut dedup, batch, at(0)).telemetry.is_empty());
         }
         let mut out = Outbox::default();
-        dedup.flush(at(0), &mut out);
+        flush_all(&mut dedup, at(0), &mut out);
         let mut found = Observed::new();
         let merged = batches(&out);
         prop_assert!(merged.len() <= 1);
@@ -151,7 +151,7 @@ fn windows_close_early() {
     let mut by_count = dedup("window: 10s\nmax_observations: 10");
     let times: Vec<_> = (0..25).map(|n| T + n).collect();
     let mut out = process(&mut by_count, batch(T, &["f"], &times, false), at(0));
-    by_count.flush(at(0), &mut out);
+    flush_all(&mut by_count, at(0), &mut out);
     assert_eq!(observations(&out), [10, 10, 5]);
     assert_eq!(out.notes, [(CLOSED_EARLY, 2)]);
 
@@ -177,7 +177,7 @@ fn relief_closes_the_largest_window() {
         process(&mut dedup, batch, at(0));
     }
     let mut out = Outbox::default();
-    dedup.relieve(at(0), &mut out);
+    while dedup.relieve(at(0), &mut out) {}
     assert_eq!(observations(&out), [10_000]);
     assert_eq!(dedup.held().observations, 20);
 }

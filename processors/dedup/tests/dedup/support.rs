@@ -1,6 +1,6 @@
 //! Profiles in, profiles out, and what is to be seen in them.
 
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Builder, Profile, Profiles, Telemetry};
 use profbridge_processor_dedup::{Config, Dedup};
@@ -42,7 +42,7 @@ pub(crate) fn batch(start: u64, frames: &[&str], times: &[u64], turned: bool) ->
 /// Hands telemetry to a processor.
 pub(crate) fn process(dedup: &mut Dedup, batch: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
-    dedup.process(batch.into(), now, &mut out);
+    process_all(dedup, batch.into(), now, &mut out);
     out
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::dictionary::{Location, Mapping};
 use profbridge_model::{Builder, Profiles, Telemetry};
@@ -133,13 +133,16 @@ pub(crate) fn at(nanos: u64) -> Now {
 
 pub(crate) fn process(processor: &mut Symbolize, batch: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
-    processor.process(batch.into(), now, &mut out);
+    process_all(processor, batch.into(), now, &mut out);
     out
 }
 
 pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
     let mut out = Outbox::default();
     processor.advance(now, &mut out);
+    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
+        processor.advance(now, &mut out);
+    }
     out
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use profbridge_engine::component::{Now, Outbox, Processor};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::sentry::chunk::{Converter, Settings};
@@ -36,13 +36,13 @@ impl Envelopes {
         let ends = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
         let now = Now { monotonic_nano: 0, unix_nano: ends.max().unwrap_or_default() };
         let mut out = Outbox::default();
-        self.chunk.process(profiles.clone().into(), now, &mut out);
+        process_all(&mut *self.chunk, profiles.clone().into(), now, &mut out);
         self.write(out, written)
     }
 
     pub(super) fn close(mut self, written: &mut Written) -> Result<(), Failure> {
         let mut out = Outbox::default();
-        self.chunk.flush(Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
+        flush_all(&mut *self.chunk, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         self.write(out, written)?;
         if self.number == 0 {
             return Err(super::nothing(&self.destination.path));

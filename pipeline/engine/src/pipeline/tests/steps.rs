@@ -1,0 +1,185 @@
+//! One batch at a time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::budget::Budget;
+use crate::component::BoxFuture;
+use crate::delivery::Sink;
+
+/// A sink that remembers how much memory was charged whenever it got a batch.
+struct Watcher {
+    budget: Budget,
+    has_room: AtomicBool,
+    /// Has no room any more once it got a batch.
+    takes_one: AtomicBool,
+    freed: Notify,
+    /// The memory charged, and the observations of the batch.
+    seen: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Watcher {
+    fn new(around: &Surroundings, has_room: bool) -> Arc<Self> {
+        let (budget, has_room) = (around.budget.clone(), AtomicBool::new(has_room));
+        let (takes_one, freed) = (AtomicBool::new(false), Notify::new());
+        Arc::new(Self { budget, has_room, takes_one, freed, seen: Mutex::default() })
+    }
+
+    fn set_room(&self, has_room: bool) {
+        self.has_room.store(has_room, Ordering::SeqCst);
+        self.freed.notify_waiters();
+    }
+
+    fn seen(&self) -> Vec<(u64, u64)> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Sink for Watcher {
+    fn id(&self) -> &str {
+        "watcher"
+    }
+
+    fn overflow(&self) -> Overflow {
+        Overflow::Refuse
+    }
+
+    fn has_room(&self) -> bool {
+        self.has_room.load(Ordering::SeqCst)
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            loop {
+                let mut freed = std::pin::pin!(self.freed.notified());
+                freed.as_mut().enable();
+                if self.has_room() {
+                    return;
+                }
+                freed.await;
+            }
+        })
+    }
+
+    fn accept(&self, telemetry: &Telemetry, _now: crate::component::Now) {
+        self.seen.lock().unwrap().push((self.budget.used(), telemetry.observations()));
+        if self.takes_one.load(Ordering::SeqCst) {
+            self.set_room(false);
+        }
+    }
+}
+
+fn start(around: &Surroundings, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
+    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(sink) as _];
+    Pipeline::start(Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors, sinks }, around).unwrap()
+}
+
+fn splitter() -> (String, Box<dyn Processor>) {
+    ("splitter".to_owned(), Box::new(Splitter::default()))
+}
+
+/// Guarantees: a request that becomes a hundred batches is never more than one under way, which is charged beside the
+/// request and what is left of it until the exporters have it; the sender is answered when all of it is taken in, and
+/// then its memory is given back.
+#[tokio::test(start_paused = true)]
+async fn one_batch_under_way() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    let pipeline = start(&around, vec![splitter()], &sink);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 100).await.unwrap();
+    let size = batch(1).size_bytes();
+    assert!(size > 0);
+    // The first comes straight out of the request, whose memory is the larger of the two.
+    let expected: Vec<_> =
+        (0..100).map(|n| (100 + 99 - n + if n == 0 { size.saturating_sub(100) } else { size }, 1)).collect();
+    assert_eq!(sink.seen(), expected);
+    tokio::task::yield_now().await;
+    assert_eq!(around.budget.used(), 0);
+}
+
+/// Guarantees: what there is no room for stays in the processors however long it is due, and goes on when there is room,
+/// each batch alone.
+#[tokio::test(start_paused = true)]
+async fn waits_in_the_processors() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    let pipeline = start(&around, vec![holder(30)], &sink);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..3 {
+        consume(&intake, 5).await.unwrap();
+    }
+    sink.set_room(false);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!((sink.seen(), around.budget.used()), (vec![], 15_003));
+    sink.set_room(true);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let size = batch(5).size_bytes();
+    assert_eq!(sink.seen(), [(10_002 + size, 5), (5001 + size, 5), (size, 5)]);
+    assert_eq!(around.budget.used(), 0);
+}
+
+/// Guarantees: while much is put out, those who send are answered in between.
+#[tokio::test(start_paused = true)]
+async fn answers_in_between() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    let pipeline = start(&around, vec![holder(30)], &sink);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..50 {
+        consume(&intake, 5).await.unwrap();
+    }
+    sink.set_room(false);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let sender = tokio::spawn(async move { consume(&intake, 9).await });
+    sink.set_room(true);
+    sender.await.unwrap().unwrap();
+    assert!(sink.seen().len() < 50, "{}", sink.seen().len());
+}
+
+/// Guarantees: the end of a pipeline is no longer than the shutdown's deadline, whatever there still is to put out, and
+/// what is left is counted as lost to the shutdown, a request that is being taken in among it.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_a_flush() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    let mut pipeline = start(&around, vec![holder(3600), splitter()], &sink);
+    let (intake, _) = intake(&around, &[&pipeline]);
+    for _ in 0..3 {
+        consume(&intake, 20).await.unwrap();
+    }
+    pipeline.stop(Instant::now());
+    pipeline.ended().await;
+    let counters = pipeline.counters();
+    let totals = counters.edge.totals();
+    assert_eq!((totals.inbound, totals.outbound), (60, sink.seen().len() as u64));
+    assert_eq!(totals.dropped.get(Reason::Shutdown), 60 - totals.outbound);
+    assert!(totals.outbound < 60);
+    assert_eq!((counters.unsettled(), around.budget.used()), (0, 0));
+}
+
+/// Guarantees: what a pipeline does after it was given up is counted no more: neither lost and handed on, nor twice.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_counted_after_the_end() {
+    let around = paused();
+    let sink = Watcher::new(&around, true);
+    sink.takes_one.store(true, Ordering::SeqCst);
+    let pipeline = start(&around, vec![splitter()], &sink);
+    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let sender = tokio::spawn(async move { consume(&intake, 20).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let counters = pipeline.counters();
+    assert_eq!((receiver.totals().outbound, sink.seen().len()), (20, 1));
+    counters.give_up(Reason::Shutdown);
+    counters.give_up(Reason::Internal);
+    sink.takes_one.store(false, Ordering::SeqCst);
+    sink.set_room(true);
+    sender.await.unwrap().ok();
+    let totals = counters.edge.totals();
+    assert_eq!((totals.inbound, totals.outbound, totals.dropped.total()), (20, 1, 19));
+    assert_eq!((totals.dropped.get(Reason::Shutdown), sink.seen().len()), (19, 1));
+    assert_eq!(counters.stages[0].totals().held, Held::default());
+}
