@@ -269,7 +269,7 @@ fn exit_statuses_are_documented() {
         assert!(table.contains(&format!("{} {}", cells[0], words(cells[1]))), "help has no `{row}`:\n{help}");
         rows += 1;
     }
-    assert_eq!(rows, 5);
+    assert_eq!(rows, 4);
 }
 
 /// Runs the demo through a running profbridge with this configuration.

@@ -15,7 +15,6 @@ Exit status:
   0    what was asked for was done
   1    it was not: something could not be read, written, started or sent, or failed; standard error says why
   2    the command line is wrong
-  3    `run` ended in order, and nothing of what it had taken was sent; the report in the log says why
   130  a second signal ended it at once; what it held is lost
 `profbridge sample -- COMMAND` hands on the command's status, 128 + N where signal N ended it, 127 where there is \
 no such command, 126 where it cannot be started.";
