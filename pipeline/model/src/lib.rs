@@ -7,6 +7,7 @@
 //! * [`Dictionary`]: the tables a batch refers to, see [`dictionary`].
 //! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
 //! * [`Reason`]: why an observation was lost, see [`loss`].
+//! * [`perf_name::parse`]: what runtimes say in the names of code that they compiled, see [`perf_name`].
 //!
 //! An *observation* is one timestamp of a sample, or the whole sample where it has no timestamps: what becomes one
 //! sample in Sentry. Every count in profbridge that does not say otherwise counts observations.
@@ -24,6 +25,7 @@ pub mod insert;
 pub mod loss;
 pub mod meaning;
 pub mod naming;
+pub mod perf_name;
 pub mod process;
 pub mod profiles;
 pub mod telemetry;

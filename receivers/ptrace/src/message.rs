@@ -173,7 +173,7 @@ pub struct Process {
     /// Tells what it executes from everything else that was ever executed on this machine: a one-way hash of the boot, the process's start
     /// and where the kernel put the program (`process_info`). It is the same whoever looks and whenever, and the program cannot change it.
     pub exec_id: u64,
-    /// The path of its executable in its own mount namespace.
+    /// The path of its executable in its own mount namespace, by the name it was started by where the file has several.
     pub executable: String,
     /// Its arguments, cut at 4 KiB.
     pub arguments: Vec<String>,
@@ -211,6 +211,8 @@ pub struct Mapping {
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
+    /// Whether Go's compiler made it. Code in C that is linked into it is part of it.
+    pub go: bool,
     /// The file, open for reading, as the process has it mapped: the right one even if it was replaced or deleted.
     pub file: Option<File>,
 }

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use hmac_sha256::Hash;
-use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, fstatat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{Mode, fstat, fstatat};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::discover::{container, control_group, read_at_most, text};
@@ -128,7 +128,10 @@ pub(crate) fn describe(
         container::from_control_groups(&groups).or_else(|| container::from_mounts(&read_text(directory, "mountinfo")));
     let executable = readlinkat(directory, "exe").map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let environment = if asked.is_empty() { Vec::new() } else { environment(directory, asked, &mut faults) };
+    let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
+    let arguments = split_arguments(&arguments);
     let root = openat(directory, "root", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+    let started = root.as_ref().ok().and_then(|root| started_as(directory, root.as_fd(), executable, &arguments));
     let process = Process {
         id,
         target,
@@ -136,8 +139,8 @@ pub(crate) fn describe(
         namespace_pid: if status.namespace_pid == 0 { files.pid() } else { status.namespace_pid },
         start_unix_nano: clock.unix_nano(files.start_ticks()),
         exec_id: exec_id(directory, clock.boot_id, files.start_ticks()),
-        executable: executable.strip_suffix(" (deleted)").unwrap_or(&executable).to_owned(),
-        arguments: split_arguments(&arguments),
+        executable: started.unwrap_or_else(|| executable.to_owned()),
+        arguments,
         user: status.user,
         control_group: control_group::name(&groups).map(str::to_owned),
         container,
@@ -145,6 +148,40 @@ pub(crate) fn describe(
         root: root.ok().map(File::from),
     };
     Ok(Described { process, faults })
+}
+
+/// The path of the executable by the name that the process was started by, where that is another link to the same file in the same folder:
+/// `/usr/bin/redis-server` is on Debian a link to `redis-check-rdb`, which the kernel names. The program may claim any name, in its arguments
+/// and in its threads' names, but only one by which the file is found counts.
+fn started_as(
+    directory: BorrowedFd<'_>,
+    root: BorrowedFd<'_>,
+    executable: &str,
+    arguments: &[String],
+) -> Option<String> {
+    let (folder, own) = executable.rsplit_once('/')?;
+    let file = fstatat(directory, "exe", AtFlags::empty()).ok()?;
+    let comm = read_text(directory, "comm");
+    // Programs that show what they do in their arguments keep their name as the first word. A login shell's has a hyphen in front.
+    let argument = arguments.first().and_then(|first| first.split(' ').next());
+    for candidate in argument.into_iter().chain([comm.trim_end()]) {
+        let name = candidate.rsplit('/').next().unwrap_or(candidate).trim_start_matches('-');
+        if name == own {
+            return None;
+        }
+        if name.is_empty() || name == "." || name == ".." {
+            continue;
+        }
+        let path = format!("{folder}/{name}");
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let found = openat2(root, path.as_str(), how).and_then(fstat);
+        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino)) {
+            return Some(path);
+        }
+    }
+    None
 }
 
 /// Tells what a process executes from everything else, see [`Process::exec_id`].

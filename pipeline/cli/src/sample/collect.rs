@@ -31,6 +31,7 @@ const MOST_SAMPLES: usize = 1 << 19;
 struct Tracked {
     id: ProcessId,
     resource: Vec<Attribute>,
+    executable: String,
     mappings: Vec<FileMapping>,
     names: ProcessNames,
 }
@@ -74,6 +75,7 @@ impl Collector {
         self.processes.push(Tracked {
             id: process.id,
             resource: described.attributes,
+            executable: process.executable,
             mappings: Vec::new(),
             names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
         });
@@ -88,7 +90,7 @@ impl Collector {
     /// A file is mapped into a process.
     pub(crate) fn mapping(&mut self, mapping: Mapping) {
         if let Some(process) = self.process(mapping.process) {
-            process.mappings.push(FileMapping::from(&mapping));
+            process.mappings.push(FileMapping::new(&mapping, &process.executable));
             process.names.mapping(mapping);
         }
     }

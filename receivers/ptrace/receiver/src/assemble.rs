@@ -15,9 +15,12 @@ use std::time::Duration;
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
+use profbridge_model::perf_name::{self, PerfName};
 use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId, Profile, Profiles, StackId};
 use profbridge_ptrace::message::{self, Batch, Mode, Trust};
-use profbridge_symbolize::Symbols;
+use profbridge_symbolize::{Frame, Symbols};
+
+mod frame_type;
 
 /// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments, and
 /// a chunk of Sentry cuts off what an observation says beyond its window: so nothing of a run is cut off.
@@ -80,17 +83,24 @@ pub struct FileMapping {
     pub build_id: Option<Vec<u8>>,
     /// The file's hash as OpenTelemetry defines it.
     pub htlhash: Option<[u8; 16]>,
+    /// Whether Go's compiler made it.
+    pub go: bool,
 }
 
-impl From<&message::Mapping> for FileMapping {
-    fn from(mapping: &message::Mapping) -> Self {
+impl FileMapping {
+    /// A file that is mapped into a process with this executable. The kernel names a file by one of its links; the executable goes by the
+    /// name that its process was started by.
+    #[must_use]
+    pub fn new(mapping: &message::Mapping, executable: &str) -> Self {
+        let path = if mapping.main && !executable.is_empty() { executable } else { &mapping.path };
         Self {
-            path: mapping.path.clone(),
+            path: path.to_owned(),
             start: mapping.start,
             end: mapping.end,
             file_offset: mapping.file_offset,
             build_id: mapping.build_id.clone(),
             htlhash: mapping.htlhash,
+            go: mapping.go,
         }
     }
 }
@@ -279,7 +289,7 @@ fn signed(value: u64) -> i64 {
 struct Places {
     mappings: HashMap<u32, Option<MappingId>>,
     locations: HashMap<message::Location, Option<LocationId>>,
-    frame_type: Option<AttributeSetId>,
+    frame_types: HashMap<&'static str, Option<AttributeSetId>>,
 }
 
 impl Places {
@@ -295,25 +305,15 @@ impl Places {
         let mapping = location.mapping.and_then(|index| self.mapping(builder, subject, index));
         let symbols = subject.names.symbols(location);
         let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
-        let lines: Vec<Line> = frames
-            .iter()
-            .map(|frame| {
-                let name = builder.string(&frame.function);
-                let system_name =
-                    if frame.system_name == frame.function { None } else { builder.string(&frame.system_name) };
-                let filename = frame.file.as_deref().and_then(|file| builder.string(file));
-                let function = builder.function(Function { name, system_name, filename, start_line: 0 });
-                Line { function, line: frame.line.into(), column: frame.column.into() }
-            })
-            .collect();
-        if self.frame_type.is_none() {
-            self.frame_type = builder.attributes(&[("profile.frame.type", "native".into())]);
-        }
+        let kind = frame_type::of(location, frames, subject.mappings);
+        let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
+        let attributes = self.frame_types.entry(kind);
+        let attributes = *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]));
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
                 address: location.address,
-                attributes: self.frame_type,
+                attributes,
                 ..profbridge_model::Location::default()
             },
             &lines,
@@ -348,6 +348,21 @@ impl Places {
         self.mappings.insert(index, known);
         known
     }
+}
+
+/// A function as a line. What a runtime wrote into a perf map is taken apart, as if the runtime itself had been read.
+fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
+    let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
+    if let Some(PerfName { function, file, line, column, .. }) = said {
+        let (name, filename) = (builder.string(&function), builder.string(file));
+        let function = builder.function(Function { name, system_name: None, filename, start_line: line.into() });
+        return Line { function, line: line.into(), column: column.into() };
+    }
+    let name = builder.string(&frame.function);
+    let system_name = if frame.system_name == frame.function { None } else { builder.string(&frame.system_name) };
+    let filename = frame.file.as_deref().and_then(|file| builder.string(file));
+    let function = builder.function(Function { name, system_name, filename, start_line: 0 });
+    Line { function, line: frame.line.into(), column: frame.column.into() }
 }
 
 /// What observations of one OTLP sample have in common.

@@ -171,6 +171,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             build_id: object.build_id().map(<[u8]>::to_vec),
             htlhash: object.htlhash(),
             main: entry.file.inode != 0 && self.executable == Some(entry.file),
+            go: object.is_go(),
             file,
         });
         self.space.identities.push(identity);

@@ -80,6 +80,8 @@ pub struct MappedFile {
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
+    /// Whether Go's compiler made it.
+    pub go: bool,
     /// The file, open for reading: the one that is mapped, even if it was replaced or deleted.
     pub file: Option<Arc<File>>,
 }

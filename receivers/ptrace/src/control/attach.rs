@@ -197,6 +197,7 @@ impl Control {
                 build_id: mapped.build_id.clone(),
                 htlhash: mapped.htlhash,
                 main: mapped.main,
+                go: mapped.go,
                 file: mapped.file.as_ref().and_then(|file| file.try_clone().ok()),
             }));
         }

@@ -46,14 +46,54 @@ fn describes_a_child() {
     let process = described.unwrap().process;
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
     assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
-    let shell = std::fs::canonicalize("/bin/sh").unwrap();
-    assert_eq!(process.executable, shell.to_string_lossy());
+    // It is a link to the shell that the distribution prefers.
+    assert_eq!(process.executable, std::fs::canonicalize("/bin").unwrap().join("sh").to_string_lossy());
     assert_eq!(process.environment, [("ASKED".to_owned(), "yes".to_owned())]);
     assert_eq!(process.user, nix::unistd::geteuid().as_raw());
     assert!(process.root.is_some());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let age = now.abs_diff(u128::from(process.start_unix_nano));
     assert!(age < 60_000_000_000, "{age}");
+}
+
+/// Guarantees: of the names that an executable has in its folder, that counts by which the process was started, as far as it is one: on
+/// Debian `redis-server` is a link to `redis-check-rdb`.
+#[test]
+fn started_by_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::copy("/bin/sh", path("check-rdb")).unwrap();
+    std::os::unix::fs::symlink("check-rdb", path("server")).unwrap();
+    std::fs::copy("/bin/sh", path("other")).unwrap();
+    for (program, argument, expected) in [
+        ("server", None, "server"),
+        ("check-rdb", None, "check-rdb"),
+        // As redis, PostgreSQL and nginx write into their arguments what they do.
+        ("server", Some("server *:6379"), "server"),
+        ("server", Some("-server"), "server"),
+        // The thread's name still says it.
+        ("server", Some("anything"), "server"),
+        ("check-rdb", Some("other"), "check-rdb"),
+        ("check-rdb", Some("../other"), "check-rdb"),
+        ("check-rdb", Some(".."), "check-rdb"),
+        ("check-rdb", Some(""), "check-rdb"),
+    ] {
+        let mut command = Command::new(path(program));
+        if let Some(argument) = argument {
+            std::os::unix::process::CommandExt::arg0(&mut command, argument);
+        }
+        let mut child =
+            command.args(["-c", "echo; read line", ""]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let files = ProcessFiles::open(child.id());
+        let clock = Clock::read().unwrap();
+        let described = files.map(|files| describe(&files, ProcessId(3), TargetId(4), &[], clock).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let executable = described.unwrap().process.executable;
+        let folder = std::fs::canonicalize(folder.path()).unwrap();
+        assert_eq!(executable, folder.join(expected).to_string_lossy(), "{program} as {argument:?}");
+    }
 }
 
 /// Guarantees: times that no clock shows are no overflow.

@@ -271,6 +271,7 @@ fn mapping(process: u64, index: u32) -> Event {
         build_id: None,
         htlhash: None,
         main: false,
+        go: false,
         file: None,
     })
 }

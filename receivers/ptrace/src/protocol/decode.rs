@@ -159,6 +159,7 @@ fn decode_mapping(mapping: wire::Mapping, file: Option<File>) -> Result<Event, V
         build_id: mapping.build_id,
         htlhash,
         main: mapping.main,
+        go: mapping.go,
         file: readable("a mapping", file)?,
     }))
 }

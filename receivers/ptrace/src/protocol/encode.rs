@@ -148,6 +148,7 @@ fn encode_mapping(mapping: Mapping) -> (wire::Mapping, Option<File>) {
         build_id: mapping.build_id.filter(|id| !id.is_empty() && id.len() <= MAX_BUILD_ID),
         htlhash: mapping.htlhash.map(|hash| hash.to_vec()),
         main: mapping.main,
+        go: mapping.go,
     };
     (encoded, mapping.file)
 }

@@ -130,6 +130,7 @@ fn mapping() -> Mapping {
         build_id: Some(vec![1; 20]),
         htlhash: Some([7; 16]),
         main: true,
+        go: true,
         file: None,
     }
 }

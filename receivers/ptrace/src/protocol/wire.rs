@@ -169,6 +169,8 @@ pub(super) struct Mapping {
     pub(super) htlhash: Option<Vec<u8>>,
     #[prost(bool, tag = "9")]
     pub(super) main: bool,
+    #[prost(bool, tag = "10")]
+    pub(super) go: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

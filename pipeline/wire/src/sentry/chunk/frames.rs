@@ -3,17 +3,20 @@
 //! Frames and stacks are numbered for each chunk at their first use. The text of a location's number is kept with the
 //! location, so that a stack is written by copying eight bytes for each of its locations.
 
-use profbridge_model::{Dictionary, Line, Location, LocationId, Mapping, StackId, varint};
+use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, varint};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::images::Images;
 use super::in_app::{Place, in_app};
 use super::json::{self, Index};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
-use super::naming::{basename, is_absolute, split};
+use super::module::{self, Roots};
+use super::naming::split;
+use super::path::{basename, is_absolute};
 use super::report::Notes;
 use super::runtime::Runtime;
 use super::settings::InApp;
+use super::source::Source;
 use super::stamped::Stamped;
 
 /// What is known of a location in the current chunk.
@@ -168,6 +171,14 @@ impl Frames {
     }
 
     fn runtime(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
+        match self.said(dictionary, location) {
+            Runtime::Native => Runtime::compiled(dictionary, location).unwrap_or(Runtime::Native),
+            runtime => runtime,
+        }
+    }
+
+    /// The runtime by the location's attributes, or by its source file.
+    fn said(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
         let Some(set) = location.attributes else { return Runtime::guessed(dictionary, location) };
         let number = match self.by_set.get(set.index()) {
             Some(number) => number,
@@ -241,11 +252,15 @@ impl Frames {
         let runtime = Runtime::from_number((slot.first >> FIRST_BITS) as u8);
         let line = dictionary.lines(location).get(line as usize).copied().unwrap_or_default();
         let source = Source::of(dictionary, runtime, location, &line);
-        let name = split(runtime, source.name);
+        let path = source.path();
+        let mut name = split(runtime, &source.name);
+        if name.module.is_empty() {
+            name.module = module::of(runtime, &name, source.file, Roots { configured: &rules.source_roots });
+        }
         let place = Place {
-            function: name.function,
-            module: name.module,
-            path: source.path,
+            function: &name.function,
+            module: &name.module,
+            path: &path,
             package: source.package,
             executable: executable.as_bytes(),
         };
@@ -258,25 +273,25 @@ impl Frames {
             unnamed(out, runtime, source.package, place, notes);
         } else {
             out.extend_from_slice(b"{\"function\":\"");
-            text(out, name.function, notes);
+            text(out, &name.function, notes);
             out.push(b'"');
         }
         // Sentry takes our word for own code only where the frame is of the chunk's platform.
         let listed = own && runtime.platform() == platform;
-        self.groups.push(if listed { group(name.module, source.package, &out[start..]) } else { 0 });
+        self.groups.push(if listed { group(&name.module, source.package, &out[start..]) } else { 0 });
         if !name.module.is_empty() {
             out.extend_from_slice(b",\"module\":\"");
-            text(out, name.module, notes);
+            text(out, &name.module, notes);
             out.push(b'"');
         }
-        if !source.path.is_empty() {
-            if is_absolute(source.path) {
+        if !path.is_empty() {
+            if is_absolute(&path) {
                 out.extend_from_slice(b",\"abs_path\":\"");
-                text(out, source.path, notes);
+                text(out, &path, notes);
                 out.push(b'"');
             }
             out.extend_from_slice(b",\"filename\":\"");
-            text(out, source.path, notes);
+            text(out, &path, notes);
             out.push(b'"');
         }
         if !source.package.is_empty() {
@@ -284,11 +299,11 @@ impl Frames {
             text(out, source.package, notes);
             out.push(b'"');
         }
-        if let Some(lineno) = unsigned(line.line) {
+        if let Some(lineno) = unsigned(source.line) {
             out.extend_from_slice(b",\"lineno\":");
             json::number(out, lineno);
         }
-        if let Some(colno) = unsigned(line.column) {
+        if let Some(colno) = unsigned(source.column) {
             out.extend_from_slice(b",\"colno\":");
             json::number(out, colno);
         }
@@ -328,34 +343,6 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
             Some(u32::from(low & 0x7f) | u32::from(high) << 7)
         }
         _ => varint::take(packed).map(|index| index as u32),
-    }
-}
-
-const NOTHING: &[u8] = b"";
-
-/// Where a frame comes from, in the words of its producer.
-#[derive(Debug, Clone, Copy)]
-struct Source<'a> {
-    name: &'a [u8],
-    path: &'a [u8],
-    package: &'a [u8],
-}
-
-impl<'a> Source<'a> {
-    fn of(dictionary: &'a Dictionary, runtime: Runtime, location: &Location, line: &Line) -> Self {
-        let function = line.function.map(|id| dictionary.function(id));
-        let name = function.map_or(NOTHING, |function| match dictionary.string_bytes(function.name) {
-            b"" => dictionary.string_bytes(function.system_name),
-            name => name,
-        });
-        let path = function.map_or(NOTHING, |function| dictionary.string_bytes(function.filename));
-        let mapped = location.mapping.filter(|_| runtime.has_machine_address() || runtime == Runtime::Error);
-        let package = mapped.map_or(NOTHING, |id| dictionary.string_bytes(dictionary.mapping(id).filename));
-        // The eBPF profiler has the assembly where others have the source.
-        if runtime == Runtime::Dotnet && (path.ends_with(b".dll") || path.ends_with(b".exe")) {
-            return Self { name, path: NOTHING, package: path };
-        }
-        Self { name, path, package }
     }
 }
 

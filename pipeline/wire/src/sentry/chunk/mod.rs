@@ -8,7 +8,7 @@
 //! * `segments`: where a window is cut, for the bill and for size.
 //! * `plan`, `ledger`: which samples a chunk has, so that Sentry attributes the time that was sampled.
 //! * `listing`: which of them are written as two, so that Sentry lists their functions.
-//! * `frames`, `runtime`, `naming`, `in_app`, `images`: what a frame says.
+//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: what a frame says.
 //! * `write`, `json`: the text. `check`: the last look.
 //!
 //! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
@@ -22,9 +22,11 @@ mod json;
 mod ledger;
 pub mod limits;
 mod listing;
+mod module;
 mod naming;
 mod observe;
 mod overlap;
+mod path;
 mod plan;
 mod report;
 mod runtime;
@@ -32,6 +34,7 @@ mod segments;
 mod select;
 mod settings;
 mod sink;
+mod source;
 mod spread;
 mod stamped;
 mod threads;

@@ -1,30 +1,39 @@
-//! Rule 7: how a function's name is told apart into module and function.
+//! Rule 7: what a function's name says about its module.
 //!
-//! Sentry groups functions by module, else package, else file, and shows Java's only where the module has a dot
-//! (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut next to
-//! ASCII characters only.
+//! Sentry groups functions by module, else package, and name, never by file, and shows Java's only where the module has a
+//! dot (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut next to
+//! ASCII characters only. Where a name has no module, the path may have one: see `module`.
 
+use std::borrow::Cow;
+
+use super::path::percent_decoded;
 use super::runtime::Runtime;
 
 /// A name in Sentry's terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name<'a> {
-    pub(super) module: &'a [u8],
-    pub(super) function: &'a [u8],
+    pub(super) module: Cow<'a, [u8]>,
+    pub(super) function: Cow<'a, [u8]>,
 }
 
 /// Splits a function's name by the conventions of its runtime. The module is empty where there is none.
 pub(super) fn split(runtime: Runtime, name: &[u8]) -> Name<'_> {
-    let whole = Name { module: b"", function: name };
     let split = match runtime {
         Runtime::Java => java(name),
         Runtime::Dotnet => dotnet(name),
-        Runtime::Go => go(name),
+        Runtime::Go => return go(name),
         Runtime::Beam => beam(name),
+        Runtime::Ruby => ruby(name),
+        Runtime::Php => php(name),
         _ => None,
     };
-    split.filter(|split| !split.module.is_empty() && !split.function.is_empty()).unwrap_or(whole)
+    let split = split.filter(|(module, function)| !module.is_empty() && !function.is_empty());
+    let (module, function) = split.unwrap_or((b"", name));
+    Name { module: module.into(), function: function.into() }
 }
+
+/// Module and function.
+type Pair<'a> = (&'a [u8], &'a [u8]);
 
 fn position(text: &[u8], byte: u8) -> Option<usize> {
     text.iter().position(|&other| other == byte)
@@ -41,27 +50,31 @@ fn qualified(name: &[u8]) -> &[u8] {
 
 /// `void java.lang.Thread.run()` (HotSpot, as the eBPF profiler writes it) and `java.lang.Thread.run`: class and
 /// method.
-fn java(name: &[u8]) -> Option<Name<'_>> {
+fn java(name: &[u8]) -> Option<Pair<'_>> {
     let qualified = qualified(name);
     let qualified = &qualified[last_position(qualified, b' ').map_or(0, |space| space + 1)..];
     let dot = last_position(qualified, b'.')?;
-    Some(Name { module: &qualified[..dot], function: &qualified[dot + 1..] })
+    Some((&qualified[..dot], &qualified[dot + 1..]))
 }
 
 /// `System.Threading.Thread.StartCallback()`: type and method. A constructor is called `.ctor`.
-fn dotnet(name: &[u8]) -> Option<Name<'_>> {
+fn dotnet(name: &[u8]) -> Option<Pair<'_>> {
     let qualified = qualified(name);
     let dot = last_position(qualified, b'.')?;
     let module = &qualified[..dot];
     match module.strip_suffix(b".") {
-        Some(module) => Some(Name { module, function: &qualified[dot..] }),
-        None => Some(Name { module, function: &qualified[dot + 1..] }),
+        Some(module) => Some((module, &qualified[dot..])),
+        None => Some((module, &qualified[dot + 1..])),
     }
 }
 
 /// `net/http.(*conn).serve`: the package ends at the first dot behind the last slash, as in Sentry's Go SDK
 /// (getsentry/sentry-go `stacktrace.go`). Type parameters may hold slashes.
-fn go(name: &[u8]) -> Option<Name<'_>> {
+///
+/// The linker writes a dot in the last part of a package's path as `%2e` (golang/go `cmd/internal/objabi/path.go`,
+/// `PathToPrefix`), and a function's variant for calls from assembly with `.abi0` behind it.
+fn go(name: &[u8]) -> Name<'_> {
+    let name = name.strip_suffix(b".abi0").unwrap_or(name);
     let mut dot = None;
     for (position, &byte) in name.iter().enumerate() {
         match byte {
@@ -71,24 +84,42 @@ fn go(name: &[u8]) -> Option<Name<'_>> {
             _ => {}
         }
     }
-    let dot = dot?;
-    Some(Name { module: &name[..dot], function: &name[dot + 1..] })
+    let (module, function) = match dot {
+        Some(dot) if dot > 0 && dot + 1 < name.len() => (&name[..dot], &name[dot + 1..]),
+        _ => (&b""[..], name),
+    };
+    Name { module: percent_decoded(module), function: percent_decoded(function) }
 }
 
-/// `Elixir.Shop.Cart:total/2`: module and function with its arity.
-fn beam(name: &[u8]) -> Option<Name<'_>> {
-    let colon = position(name, b':')?;
-    let module = name[..colon].strip_prefix(b"Elixir.").unwrap_or(&name[..colon]);
-    Some(Name { module, function: &name[colon + 1..] })
+/// Module, and function with its arity: `lists:map/2` of Erlang; of Elixir `Shop.Cart.total/2` (the eBPF profiler's
+/// `interpreter/beam/beam.go`) and `Elixir.Shop.Cart:total/2` (the virtual machine's own name).
+fn beam(name: &[u8]) -> Option<Pair<'_>> {
+    let plain = name.strip_prefix(b"Elixir.").unwrap_or(name);
+    // Parts of an Elixir module begin with a capital letter, which functions do not.
+    let mut end = 0;
+    while plain.get(end).is_some_and(u8::is_ascii_uppercase) {
+        let part = plain[end..].iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+        match part {
+            Some(length) if plain[end + length] == b'.' => end += length + 1,
+            _ => break,
+        }
+    }
+    match position(plain, b':') {
+        Some(colon) if colon >= end => Some((&plain[..colon], &plain[colon + 1..])),
+        _ => end.checked_sub(1).map(|dot| (&plain[..dot], &plain[end..])),
+    }
 }
 
-/// The last part of a path.
-pub(super) fn basename(path: &[u8]) -> &[u8] {
-    let start = path.iter().rposition(|&byte| byte == b'/' || byte == b'\\').map_or(0, |slash| slash + 1);
-    &path[start..]
+/// `ActionController::Metal#dispatch`: what stands before the last `::`, as in Sentry's Ruby SDK (getsentry/sentry-ruby
+/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function.
+fn ruby(name: &[u8]) -> Option<Pair<'_>> {
+    let at = name.windows(2).rposition(|pair| pair == b"::")?;
+    Some((&name[..at], &name[at + 2..]))
 }
 
-/// Whether a path says where on a machine a file lies.
-pub(super) fn is_absolute(path: &[u8]) -> bool {
-    path.starts_with(b"/") || path.starts_with(b"file://") || path.get(1..3) == Some(b":\\")
+/// `App\Cart::total`: the class is the module, and stays in the function's name, as in Sentry's PHP SDK (getsentry/sentry-php
+/// `src/Profiling/Profile.php`).
+fn php(name: &[u8]) -> Option<Pair<'_>> {
+    let at = name.windows(2).rposition(|pair| pair == b"::")?;
+    Some((&name[..at], name))
 }

@@ -1,8 +1,9 @@
 //! The runtimes that frames come from.
 
+use profbridge_model::perf_name::{self, Compiler};
 use profbridge_model::{AttributeSetId, Dictionary, Location, Value};
 
-use super::naming::basename;
+use super::path::basename;
 
 /// What executes a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
 /// error frames of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `libpf/frametype.go`).
@@ -103,6 +104,17 @@ impl Runtime {
         Self::from_filename(dictionary.string_bytes(filename))
     }
 
+    /// The runtime that compiled machine code which lies in no file, as far as its function's name tells it: profilers that know no
+    /// runtimes take names from perf maps.
+    pub(super) fn compiled(dictionary: &Dictionary, location: &Location) -> Option<Self> {
+        let mapping = location.mapping.map_or("", |id| dictionary.string(dictionary.mapping(id).filename));
+        let function = dictionary.lines(location).last().and_then(|line| line.function)?;
+        if !perf_name::is_compiled_at_run_time(mapping) {
+            return None;
+        }
+        perf_name::parse(dictionary.string(dictionary.function(function).name)).map(|name| name.compiler.into())
+    }
+
     /// Sentry's name of the platform (event payloads, `platform`). `cocoa`, `android` and `javascript` are no
     /// platforms of servers: Sentry bills and shows those as user interfaces.
     pub(super) fn platform(self) -> &'static str {
@@ -125,6 +137,16 @@ impl Runtime {
     /// means nothing to a symboliser.
     pub(super) fn has_machine_address(self) -> bool {
         matches!(self, Runtime::Native | Runtime::Kernel | Runtime::Rust | Runtime::Go)
+    }
+}
+
+impl From<Compiler> for Runtime {
+    fn from(compiler: Compiler) -> Self {
+        match compiler {
+            Compiler::V8 => Runtime::Node,
+            Compiler::CPython => Runtime::Python,
+            Compiler::HotSpot => Runtime::Java,
+        }
     }
 }
 

@@ -40,6 +40,9 @@ pub struct InApp {
     pub include: Vec<String>,
     /// Frames that are not.
     pub exclude: Vec<String>,
+    /// Folders that the user's sources lie in, `*` for any one folder: what stands behind the deepest is the module's name. Files below
+    /// them are own code wherever the system's lie.
+    pub source_roots: Vec<String>,
 }
 
 /// The settings of a [`Converter`](super::Converter).
@@ -106,6 +109,8 @@ impl Settings {
         let slashed = name.contains(|c: char| c == '/' || c.is_whitespace());
         let unlawful = slashed || name.eq_ignore_ascii_case("none");
         let platform = self.platform.as_deref().unwrap_or("native");
+        let is_nameless =
+            |root: &String| root.split('/').any(|folder| folder == "." || folder == "..") || root.is_empty();
         let rule = |broken: bool, key, message, hint| broken.then_some(BrokenRule { key, message, hint });
         [
             rule(self.max_gap.is_zero(), "max_gap", "every pause would end a chunk", "the default is `5s`"),
@@ -133,6 +138,12 @@ impl Settings {
                 "the platform is empty or longer than 64 bytes",
                 "delete the key to let the frames decide, or write for instance `python`",
             ),
+            rule(
+                self.in_app.source_roots.iter().any(is_nameless),
+                "in_app.source_roots",
+                "a root is empty or has a folder `.` or `..`, which no path of a source file begins with",
+                "write folders as they stand in paths of source files, such as `/opt/shop`",
+            ),
         ]
         .into_iter()
         .flatten()
@@ -151,6 +162,8 @@ mod tests {
         let good = Settings::default();
         assert_eq!(keys(&good), [""; 0]);
         let environment = |name: &str| Settings { environment: name.to_owned(), ..good.clone() };
+        let root = |root: &str| InApp { source_roots: vec![root.to_owned()], ..InApp::default() };
+        let roots = |text: &str| Settings { in_app: root(text), ..good.clone() };
         for (settings, key) in [
             (Settings { max_gap: Duration::ZERO, ..good.clone() }, "max_gap"),
             (Settings { target_bytes: MIN_TARGET_BYTES - 1, ..good.clone() }, "target_size"),
@@ -160,9 +173,12 @@ mod tests {
             (environment("a/b"), "environment"),
             (environment(&"x".repeat(65)), "environment"),
             (Settings { platform: Some(String::new()), ..good.clone() }, "platform"),
+            (roots(""), "in_app.source_roots"),
+            (roots("/opt/../shop"), "in_app.source_roots"),
         ] {
             assert_eq!(keys(&settings), [key]);
         }
         assert_eq!(keys(&environment("dev-1")), [""; 0]);
+        assert_eq!(keys(&roots("/home/*/shop/")), [""; 0]);
     }
 }

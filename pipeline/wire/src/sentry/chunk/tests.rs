@@ -9,6 +9,8 @@ mod chunks;
 mod frames;
 mod images;
 mod listing;
+mod modules;
+mod perf_names;
 mod properties;
 mod support;
 mod time;

@@ -63,6 +63,7 @@ fn mapping() -> FileMapping {
         file_offset: 0x1000,
         build_id: Some(vec![0xab, 0x01]),
         htlhash: Some([0x0f; 16]),
+        go: false,
     }
 }
 
@@ -259,4 +260,104 @@ fn many_absurd_numbers() {
     assert_eq!((malformed, profiles.observations()), (0, MAX_ALL_PIECES + claimed));
     // An hour is 7200 pieces or more, of which the first is free.
     assert_eq!(excessive, claimed - MAX_ALL_PIECES / 7199);
+}
+
+/// Names for all addresses: one function, of a file.
+struct Called(&'static str, Option<&'static str>);
+
+impl Names for Called {
+    fn symbols(&self, _location: Location) -> Option<Arc<Symbols>> {
+        let (function, file) = (self.0.into(), self.1.map(Into::into));
+        let frame = Frame { function, system_name: self.0.into(), file, line: 0, column: 0 };
+        Some(Arc::new(Symbols { frames: [frame].into() }))
+    }
+}
+
+/// What a location is said to be: its type, and function, file, line and column.
+fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (String, String, String, i64, i64) {
+    let batch = Batch {
+        locations: vec![location],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
+        threads: vec![Thread::default()],
+        ..batch()
+    };
+    let mut assembler = Assembler::new();
+    assembler.process(Subject { resource: &[], mappings, names }, &[batch]);
+    let profiles = assembler.finish().unwrap().profiles;
+    let dictionary = profiles.dictionary();
+    let sample = profiles.samples(only(&profiles)).next().unwrap();
+    let location = dictionary.location(dictionary.stack(sample.stack).next().unwrap().unwrap());
+    let Some(profbridge_model::Value::String(kind)) = dictionary.find(location.attributes, "profile.frame.type") else {
+        panic!("no frame type");
+    };
+    let kind = dictionary.string(*kind).to_owned();
+    let Some(line) = dictionary.lines(location).first() else {
+        return (kind, String::new(), String::new(), 0, 0);
+    };
+    let function = dictionary.function(line.function.unwrap());
+    assert_eq!(function.system_name, None);
+    let [name, file] = [function.name, function.filename].map(|text| dictionary.string(text).to_owned());
+    (kind, name, file, line.line, line.column)
+}
+
+/// Guarantees: what a runtime wrote into its perf map leaves as that runtime's frame, with function, file, line and column; what it wrote
+/// about itself is its own as well, where the process shows which runtime it is; any other name is machine code's.
+#[test]
+fn perf_maps() {
+    let compiled = Location { mapping: None, address: 0x7fff_0000 };
+    let process = |path: &str| [FileMapping { path: path.to_owned(), ..mapping() }];
+    let row = |name: &'static str, path: &str| said(compiled, &process(path), &Called(name, None));
+    let expected =
+        |kind: &str, name: &str, file: &str, line, column| (kind.into(), name.into(), file.into(), line, column);
+    assert_eq!(row("JS:*handle /srv.js:2:16", "/usr/bin/node"), expected("v8js", "handle", "/srv.js", 2, 16));
+    assert_eq!(row("JS:~handle /srv.js:2:16", "/opt/app"), expected("v8js", "handle", "/srv.js", 2, 16));
+    assert_eq!(row("py::digest:/x/h.py", "/usr/bin/python3.12"), expected("cpython", "digest", "/x/h.py", 0, 0));
+    assert_eq!(row("void com.x.Y.m(int)", "/jvm/lib/server/libjvm.so"), expected("jvm", "com.x.Y.m", "", 0, 0));
+    assert_eq!(row("Lcom/x/Y;::m", "/usr/bin/java"), expected("jvm", "com.x.Y.m", "", 0, 0));
+    assert_eq!(row("Interpreter", "/usr/bin/java"), expected("jvm", "Interpreter", "", 0, 0));
+    assert_eq!(row("SomeNewBlob", "/jvm/lib/server/libjvm.so"), expected("jvm", "SomeNewBlob", "", 0, 0));
+    assert_eq!(row("NewKind:x", "/usr/local/bin/node"), expected("v8js", "NewKind:x", "", 0, 0));
+    assert_eq!(row("SomeNewBlob", "/opt/app"), expected("native", "SomeNewBlob", "", 0, 0));
+    assert_eq!(said(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
+    // Code of a file is what it is, whatever it is called.
+    let in_file = Location { mapping: Some(0), address: 0x1100 };
+    let file = said(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
+    assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
+}
+
+/// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file does not.
+#[test]
+fn go_frames() {
+    let location = Location { mapping: Some(0), address: 0x1100 };
+    let kind = |go, names: &dyn Names| said(location, &[FileMapping { go, ..mapping() }], names).0;
+    assert_eq!(kind(true, &Nameless), "go");
+    assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");
+    assert_eq!(kind(true, &Called("main.add", Some("/src/add_amd64.s"))), "go");
+    assert_eq!(kind(true, &Called("main.(*T).Close", Some("<autogenerated>"))), "go");
+    assert_eq!(kind(true, &Called("main.work", None)), "go");
+    assert_eq!(kind(true, &Called("sqlite3_step", Some("/src/sqlite3.c"))), "native");
+    assert_eq!(kind(false, &Called("main.work", None)), "native");
+    assert_eq!(kind(false, &Nameless), "native");
+}
+
+/// Guarantees: the executable goes by the name that its process was started by, and other files by their own.
+#[test]
+fn the_name_it_was_started_by() {
+    let mapping = |main| message::Mapping {
+        process: ProcessId(1),
+        index: 0,
+        path: "/usr/bin/redis-check-rdb".into(),
+        start: 0,
+        end: 1,
+        file_offset: 0,
+        build_id: None,
+        htlhash: None,
+        main,
+        go: false,
+        file: None,
+    };
+    assert_eq!(FileMapping::new(&mapping(true), "/usr/bin/redis-server").path, "/usr/bin/redis-server");
+    assert_eq!(FileMapping::new(&mapping(false), "/usr/bin/redis-server").path, "/usr/bin/redis-check-rdb");
+    assert_eq!(FileMapping::new(&mapping(true), "").path, "/usr/bin/redis-check-rdb");
 }

@@ -501,6 +501,7 @@ async fn endless_paths() {
             build_id: None,
             htlhash: None,
             main: false,
+            go: false,
             file: None,
         })
     };

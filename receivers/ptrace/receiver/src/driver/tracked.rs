@@ -86,7 +86,7 @@ impl Tracked {
             return false;
         }
         self.mapping_bytes += bytes;
-        self.mappings.push(FileMapping::from(&mapping));
+        self.mappings.push(FileMapping::new(&mapping, &self.process.executable));
         if let Some(names) = &mut self.names {
             names.mapping(mapping);
         }

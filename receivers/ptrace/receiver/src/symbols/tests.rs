@@ -22,6 +22,7 @@ fn mapping(path: &str, file: Option<File>) -> Mapping {
         build_id: None,
         htlhash: None,
         main: true,
+        go: false,
         file,
     }
 }

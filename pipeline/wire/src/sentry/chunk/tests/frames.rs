@@ -8,20 +8,20 @@ use crate::sentry::chunk::{InApp, Settings};
 
 /// A location under construction.
 #[derive(Clone, Copy, Default)]
-struct Place<'a> {
-    kind: &'a str,
+pub(super) struct Place<'a> {
+    pub(super) kind: &'a str,
     /// Function, file, line and column of each line.
-    lines: &'a [(&'a str, &'a str, i64, i64)],
+    pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
     /// File, build id, start, end and offset.
-    mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
-    address: u64,
+    pub(super) mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
+    pub(super) address: u64,
 }
 
 const LIBC: (&str, &str, u64, u64, u64) =
     ("libc.so.6", "b03e4a7f5e884c8da04b05fa32cc4cbd69faff51", 0x26000, 0x1a0000, 0x26000);
 
 /// A chunk with one stack of these locations, leaf first.
-fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
+pub(super) fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
     let mut batch = Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
     let mut stack = Vec::new();
@@ -59,7 +59,7 @@ fn frames(places: &[Place<'_>]) -> Value {
 }
 
 /// The platform and the only frame of a chunk with one location with one line.
-fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
+pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     let lines = [(function, file, 12, 0)];
     let mut chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings::default());
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
@@ -71,12 +71,16 @@ fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
 fn python() {
     let (platform, frame) = one("cpython", "Cart.total", "/app/shop/cart.py");
     assert_eq!(platform, "python");
-    let expected = json!({"function": "Cart.total", "abs_path": "/app/shop/cart.py", "filename": "/app/shop/cart.py",
-        "lineno": 12, "in_app": true});
+    let expected = json!({"function": "Cart.total", "module": "shop.cart", "abs_path": "/app/shop/cart.py",
+        "filename": "/app/shop/cart.py", "lineno": 12, "in_app": true});
     assert_eq!(frame, expected);
-    for library in
-        ["/venv/lib/python3.12/site-packages/flask/app.py", "/usr/lib/python3.12/json/decoder.py", "<frozen x>"]
-    {
+    for library in [
+        "/venv/lib/python3.12/site-packages/flask/app.py",
+        "/usr/lib/python3.12/json/decoder.py",
+        "<frozen x>",
+        // The same of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `interpreter/python/python.go`).
+        "_bootstrap.py",
+    ] {
         assert_eq!(one("cpython", "f", library).1["in_app"], false, "{library}");
     }
 }
@@ -92,8 +96,18 @@ fn node() {
     }
 }
 
+/// Guarantees: V8 names modules by URLs, which are no paths.
+#[test]
+fn node_urls() {
+    let frame = one("v8js", "handle", "file:///srv/my%20app/routes.mjs").1;
+    assert_eq!((&frame["abs_path"], &frame["filename"]), (&json!("/srv/my app/routes.mjs"), &frame["abs_path"]));
+    assert_eq!(frame["in_app"], true);
+    assert_eq!(one("v8js", "f", "file:///srv/node_modules/x/y.mjs").1["in_app"], false);
+}
+
 /// Guarantees: a JVM frame's class is its module and its method its function, whichever way the profiler writes it;
-/// Sentry ignores Java frames whose module has no dot (getsentry/vroom).
+/// Sentry ignores Java frames whose module has no dot (getsentry/vroom). What has no class is the virtual machine's and not
+/// own code, and `<unknown>` is no file.
 #[test]
 fn java() {
     let name = |name| {
@@ -104,7 +118,11 @@ fn java() {
     let pair = |module: &str, function: &str| (module.to_owned(), function.to_owned());
     assert_eq!(name("void com.shop.Cart.add(int, java.lang.String)"), pair("com.shop.Cart", "add"));
     assert_eq!(name("com.shop.Cart$Line.<init>"), pair("com.shop.Cart$Line", "<init>"));
-    assert_eq!(name("StubRoutines (2)"), pair("", "StubRoutines (2)"));
+    for stub in ["StubRoutines (2)", "StubRoutines (1) [call_stub_return_address]", "Interpreter", "vtable stub"] {
+        assert_eq!(name(stub), pair("", stub));
+        let frame = one("jvm", stub, "<unknown>").1;
+        assert_eq!((&frame["in_app"], frame.get("filename")), (&json!(false), None), "{stub}");
+    }
     assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1["in_app"], true);
     assert_eq!(one("jvm", "void java.lang.Thread.run()", "Thread.java").1["in_app"], false);
     assert_eq!(one("jvm", "com.shop.Cart.add", "Cart.java").1.get("abs_path"), None);
@@ -127,6 +145,36 @@ fn go() {
     assert_eq!(one("go", "github.com/x/y.Z", "/home/ci/go/pkg/mod/github.com/x/y@v1/z.go").1["in_app"], false);
 }
 
+/// Guarantees: of Go's code, that of dependencies is not own where the builder's folders were cut off the paths (`-trimpath`), nor is what
+/// the compiler made, nor the runtime's assembly, which lies in no package; assembly of the user's own package is.
+#[test]
+fn go_of_others() {
+    let rows = [
+        ("github.com/x/y.Z", "github.com/x/y@v1.2.3/z.go", false),
+        ("github.com/acme/shop.Z", "github.com/acme/shop/z.go", true),
+        ("github.com/acme/shop.Z", "/home/me@home/shop/z.go", true),
+        ("main.(*T).Close", "<autogenerated>", false),
+        ("type..eq.main.T", "", false),
+        ("type:.eq.main.T", "", false),
+        ("memeqbody", "/goroot/asm_amd64.s", false),
+        ("_rt0_amd64_linux", "", false),
+        ("main.add", "/src/shop/add_amd64.s", true),
+        ("main.add.abi0", "/src/shop/add_amd64.s", true),
+    ];
+    for (function, file, own) in rows {
+        assert_eq!(one("go", function, file).1["in_app"], own, "{function} in {file}");
+    }
+    assert_eq!(one("go", "main.add.abi0", "").1["function"], "add");
+}
+
+/// Guarantees: a dot in the last part of a package's path, which Go's linker writes as `%2e`, is a dot again, in type parameters too.
+#[test]
+fn go_dots() {
+    let frame = one("go", "gopkg.in/yaml%2ev3.(*Decoder).Decode[gopkg.in/yaml%2ev3.Node]", "").1;
+    assert_eq!(frame["module"], "gopkg.in/yaml.v3");
+    assert_eq!(frame["function"], "(*Decoder).Decode[gopkg.in/yaml.v3.Node]");
+}
+
 /// Guarantees: Ruby, PHP, Perl, .NET, BEAM and Lua frames have their platform, and libraries are told from own code.
 #[test]
 fn other_interpreters() {
@@ -143,7 +191,7 @@ fn other_interpreters() {
     for (kind, function, file, expected, own) in rows {
         let (platform, frame) = one(kind, function, file);
         assert_eq!((platform.as_str(), &frame["in_app"]), (expected, &json!(own)), "{file}");
-        assert_eq!((&frame["function"], frame.get("module")), (&json!(function), None));
+        assert_eq!(frame["function"], function);
     }
     let (platform, frame) = one("dotnet", "Shop.Cart.Total(Int32)", "Shop.dll");
     assert_eq!(platform, "csharp");
@@ -163,6 +211,9 @@ fn other_interpreters() {
         (&frame["module"], &frame["function"], &frame["in_app"]),
         (&json!("Shop.Cart"), &json!("total/2"), &json!(true))
     );
+    // As the eBPF profiler writes it (open-telemetry/opentelemetry-ebpf-profiler `interpreter/beam/beam.go`).
+    assert_eq!(one("beam", "Shop.Cart.total/2", "lib/shop/cart.ex").1, frame);
+    assert_eq!(one("beam", "Enum.map/2", "lib/enum.ex").1["in_app"], false);
     assert_eq!(one("beam", "lists:map/2", "lists.erl").1["in_app"], false);
 }
 
@@ -339,7 +390,11 @@ fn settings_win() {
         Place { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..Place::default() },
         Place { kind: "native", mapping: Some(LIBC), ..Place::default() },
     ];
-    let in_app = InApp { include: vec!["/app/vendor/".into(), "libc".into()], exclude: vec!["/app/".into()] };
+    let in_app = InApp {
+        include: vec!["/app/vendor/".into(), "libc".into()],
+        exclude: vec!["/app/".into()],
+        ..InApp::default()
+    };
     let settings = Settings { in_app, platform: Some("other".to_owned()), ..Settings::default() };
     let chunk = chunk(&places, settings);
     assert_eq!(chunk["platform"], "other");
@@ -363,7 +418,7 @@ fn settings_see_functions() {
     ];
     let own = |include: &[&str], exclude: &[&str]| -> Vec<bool> {
         let [include, exclude] = [include, exclude].map(|list| list.iter().map(|&text| text.to_owned()).collect());
-        let settings = Settings { in_app: InApp { include, exclude }, ..Settings::default() };
+        let settings = Settings { in_app: InApp { include, exclude, ..InApp::default() }, ..Settings::default() };
         let chunk = chunk(&places, settings);
         let frames = chunk["profile"]["frames"].as_array().unwrap();
         frames.iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect()
@@ -372,6 +427,28 @@ fn settings_see_functions() {
     assert_eq!(own(&[], &["boost::"]), [false, false, false, true, true]);
     assert_eq!(own(&["boost::ours::"], &["boost::"]), [false, false, true, true, true]);
     assert_eq!(own(&[""], &["", "add", "/src/shop"]), [true, true, true, false, false]);
+}
+
+/// Guarantees: what lies below a folder that the operator named is own code also where the system's lies, but for what lies in folders
+/// of libraries.
+#[test]
+fn settings_name_roots() {
+    let rows = [
+        ("cpython", "f", "/usr/share/shop/cart.py", true),
+        ("cpython", "f", "/usr/share/shop/venv/lib/python3.12/site-packages/flask/app.py", false),
+        ("cpython", "f", "/usr/share/shopper/cart.py", false),
+        ("native", "f", "/usr/src/shop/cart.c", true),
+        ("native", "f", "/usr/src/other/cart.c", false),
+        ("rust", "f", "/usr/share/shop/cart.rs", true),
+    ];
+    let roots = ["/usr/share/shop/", "/usr/src/shop"].map(str::to_owned).to_vec();
+    for (kind, function, file, own) in rows {
+        let in_app = InApp { source_roots: roots.clone(), ..InApp::default() };
+        let lines = [(function, file, 12, 0)];
+        let place = Place { kind, lines: &lines, ..Place::default() };
+        let chunk = chunk(&[place], Settings { in_app, ..Settings::default() });
+        assert_eq!(chunk["profile"]["frames"][0]["in_app"], own, "{file}");
+    }
 }
 
 /// Whether a native frame is own code, given function, source file, the file its code lies in, and the main executable.

@@ -1,0 +1,73 @@
+//! Rule 7: where a frame comes from, in the words of its producer.
+
+use std::borrow::Cow;
+
+use profbridge_model::perf_name;
+use profbridge_model::{Dictionary, Line, Location};
+
+use super::path;
+use super::runtime::Runtime;
+
+const NOTHING: &[u8] = b"";
+
+/// Where a frame comes from.
+#[derive(Debug, Clone)]
+pub(super) struct Source<'a> {
+    pub(super) name: Cow<'a, [u8]>,
+    /// The source file, a path or a URL; empty where there is none.
+    pub(super) file: &'a [u8],
+    /// The file of the code.
+    pub(super) package: &'a [u8],
+    pub(super) line: i64,
+    pub(super) column: i64,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn of(dictionary: &'a Dictionary, runtime: Runtime, location: &Location, line: &Line) -> Self {
+        let function = line.function.map(|id| dictionary.function(id));
+        let (name, file) = function.map_or((None, None), |function| {
+            let name =
+                if dictionary.string_bytes(function.name).is_empty() { function.system_name } else { function.name };
+            (name, function.filename)
+        });
+        let mapped = location.mapping.filter(|_| runtime.has_machine_address() || runtime == Runtime::Error);
+        let package = mapped.map_or(NOTHING, |id| dictionary.string_bytes(dictionary.mapping(id).filename));
+        let file = match dictionary.string_bytes(file) {
+            // What the eBPF profiler writes where a runtime does not say it (`interpreter/types.go`, `UnknownSourceFile`).
+            b"<unknown>" => NOTHING,
+            file => file,
+        };
+        let known = dictionary.string_bytes(name);
+        let mut source = Self { name: known.into(), file, package, line: line.line, column: line.column };
+        if matches!(runtime, Runtime::Node | Runtime::Python | Runtime::Java)
+            && let Some(parsed) = perf_name::parse(dictionary.string(name))
+            && Runtime::from(parsed.compiler) == runtime
+        {
+            source.take(parsed);
+        }
+        // The eBPF profiler has the assembly where others have the source.
+        if runtime == Runtime::Dotnet && (file.ends_with(b".dll") || file.ends_with(b".exe")) {
+            (source.file, source.package) = (NOTHING, file);
+        }
+        source
+    }
+
+    /// Takes what a name in a perf map says, where nothing else says it.
+    fn take(&mut self, parsed: perf_name::PerfName<'a>) {
+        self.name = match parsed.function {
+            Cow::Borrowed(name) => name.as_bytes().into(),
+            Cow::Owned(name) => name.into_bytes().into(),
+        };
+        if self.file.is_empty() {
+            self.file = parsed.file.as_bytes();
+        }
+        if self.line <= 0 {
+            (self.line, self.column) = (parsed.line.into(), parsed.column.into());
+        }
+    }
+
+    /// The source file's path.
+    pub(super) fn path(&self) -> Cow<'a, [u8]> {
+        path::of_url(self.file)
+    }
+}

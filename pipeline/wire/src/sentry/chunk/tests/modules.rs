@@ -1,0 +1,236 @@
+//! Rule 7: which module a function has, one test for each language. Sentry tells functions apart by it.
+
+use proptest::prelude::*;
+
+use super::frames::{Place, chunk, one};
+use crate::sentry::chunk::{InApp, Settings};
+
+/// The module of a frame.
+fn module(kind: &str, function: &str, file: &str) -> String {
+    one(kind, function, file).1["module"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The module of a frame where these roots are configured.
+fn module_in(roots: &[&str], kind: &str, function: &str, file: &str) -> String {
+    let in_app = InApp { source_roots: roots.iter().map(|&root| root.to_owned()).collect(), ..InApp::default() };
+    let lines = [(function, file, 1, 0)];
+    let chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings { in_app, ..Settings::default() });
+    chunk["profile"]["frames"][0]["module"].as_str().unwrap_or_default().to_owned()
+}
+
+fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
+    for &(function, file, expected) in rows {
+        assert_eq!(module(kind, function, file), expected, "{function} in {file}");
+    }
+}
+
+/// Guarantees: a Python file's module is the name by which it was imported, as in Sentry's SDK: exactly so for packages, the
+/// standard library and frozen modules, by the root it lies in for the application; what no import can have found is called by its path.
+#[test]
+fn python() {
+    assert_modules(
+        "cpython",
+        &[
+            ("f", "/venv/lib/python3.11/site-packages/sentry_sdk/profiler/utils.py", "sentry_sdk.profiler.utils"),
+            ("f", "/venv/lib/python3.11/site-packages/flask/__init__.py", "flask"),
+            ("f", "/usr/lib/python3/dist-packages/apt/cache.py", "apt.cache"),
+            ("f", "/usr/lib/python3/dist-packages/six.py", "six"),
+            ("f", "/x/lib/python2.7/site-packages/zope-1.0-py2.7.egg/zope/event.py", "zope.event"),
+            ("f", "/usr/local/lib/python3.11/threading.py", "threading"),
+            ("f", "/usr/lib64/python3.9/json/decoder.py", "json.decoder"),
+            ("f", "/root/.pyenv/versions/3.12.1/lib/python3.12/asyncio/base_events.py", "asyncio.base_events"),
+            ("f", "/opt/pypy/lib/pypy3.10/os.py", "os"),
+            ("f", "/usr/lib/python311.zip/os.py", "os"),
+            ("f", "<frozen importlib._bootstrap>", "importlib._bootstrap"),
+            ("f", "_bootstrap_external.py", "importlib._bootstrap_external"),
+            ("f", "/app/shop/cart.py", "shop.cart"),
+            ("f", "/app/main.py", "main"),
+            ("f", "/usr/src/app/shop/__init__.py", "shop"),
+            ("f", "/srv/shop/cart.pyc", "shop.cart"),
+            ("f", "/code/shop/cart.py", "shop.cart"),
+            ("f", "/workspace/shop/cart.py", "shop.cart"),
+            ("f", "/var/www/html/shop/cart.py", "shop.cart"),
+            ("f", "/var/task/handler.py", "handler"),
+            ("f", "/opt/shop/cart.py", "shop.cart"),
+            ("f", "/root/shop/cart.py", "shop.cart"),
+            ("f", "/home/me/shop/cart.py", "shop.cart"),
+            ("f", "shop/cart.py", "shop.cart"),
+            ("f", "./shop/cart.py", "shop.cart"),
+            ("f", "/data/etl/load.py", "/data/etl/load.py"),
+            ("f", "/application/main.py", "/application/main.py"),
+            ("f", "/app/v1.2/main.py", "/app/v1.2/main.py"),
+            ("f", "/app/__init__.py", "/app/__init__.py"),
+            ("f", "/app/run", "/app/run"),
+            ("f", "<string>", "<string>"),
+            ("f", "", ""),
+        ],
+    );
+}
+
+/// Guarantees: a Node file's module is what Sentry's profiler for Node makes of the script's name.
+#[test]
+fn node() {
+    assert_modules(
+        "v8js",
+        &[
+            ("f", "/app/node_modules/@sentry/core/build/cjs/profiling.js", "@sentry.core.build.cjs:profiling"),
+            ("f", "/a/node_modules/b/node_modules/qs/parse.js", "qs:parse"),
+            ("f", "/a/node_modules/x.js", "x"),
+            ("f", "/app/src/routes.js", "app.src:routes"),
+            ("f", "/app/app.cjs", "app:app.cjs"),
+            ("f", "file:///app/node_modules/x/y.mjs", "x:y.mjs"),
+            ("f", "file:///app/main.mjs", "file:...app:main.mjs"),
+            ("f", "node:internal/modules/cjs/loader", "node:internal.modules.cjs:loader"),
+            ("f", "node:fs", "node:fs"),
+            ("f", "/srv.js", ":srv"),
+            ("f", "srv.js", ":srv"),
+            ("f", "", ""),
+        ],
+    );
+}
+
+/// Guarantees: a Ruby name's outer module is its module, as in Sentry's SDK, a class says itself, and what has neither is called by its
+/// file: below the gem, the standard library, or the root.
+#[test]
+fn ruby() {
+    assert_modules(
+        "ruby",
+        &[
+            ("ActionController::Metal#dispatch", "/gems/actionpack-7.1.3/lib/metal.rb", "ActionController"),
+            ("A::B::C.of", "/app/c.rb", "A::B"),
+            ("block in Shop::Cart#total", "/app/cart.rb", "block in Shop"),
+            ("Cart#total", "/app/models/cart.rb", ""),
+            ("rescue in Cart.of", "/app/models/cart.rb", ""),
+            ("total", "/app/models/cart.rb", "models/cart.rb"),
+            ("Object#total", "/app/models/cart.rb", "models/cart.rb"),
+            ("<main>", "/data/run.rb", "/data/run.rb"),
+            ("<main>", "/usr/local/bundle/gems/puma-6.4.2/bin/puma", "gems/puma/bin/puma"),
+            ("total", "/app/gems/cart/total.rb", "gems/cart/total.rb"),
+            ("load", "/usr/lib/ruby/3.1.0/json/common.rb", "lib/ruby/json/common.rb"),
+            ("load", "/usr/lib/ruby/vendor_ruby/3.1.0/json/common.rb", "lib/ruby/json/common.rb"),
+        ],
+    );
+    assert_eq!(one("ruby", "A::B::C.of", "/app/c.rb").1["function"], "C.of");
+}
+
+/// Guarantees: a PHP method's class is its module, and stays in its name, as in Sentry's SDK; other functions are called by their file.
+#[test]
+fn php() {
+    assert_modules(
+        "php",
+        &[
+            ("App\\Cart::total", "/app/src/Cart.php", "App\\Cart"),
+            ("App\\Cart::{closure}", "/var/www/html/vendor/x/y.php", "App\\Cart"),
+            ("total", "/var/www/html/cart.php", "cart.php"),
+            ("<top-level>", "/var/www/shop/index.php", "/var/www/shop/index.php"),
+            ("render", "/var/www/shop/vendor/twig/twig/src/functions.php", "vendor/twig/twig/src/functions.php"),
+            ("strlen", "", ""),
+        ],
+    );
+    assert_eq!(one("php", "App\\Cart::total", "/app/src/Cart.php").1["function"], "App\\Cart::total");
+}
+
+/// Guarantees: functions of Perl and Lua, and of BEAM where the name has no module, are called by their file: below the folder of
+/// libraries, or the root.
+#[test]
+fn by_path() {
+    let perl = [
+        ("Cart::total", "/app/lib/Cart.pm", "lib/Cart.pm"),
+        ("JSON::encode", "/usr/share/perl/5.36/JSON.pm", "perl5/JSON.pm"),
+        ("JSON::encode", "/usr/local/share/perl5/5.36/JSON.pm", "perl5/JSON.pm"),
+        ("POSIX::floor", "/usr/lib/x86_64-linux-gnu/perl/5.36/POSIX.pm", "perl5/POSIX.pm"),
+        ("main::total", "/data/total.pl", "/data/total.pl"),
+    ];
+    assert_modules("perl", &perl);
+    let lua = [
+        ("total", "/app/cart.lua", "cart.lua"),
+        ("new", "/usr/share/lua/5.1/resty/core.lua", "lualib/resty/core.lua"),
+        ("new", "/usr/local/openresty/lualib/resty/core.lua", "lualib/resty/core.lua"),
+        ("total", "/app/shop/lua/cart.lua", "shop/lua/cart.lua"),
+    ];
+    assert_modules("luajit", &lua);
+    let beam = [
+        ("Elixir.Shop.Cart:total/2", "lib/shop/cart.ex", "Shop.Cart"),
+        ("Shop.Cart.total/2", "lib/shop/cart.ex", "Shop.Cart"),
+        ("Shop.Cart.-total/2-fun-0-/1", "lib/shop/cart.ex", "Shop.Cart"),
+        ("lists:map/2", "lists.erl", "lists"),
+        ("total/2", "lib/shop/cart.ex", "lib/shop/cart.ex"),
+        ("total/2", "/app/lib/shop/cart.ex", "lib/shop/cart.ex"),
+    ];
+    assert_modules("beam", &beam);
+}
+
+/// Guarantees: the operator's roots win over those known, the deepest over the others; they are compared folder by folder, and `*` is
+/// any one.
+#[test]
+fn roots() {
+    for (roots, file, expected) in [
+        (&["/opt/shop"][..], "/opt/shop/shop/cart.py", "shop.cart"),
+        (&["/opt/shop/"], "/opt/shop/shop/cart.py", "shop.cart"),
+        (&["/opt/shop"], "/opt/shopper/cart.py", "shopper.cart"),
+        (&["/data", "/data/etl"], "/data/etl/load.py", "load"),
+        (&["/data/etl", "/data"], "/data/etl/load.py", "load"),
+        (&["/home/*/src"], "/home/me/src/shop/cart.py", "shop.cart"),
+        (&["/"], "/data/load.py", "data.load"),
+        (&["lib"], "lib/shop/cart.py", "shop.cart"),
+        (&["lib"], "/lib/shop/cart.py", "/lib/shop/cart.py"),
+        (&["/data/load.py"], "/data/load.py", "/data/load.py"),
+        (&["/data"], "/data/venv/lib/python3.12/site-packages/flask/app.py", "flask.app"),
+    ] {
+        assert_eq!(module_in(roots, "cpython", "f", file), expected, "{file} in {roots:?}");
+    }
+    assert_eq!(module_in(&["/data"], "ruby", "f", "/data/load.rb"), "load.rb");
+    assert_eq!(module_in(&["/app"], "v8js", "f", "/app/load.js"), "app:load");
+}
+
+/// What languages' files are called, and the types of their frames.
+const LANGUAGES: [(&str, &str); 7] = [
+    ("cpython", "py"),
+    ("v8js", "js"),
+    ("ruby", "rb"),
+    ("php", "php"),
+    ("perl", "pm"),
+    ("luajit", "lua"),
+    ("beam", "ex"),
+];
+
+/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two modules. (Files
+/// with the same path below two roots have one.)
+#[test]
+fn two_files() {
+    let folders =
+        ["/app", "/srv/a", "/srv/b", "/opt/c", "/opt/d", "/data", "/data/app", "/home/me/e", "/home/me/f", "lib"];
+    for file in ["handler", "main", "shop/cart"] {
+        let files =
+            folders.iter().flat_map(|folder| LANGUAGES.map(|(kind, end)| (kind, format!("{folder}/{file}.{end}"))));
+        let mut known = std::collections::BTreeMap::new();
+        for (kind, path) in files {
+            let key = module(kind, "handler", &path);
+            assert!(!key.is_empty(), "{path}");
+            let before = known.insert(key.clone(), path.clone());
+            assert_eq!(before, None, "{path}: both are {key}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Guarantees: whatever two files in whatever folders outside of roots: they have two modules in each language. (Node's rule makes
+    /// dots of slashes, so a folder with a dot can be taken for two: Sentry's own profiler does the same.)
+    #[test]
+    fn any_two_files(
+        (left, right) in (path(), path()),
+        (first, second) in (0..LANGUAGES.len(), 0..LANGUAGES.len())
+    ) {
+        prop_assume!((&left, first) != (&right, second));
+        let file = |path: &str, language: usize| format!("/data/{path}.{}", LANGUAGES[language].1);
+        let (left, right) = (file(&left, first), file(&right, second));
+        let modules = (module(LANGUAGES[first].0, "f", &left), module(LANGUAGES[second].0, "f", &right));
+        prop_assert_ne!(&modules.0, &modules.1, "{} and {}", left, right);
+    }
+}
+
+fn path() -> impl Strategy<Value = String> {
+    "(a|b|lib|src|app|init)(/(a|b|lib|shop|main)){0,3}"
+}
