@@ -32,7 +32,8 @@ fn every_key() {
         "dsn: {0}\nrouting: {{from_attribute: k8s.deployment.name, attribute_to_dsn: {{a: '{1}', b: '{0}'}}}}\n\
          compression: gzip\ntimeout: 7s\nsending_queue: {{sizer: bytes, queue_size: 1MiB}}\nretry_on_failure: {{enabled: false}}\n\
          tls: {{}}\nmax_gap: 2s\nmin_active_time: 1s\nlone_samples: drop\noff_cpu: true\nprefer: cpu\n\
-         target_size: 1MiB\nenvironment: dev\nplatform: python\nin_app: {{include: [a], exclude: [b]}}\n",
+         target_size: 1MiB\nenvironment: dev\nplatform: python\nin_app: {{include: [a], exclude: [b],
+         source_roots: [/opt/shop]}}\n",
         dsn(1),
         dsn(2)
     );
@@ -47,6 +48,7 @@ fn every_key() {
     assert_eq!((chunk.target_bytes, chunk.off_cpu), (1 << 20, true));
     assert_eq!((chunk.environment.as_str(), chunk.platform.as_deref()), ("dev", Some("python")));
     assert_eq!((chunk.in_app.include.len(), chunk.in_app.exclude.len()), (1, 1));
+    assert_eq!(chunk.in_app.source_roots, ["/opt/shop"]);
     assert_eq!((chunk.lone_samples, chunk.prefer), (LoneSamples::Drop, Prefer::Cpu));
 }
 
@@ -55,7 +57,7 @@ fn every_key() {
 fn broken_rules() {
     let text = problems(&format!(
         "dsn: https://{KEY}@sentry.example\nrouting: {{attribute_to_dsn: {{shop: 'https://short@h/1', x: ''}}}}\n\
-         max_gap: 0s\ntarget_size: 1KiB\nenvironment: a b\nplatform: ''\n"
+         max_gap: 0s\ntarget_size: 1KiB\nenvironment: a b\nplatform: ''\nin_app: {{source_roots: ['']}}\n"
     ));
     for expected in [
         "the DSN has no project id: expected /NUMBER at the end",
@@ -66,7 +68,8 @@ fn broken_rules() {
         "the size is not between 64KiB and 48MiB",
         "Sentry takes no environment",
         "the platform is empty",
-        "7 errors",
+        "a root is empty",
+        "8 errors",
     ] {
         assert!(text.contains(expected), "{expected} is missing in\n{text}");
     }

@@ -6,6 +6,7 @@ use super::{
     attributes::{indexed, string, text_of},
     chunk::Frame,
     images::{Images, mapping},
+    modules::module,
 };
 
 /// The frames of one location, innermost first: one per line, or one without a name.
@@ -36,7 +37,9 @@ fn frame(
     let name = function.map_or("", |function| string(dictionary, function.name_strindex));
     let filename = non_empty(function.map_or("", |function| string(dictionary, function.filename_strindex)));
     let package = package(dictionary, location, kind);
-    let (module, name) = module_and_name(kind, name);
+    let (class, name) = module_and_name(kind, name);
+    let file = || module(kind, name.as_deref().unwrap_or_default(), filename.as_deref().unwrap_or_default());
+    let module = class.or_else(file);
     let platform = platform(kind);
     Frame {
         abs_path: filename.clone().filter(|path| is_absolute(path)),
@@ -44,7 +47,12 @@ fn frame(
         colno: line.and_then(|line| positive(line.column)),
         instruction_addr: instruction_addr(images, location, kind),
         platform: (platform != root_platform).then(|| platform.to_owned()),
-        in_app: Some(in_app(kind, package.as_deref(), filename.as_deref(), module.as_deref().or(name.as_deref()))),
+        in_app: Some(in_app(
+            kind,
+            package.as_deref(),
+            filename.as_deref(),
+            (module.as_deref().or(name.as_deref()), module.is_some()),
+        )),
         function: name.or_else(|| unnamed(dictionary, location, package.as_deref())),
         filename,
         module,
@@ -114,6 +122,9 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
             let slash = plain.rfind('/').map_or(0, |slash| slash + 1);
             name[slash..].find('.').map(|dot| (&name[..slash + dot], &name[slash + dot + 1..]))
         }
+        "ruby" => name.rsplit_once("::"),
+        // The class stays in the name.
+        "php" => name.rsplit_once("::").map(|(class, _)| (class, name)),
         _ => None,
     };
     match split {
@@ -147,17 +158,26 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
 }
 
 /// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's. `name` is the module
-/// where the name has one, else the whole.
-fn in_app(frame_type: &str, package: Option<&str>, filename: Option<&str>, name: Option<&str>) -> bool {
+/// where there is one, else the function.
+fn in_app(
+    frame_type: &str,
+    package: Option<&str>,
+    filename: Option<&str>,
+    (name, has_module): (Option<&str>, bool),
+) -> bool {
     frame_type != "kernel"
         && !package.is_some_and(|package| is_system_library(package) || is_interpreter(package))
         && !filename.is_some_and(is_library_path)
         && !match frame_type {
-            "go" => name.is_some_and(is_go_standard_library),
-            "jvm" => name.is_some_and(is_library_class),
+            // What has no package is the runtime's assembly.
+            "go" => name.is_some_and(|name| is_go_standard_library(name) || !has_module),
+            // What has no class is the virtual machine's.
+            "jvm" => name.is_none_or(|name| is_library_class(name) || !has_module),
             // Functions that come with the interpreter have no file.
-            "cpython" | "v8js" | "php" => filename.is_none(),
-            "dotnet" => name.is_some_and(|name| name.starts_with("System.") || name.starts_with("Microsoft.")),
+            "cpython" | "v8js" | "php" | "ruby" | "perl" | "luajit" => filename.is_none(),
+            "dotnet" => name.is_none_or(|name| {
+                !name.contains('.') || name.starts_with("System.") || name.starts_with("Microsoft.")
+            }),
             "native" | "rust" | "" => name.is_some_and(|name| is_linked_in(frame_type, name)),
             _ => false,
         }

@@ -18,6 +18,7 @@ mod frames;
 mod identity;
 mod images;
 mod kind;
+mod modules;
 mod process;
 mod tables;
 mod timeline;

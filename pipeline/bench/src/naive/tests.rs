@@ -84,7 +84,7 @@ fn java_names_are_taken_apart() {
         .collect();
     assert_eq!(frames[0], (Some("java.lang.Thread"), "run", false));
     assert_eq!(frames[1], (Some("com.acme.Main"), "main", true));
-    assert_eq!(frames[2], (None, "StubRoutines (1) [call_stub]", true));
+    assert_eq!(frames[2], (None, "StubRoutines (1) [call_stub]", false));
     assert_eq!(chunk.platform, "java");
     assert!(chunk.profile.frames.iter().all(|frame| frame.instruction_addr.is_none() && frame.platform.is_none()));
 }

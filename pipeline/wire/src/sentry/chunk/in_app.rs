@@ -47,15 +47,16 @@ fn by_runtime(runtime: Runtime, place: &Place<'_>, roots: Roots<'_>) -> bool {
         Runtime::Kernel | Runtime::Error => false,
         Runtime::Native | Runtime::Rust => own_machine_code(runtime, place, roots),
         Runtime::Go => go(place) && !in_library(),
-        Runtime::Python | Runtime::Node | Runtime::Php => {
-            let is_file = !path.is_empty() && !path.starts_with(b"<") && !path.starts_with(b"node:");
-            is_file && !in_library()
+        // What has no file is the interpreter's own.
+        Runtime::Python | Runtime::Node | Runtime::Php | Runtime::Ruby | Runtime::Perl | Runtime::Lua => {
+            let is_none = path.is_empty() || starts_with_any(path, &[b"<", b"node:", b"(eval"]);
+            !is_none && !in_library()
         }
-        Runtime::Ruby => !path.starts_with(b"<") && !path.starts_with(b"(eval") && !in_library(),
-        Runtime::Perl | Runtime::Lua => !in_library(),
         // What has no class is the virtual machine's: its interpreter, stubs, adapters.
         Runtime::Java => !place.module.is_empty() && !java_library(place.module),
-        Runtime::Dotnet => !starts_with_any(place.module, &[b"System.", b"Microsoft.", b"Interop."]),
+        Runtime::Dotnet => {
+            !place.module.is_empty() && !starts_with_any(place.module, &[b"System.", b"Microsoft.", b"Interop."])
+        }
         // Erlang's own modules are lower-case words, an application's are `Shop.Cart`.
         Runtime::Beam => place.module.first().is_some_and(u8::is_ascii_uppercase) && !elixir_std(place.module),
     }
@@ -128,8 +129,8 @@ fn own_machine_code(runtime: Runtime, place: &Place<'_>, roots: Roots<'_>) -> bo
         return !rust_std(place.function) && !in_library;
     }
     // `/usr/src/app` is where the images of many languages put the application (docker-library's documentation).
-    let is_system = place.path.starts_with(b"/usr/") && !place.path.starts_with(b"/usr/src/app/");
-    !(is_system && !roots.names(place.path)) && !native_std(place.function)
+    let system_source = place.path.starts_with(b"/usr/") && !place.path.starts_with(b"/usr/src/app/");
+    (!system_source || roots.names(place.path)) && !native_std(place.function)
 }
 
 /// Whether a file is the process's main executable. The eBPF profiler names the file without its folder.

@@ -1,0 +1,54 @@
+//! The module of a source file, for the languages and layouts that workloads have.
+
+/// The module of a function in a file, where the function's name has none.
+pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<String> {
+    if path.is_empty() {
+        return None;
+    }
+    match frame_type {
+        "cpython" => Some(python(path)),
+        "v8js" => Some(node(path)),
+        // A class is one, wherever its parts lie.
+        "ruby" if function.split(' ').next_back().is_some_and(|last| last.contains(['#', '.'])) => None,
+        "ruby" => Some(match after(path, "/gems/").and_then(|rest| rest.split_once('/')) {
+            Some((gem, rest)) => format!("gems/{}/{rest}", gem.rsplit_once('-').map_or(gem, |(name, _)| name)),
+            None => below_root(path).to_owned(),
+        }),
+        "php" => Some(match after(path, "/vendor/") {
+            Some(rest) => format!("vendor/{rest}"),
+            None => below_root(path).to_owned(),
+        }),
+        "perl" | "beam" | "luajit" => Some(below_root(path).to_owned()),
+        _ => None,
+    }
+}
+
+/// What Python imports the file as.
+fn python(path: &str) -> String {
+    let standard = || path.split_once("/lib/python3.").and_then(|(_, rest)| rest.split_once('/')).map(|(_, rest)| rest);
+    let found = after(path, "/site-packages/").or_else(standard).unwrap_or_else(|| below_root(path));
+    match found.strip_suffix(".py") {
+        Some(stem) if !found.starts_with('/') => stem.trim_end_matches("/__init__").replace('/', "."),
+        _ => path.to_owned(),
+    }
+}
+
+/// `@acme/shop/dist/cart.js` is `@acme.shop.dist:cart`.
+fn node(path: &str) -> String {
+    let stem = path.strip_suffix(".js").unwrap_or(path);
+    let rest = after(stem, "node_modules/").unwrap_or(stem);
+    let dots = match rest.rsplit_once('/') {
+        Some((folder, file)) => format!("{}:{file}", folder.replace('/', ".")),
+        None => rest.to_owned(),
+    };
+    dots.strip_prefix('.').unwrap_or(&dots).to_owned()
+}
+
+fn below_root(path: &str) -> &str {
+    let roots = ["/app/", "/srv/", "/var/www/html/", "/opt/", "/root/"];
+    roots.iter().find_map(|root| path.strip_prefix(root)).unwrap_or(path)
+}
+
+fn after<'a>(path: &'a str, part: &str) -> Option<&'a str> {
+    path.rsplit_once(part).map(|(_, rest)| rest)
+}
