@@ -196,7 +196,8 @@ pub struct Mapping {
     pub process: ProcessId,
     /// Numbers the mapping among the process's; from 0, without gaps.
     pub index: u32,
-    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file.
+    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable has that of
+    /// [`Process::executable`].
     pub path: String,
     /// Where the executable part starts, as an address of the file (ELF virtual address).
     pub start: u64,

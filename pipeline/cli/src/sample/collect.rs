@@ -31,7 +31,6 @@ const MOST_SAMPLES: usize = 1 << 19;
 struct Tracked {
     id: ProcessId,
     resource: Vec<Attribute>,
-    executable: String,
     mappings: Vec<FileMapping>,
     names: ProcessNames,
 }
@@ -75,7 +74,6 @@ impl Collector {
         self.processes.push(Tracked {
             id: process.id,
             resource: described.attributes,
-            executable: process.executable,
             mappings: Vec::new(),
             names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
         });
@@ -90,7 +88,7 @@ impl Collector {
     /// A file is mapped into a process.
     pub(crate) fn mapping(&mut self, mapping: Mapping) {
         if let Some(process) = self.process(mapping.process) {
-            process.mappings.push(FileMapping::new(&mapping, &process.executable));
+            process.mappings.push(FileMapping::from(&mapping));
             process.names.mapping(mapping);
         }
     }

@@ -87,14 +87,10 @@ pub struct FileMapping {
     pub go: bool,
 }
 
-impl FileMapping {
-    /// A file that is mapped into a process with this executable. The kernel names a file by one of its links; the executable goes by the
-    /// name that its process was started by.
-    #[must_use]
-    pub fn new(mapping: &message::Mapping, executable: &str) -> Self {
-        let path = if mapping.main && !executable.is_empty() { executable } else { &mapping.path };
+impl From<&message::Mapping> for FileMapping {
+    fn from(mapping: &message::Mapping) -> Self {
         Self {
-            path: path.to_owned(),
+            path: mapping.path.clone(),
             start: mapping.start,
             end: mapping.end,
             file_offset: mapping.file_offset,

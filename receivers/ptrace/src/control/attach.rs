@@ -158,6 +158,7 @@ impl Control {
             pid,
             namespace_pid: described.process.namespace_pid,
             user: described.process.user,
+            executable: described.process.executable.clone(),
             root: described.process.root.as_ref().and_then(|root| root.try_clone().ok()),
             files: Arc::clone(&files),
             space: Arc::clone(&space),
@@ -167,8 +168,8 @@ impl Control {
             ending: None,
         };
         self.outbox.push(Event::Attached(Box::new(described.process)));
-        self.announce(id, &space, 0);
         self.attached.insert(id, attached);
+        self.announce(id, &space, 0);
         self.say_faults(target, pid, &space, described.faults);
         self.look_for_perf_map(id);
         self.sampler.attach(id, files, space, settings);
@@ -186,11 +187,14 @@ impl Control {
 
     /// Tells the owner of the mapped files from an index on.
     pub(super) fn announce(&mut self, process: ProcessId, space: &AddressSpace, from: usize) {
+        let executable = self.attached.get(&process).map_or("", |attached| &attached.executable);
         for (index, mapped) in (0..MAX_MAPPINGS).zip(space.mappings()).skip(from) {
+            // The kernel names a file by one of its links.
+            let path = if mapped.main && !executable.is_empty() { executable } else { &mapped.path };
             self.outbox.push(Event::Mapping(Mapping {
                 process,
                 index,
-                path: mapped.path.clone(),
+                path: path.to_owned(),
                 start: mapped.start,
                 end: mapped.end,
                 file_offset: mapped.file_offset,

@@ -59,6 +59,8 @@ struct Attached {
     space: Arc<AddressSpace>,
     /// Readable when it ended.
     process: PidFd,
+    /// The path of the executable, by the name that the process was started by.
+    executable: String,
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,

@@ -14,6 +14,7 @@ use crate::session::{Running, Session};
 pub(crate) const TESTS: &[Test] = &[
     ("finds_by_executable_and_again_after_a_restart", finds_by_executable_and_again_after_a_restart),
     ("finds_by_command_line", finds_by_command_line),
+    ("the_name_it_was_started_by", the_name_it_was_started_by),
     ("no_more_than_asked_for", no_more_than_asked_for),
     ("secrets_of_the_environment_stay", secrets_of_the_environment_stay),
     ("what_cannot_be_sampled_says_why", what_cannot_be_sampled_says_why),
@@ -71,6 +72,24 @@ fn finds_by_command_line() {
     session.wait("the second", |session| session.processes.len() > 1);
     let session = session.stop();
     assert!(session.processes.iter().all(|process| process.target == TargetId(1)), "{:?}", session.processes);
+}
+
+/// Guarantees: a process that was started by a link goes by its name, and so does its executable among its files; it is found by the
+/// name of the file that the kernel knows.
+fn the_name_it_was_started_by() {
+    let folder = tempfile::tempdir().unwrap();
+    shell_called(folder.path(), "pb-check-rdb");
+    let link = folder.path().join("pb-server");
+    std::os::unix::fs::symlink("pb-check-rdb", &link).unwrap();
+    let _target = Running::start(Program::new(&link).args(["-c", IDLE]));
+    let mut session = Session::start();
+    session.watch(1, Select::Executable("pb-check-rdb".to_owned()));
+    session.wait("its files", |session| session.mappings.iter().any(|mapping| mapping.main));
+    let folder = std::fs::canonicalize(folder.path()).unwrap();
+    assert_eq!(session.processes[0].executable, folder.join("pb-server").to_string_lossy());
+    let main: Vec<_> = session.mappings.iter().filter(|mapping| mapping.main).collect();
+    assert!(main.iter().all(|mapping| mapping.path == session.processes[0].executable && !mapping.go), "{main:?}");
+    session.stop();
 }
 
 /// Guarantees: no more processes are attached than a target allows, and the owner is told.

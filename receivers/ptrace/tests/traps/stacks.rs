@@ -113,13 +113,14 @@ fn on_coroutine_stacks() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, and nothing of Go's own handling of
-/// signals is upset.
+/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, nothing of Go's own handling of
+/// signals is upset, and the program is known to be Go's.
 fn go_programs() -> Outcome {
     let mut target = Target::start(&compile::go("go")?, &[]);
     let seen = sample(&target, "main.goLeaf", 150, Settings::default());
     assert!(target.lives());
     let life = seen.last();
+    assert!(life.mappings.iter().all(|(mapping, _)| mapping.go == mapping.main));
     let (mut all, mut good) = (0, 0);
     for observed in life.with("main.goLeaf") {
         let names = life.names(observed);

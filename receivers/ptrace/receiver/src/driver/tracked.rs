@@ -86,7 +86,7 @@ impl Tracked {
             return false;
         }
         self.mapping_bytes += bytes;
-        self.mappings.push(FileMapping::new(&mapping, &self.process.executable));
+        self.mappings.push(FileMapping::from(&mapping));
         if let Some(names) = &mut self.names {
             names.mapping(mapping);
         }
