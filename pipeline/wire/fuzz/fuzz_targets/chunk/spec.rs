@@ -66,7 +66,7 @@ pub fn settings(bytes: &mut Unstructured<'_>) -> Result<Settings> {
         target_bytes: *bytes.choose(&[10 << 20, 64 << 10, 2_000, 200])?,
         prefer: *bytes.choose(&[Prefer::Wall, Prefer::Cpu])?,
         in_app: if bytes.arbitrary()? {
-            InApp { include: word(bytes)?, exclude: word(bytes)? }
+            InApp { include: word(bytes)?, exclude: word(bytes)?, source_roots: word(bytes)? }
         } else {
             InApp::default()
         },

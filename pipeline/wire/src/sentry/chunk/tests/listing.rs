@@ -25,7 +25,7 @@ fn seen_once() {
 #[test]
 fn innermost_of_own_code() {
     let settings =
-        || Settings { in_app: InApp { include: Vec::new(), exclude: vec!["lib_".to_owned()] }, ..Settings::default() };
+        || Settings { in_app: InApp { exclude: vec!["lib_".to_owned()], ..InApp::default() }, ..Settings::default() };
     let library = Batch::new().on_cpu(20).at(7, &["lib_a", "f", "main"], [0]).at(7, &["lib_b", "f", "main"], [50]);
     assert_eq!(library.convert_with(settings()).text(), "7: lib_a@0 lib_b@50 -@100");
     let callee = Batch::new().on_cpu(20).at(7, &["g", "f", "main"], [0]).at(7, &["f", "main"], [50]);
