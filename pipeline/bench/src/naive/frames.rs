@@ -122,7 +122,7 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
             let slash = plain.rfind('/').map_or(0, |slash| slash + 1);
             name[slash..].find('.').map(|dot| (&name[..slash + dot], &name[slash + dot + 1..]))
         }
-        "ruby" => name.rsplit_once("::"),
+        "ruby" => name.rsplit_once("::").filter(|(_, function)| !function.contains(')')),
         // The class stays in the name.
         "php" => name.rsplit_once("::").map(|(class, _)| (class, name)),
         _ => None,

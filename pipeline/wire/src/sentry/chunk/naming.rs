@@ -111,10 +111,11 @@ fn beam(name: &[u8]) -> Option<Pair<'_>> {
 }
 
 /// `ActionController::Metal#dispatch`: what stands before the last `::`, as in Sentry's Ruby SDK (getsentry/sentry-ruby
-/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function.
+/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function. What has arguments behind it
+/// is none of Ruby's names.
 fn ruby(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
-    Some((&name[..at], &name[at + 2..]))
+    (!name[at..].contains(&b')')).then(|| (&name[..at], &name[at + 2..]))
 }
 
 /// `App\Cart::total`: the class is the module, and stays in the function's name, as in Sentry's PHP SDK (getsentry/sentry-php
