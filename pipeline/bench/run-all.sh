@@ -26,6 +26,7 @@ measure process-avg $bench process --pairs "${PAIRS:-8}" --json "$out/process-av
 measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json "$out/process-avg-60s.json"
 measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"
 measure memory $bench memory --windows --json "$out/memory.json"
+measure memory-bounds $bench memory-bounds --json "$out/memory-bounds.json"
 measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
 measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"
 measure gateway cargo run --profile dist -p profbridge-processor-chunk --example gateway

@@ -10,7 +10,9 @@ use clap::{Parser, Subcommand};
 use profbridge_bench::{
     figures::Figures,
     fixture,
-    harness::{self, calibrator, control, footprint, load, memory, parts, process, sampler, sink, slow_sink},
+    harness::{
+        self, calibrator, control, footprint, load, memory, memory_bounds, parts, process, sampler, sink, slow_sink,
+    },
     naive,
     workload::{self, Host, Shape},
 };
@@ -63,6 +65,8 @@ enum Command {
     Parts(parts::Options),
     /// Measure the most memory that one large request takes
     Memory(memory::Options),
+    /// Measure the most memory that putting out, relief and a hostile request take, beside the configured limit
+    MemoryBounds(memory_bounds::Options),
     /// Measure the size of the binary, its start and its idle memory
     Footprint(footprint::Options),
     /// Measure the memory while the sink takes a tenth of what comes
@@ -131,6 +135,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::Process(options) => process::run(&options),
         Command::Parts(options) => parts::run(&options),
         Command::Memory(options) => memory::run(&options),
+        Command::MemoryBounds(options) => memory_bounds::run(&options),
         Command::Footprint(options) => footprint::run(&options),
         Command::SlowSink(options) => slow_sink::run(&options),
         Command::Sampler(options) => sampler::run(&options),

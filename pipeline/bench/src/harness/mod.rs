@@ -16,6 +16,7 @@ pub mod count;
 pub mod footprint;
 pub mod load;
 pub mod memory;
+pub mod memory_bounds;
 pub mod ours;
 pub mod pairs;
 pub mod parts;

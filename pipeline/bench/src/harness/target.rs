@@ -24,6 +24,8 @@ pub struct Setting {
     pub blocks: bool,
     /// The codec of what leaves.
     pub compression: String,
+    /// `service.limits.memory` in MiB.
+    pub memory_mib: Option<u64>,
 }
 
 impl Default for Setting {
@@ -36,6 +38,7 @@ impl Default for Setting {
             queue_mib: 64,
             blocks: true,
             compression: "zstd".to_owned(),
+            memory_mib: None,
         }
     }
 }
@@ -46,9 +49,10 @@ impl Setting {
     /// # Errors
     /// None in practice: a text takes every line.
     pub fn yaml(&self, sink: SocketAddr) -> Result<String, Error> {
-        let Self { otlp, window, processors, window_mib, queue_mib, blocks, compression } = self;
+        let Self { otlp, window, processors, window_mib, queue_mib, blocks, compression, memory_mib } = self;
         let mut yaml = String::new();
         writeln!(yaml, "receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: {otlp}")?;
+        writeln!(yaml, "      http:\n        endpoint: 127.0.0.1:0")?;
         writeln!(yaml, "processors:\n  chunk:\n    window: {window}")?;
         if let Some(mib) = window_mib {
             writeln!(yaml, "    max_bytes: {mib}MiB")?;
@@ -66,8 +70,11 @@ impl Setting {
         )?;
         writeln!(
             yaml,
-            "service:\n  telemetry:\n    metrics:\n      address: 127.0.0.1:0\n    health:\n      address: 127.0.0.1:0"
+            "service:\n  shutdown_timeout: 10m\n  telemetry:\n    metrics:\n      address: 127.0.0.1:0\n    health:\n      address: 127.0.0.1:0"
         )?;
+        if let Some(mib) = memory_mib {
+            writeln!(yaml, "  limits:\n    memory: {mib}MiB")?;
+        }
         let order = processors.iter().map(String::as_str).chain(["chunk"]).collect::<Vec<_>>().join(", ");
         writeln!(
             yaml,
@@ -84,6 +91,8 @@ pub struct Target {
     pub process: Running,
     /// Where it takes OTLP over gRPC.
     pub address: SocketAddr,
+    /// Where it takes OTLP over HTTP; the control does not.
+    pub http: Option<SocketAddr>,
     /// Where it answers with its metrics; the control has none.
     pub metrics: Option<SocketAddr>,
 }
@@ -99,7 +108,7 @@ impl Target {
         let mut command = children::pinned(TARGET_CORE, binary.canonicalize()?);
         command.args(["run", "--config"]).arg(&config).current_dir(folder);
         let mut process = children::start(command)?;
-        let (mut address, mut metrics) = (None, None);
+        let (mut address, mut http, mut metrics) = (None, None, None);
         process.wait_for("`profbridge is running`", |line| {
             if let Some((name, place)) = line.split_once(" listening on ") {
                 // The scheme and the path of a URL are left out.
@@ -107,6 +116,8 @@ impl Target {
                     place.trim().trim_start_matches("http://").split('/').next().and_then(|place| place.parse().ok());
                 if name.ends_with("otlp/grpc") {
                     address = place;
+                } else if name.ends_with("otlp/http") {
+                    http = place;
                 } else if name.contains("metrics/") {
                     metrics = place;
                 }
@@ -114,7 +125,7 @@ impl Target {
             line.contains("profbridge is running").then_some(())
         })?;
         let address: Option<SocketAddr> = address;
-        Ok(Self { process, address: address.ok_or("profbridge does not say where it listens")?, metrics })
+        Ok(Self { process, address: address.ok_or("profbridge does not say where it listens")?, http, metrics })
     }
 
     /// Starts the control in front of a sink.
@@ -125,7 +136,7 @@ impl Target {
         let command = children::myself(TARGET_CORE, &["control-server", "--sink", &sink.to_string()])?;
         let mut process = children::start(command)?;
         let address = process.address("")?;
-        Ok(Self { process, address, metrics: None })
+        Ok(Self { process, address, http: None, metrics: None })
     }
 
     /// The sum of a metric over its series; `None` where the target has no metrics.

@@ -27,6 +27,13 @@ use crate::intake::{Arrival, Arrivals};
 /// refused requests does not cut windows to pieces.
 const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
 
+/// When windows and requests of so many bytes have gone, the memory that they leave is given back to the system: less is
+/// soon needed again.
+const GIVE_BACK: u64 = 16 << 20;
+
+/// And at most this often.
+const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
+
 /// What lives on the thread.
 pub(super) struct Worker {
     counters: Counters,
@@ -43,6 +50,10 @@ pub(super) struct Worker {
     relieved: Option<u64>,
     /// Whether something was taken in since then.
     absorbed: bool,
+    /// What windows, and requests that took several steps, came to since memory was last given back, in bytes.
+    gone: u64,
+    /// The monotonic time at which that was.
+    gave_back: Option<u64>,
 }
 
 /// How the thread is ended.
@@ -55,7 +66,7 @@ pub(super) struct End {
 /// A request that the processors are taking in.
 struct Taking {
     /// The request's memory. What processors hold is charged to them.
-    _permit: Arc<Permit>,
+    permit: Arc<Permit>,
     /// Told when the processors have all of it.
     taken: Option<oneshot::Sender<Result<(), Rejected>>>,
 }
@@ -89,6 +100,8 @@ impl Worker {
             relieving: false,
             relieved: None,
             absorbed: false,
+            gone: 0,
+            gave_back: None,
         }
     }
 
@@ -152,6 +165,9 @@ impl Worker {
             if stopping && self.is_over() {
                 break;
             }
+            if step.is_none() {
+                self.give_back(now);
+            }
             let due = self.chain.due().filter(|_| step.is_none());
             let mut stop = self.end.stopping.clone();
             tokio::select! {
@@ -209,7 +225,13 @@ impl Worker {
             }
         };
         self.answer();
+        self.gone += out.as_ref().map_or(0, Telemetry::size_bytes);
         self.hand_on(out, now, 0);
+        if !self.chain.is_absorbing()
+            && let Some(taking) = &self.taking
+        {
+            self.gone += taking.permit.bytes();
+        }
         self.let_go();
     }
 
@@ -218,7 +240,7 @@ impl Worker {
         let now = self.around.clock.now();
         let observations = telemetry.observations();
         let charged = permit.bytes();
-        self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
+        self.taking = Some(Taking { permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
         self.counters.ledger.write(|| {
@@ -251,6 +273,15 @@ impl Worker {
     fn let_go(&mut self) {
         if !self.chain.is_absorbing() {
             self.taking = None;
+        }
+    }
+
+    /// Gives memory back to the system when much has gone and nothing is left to do.
+    fn give_back(&mut self, now: Now) {
+        let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
+        if self.gone >= GIVE_BACK && self.gave_back.is_none_or(|last| since(last) >= BETWEEN_GIVING_BACK) {
+            (self.gone, self.gave_back) = (0, Some(now.monotonic_nano));
+            profbridge_heap::give_back();
         }
     }
 

@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles, Reason};
-use profbridge_processor_chunk::CLOSED_EARLY;
+use profbridge_processor_chunk::{CLOSED_EARLY, Chunk};
 
 use crate::support::*;
 
@@ -234,4 +234,109 @@ fn interleaved_times_keep_their_values() {
         seen.sort_unstable_by_key(|&(_, value)| value);
         assert!(seen.into_iter().eq(times.iter().copied().zip(values.iter().copied())), "{settings}");
     }
+}
+
+/// Guarantees: a call puts out one window at most, whatever is due, short or at its end.
+#[test]
+fn one_window_at_a_time() {
+    type Call = fn(&mut Chunk, &mut Outbox) -> bool;
+    let calls: [Call; 3] = [
+        |chunk, out| {
+            chunk.advance(at(3600 * S), out);
+            chunk.due().is_some_and(|due| due <= at(3600 * S).monotonic_nano)
+        },
+        |chunk, out| chunk.relieve(at(0), out),
+        |chunk, out| chunk.flush(at(0), out),
+    ];
+    for (way, call) in calls.iter().enumerate() {
+        let mut chunk = chunk("");
+        for pid in 0..100 {
+            process_one(&mut chunk, one(&process(pid), &[T]), at(0));
+        }
+        let mut sent = 0;
+        loop {
+            let before = chunk.held().observations;
+            let mut out = Outbox::default();
+            let more = call(&mut chunk, &mut out);
+            assert!(out.telemetry.len() <= 1, "{way}");
+            assert_eq!(chunk.held().observations + out.telemetry.len() as u64, before);
+            sent += out.telemetry.len();
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(sent as u64 + chunk.held().observations, 100, "{way}");
+        assert!(if way == 1 { (20..=80).contains(&sent) } else { sent == 100 }, "{way}: {sent}");
+    }
+}
+
+/// Guarantees: a request of a hundred thousand processes never has more than a bounded number of windows open, puts out
+/// one at a time, and is known to be under way until all of it is taken in; what is not yet in a window counts as held.
+#[test]
+fn large_requests_are_taken_in_piece_by_piece() {
+    const PROCESSES: i64 = 20_000;
+    let mut builder = Builder::new();
+    for pid in 0..PROCESSES {
+        builder.resource(&process(pid));
+        builder.on_cpu(20);
+        builder.sample(None, None, None, &[T + pid as u64], &[]);
+    }
+    let plain = builder.finish().unwrap();
+    let mut builder = Builder::new();
+    builder.resource(&[("host.id", "host".into())]);
+    for pid in 0..PROCESSES {
+        let attributes = builder.attributes(&[("process.pid", pid.into())]);
+        builder.sample(None, attributes, None, &[T + pid as u64], &[]);
+    }
+    let on_samples = builder.finish().unwrap();
+    let minutes: Vec<_> = (0..PROCESSES as u64).map(|n| T + n * 61 * S).collect();
+    for (what, batch) in [("resources", plain), ("samples", on_samples), ("times", one(&process(1), &minutes))] {
+        for settings in ["max_processes: 100", "window: 0s"] {
+            let place = format!("{what}, {settings}");
+            let mut chunk = chunk(settings);
+            chunk.fit_memory(24 << 20);
+            let (mut sent, mut calls, mut most) = (0, 0, 0);
+            let mut out = Outbox::default();
+            chunk.process(batch.clone().into(), at(0), &mut out);
+            assert!(chunk.is_absorbing(), "{place}");
+            while chunk.is_absorbing() {
+                assert!(out.telemetry.len() <= 1, "{place}");
+                sent += out.telemetry.len() as u64;
+                assert_eq!((sent + chunk.held().observations, out.losses.total()), (PROCESSES as u64, 0), "{place}");
+                most = most.max(chunk.held().bytes);
+                assert_eq!(chunk.due(), Some(0), "{place}");
+                out = Outbox::default();
+                chunk.advance(at(0), &mut out);
+                calls += 1;
+            }
+            assert!(calls > PROCESSES / 2, "{place}: {calls}");
+            // Without windows what is known of each sample is there until the request is cut.
+            assert!(most < if settings == "window: 0s" { 24 << 20 } else { 12 << 20 }, "{place}: {most}");
+        }
+    }
+}
+
+/// Guarantees: what a thousand real processes have in common is written for each of them, however much less is held, and
+/// nothing of it is dropped.
+#[test]
+fn common_stacks_are_no_amplification() {
+    let mut chunk = chunk("");
+    chunk.fit_memory(24 << 20);
+    let names: Vec<String> = (0..1000).map(|n| format!("{n} {}", "a long name of a function".repeat(8))).collect();
+    let mut builder = Builder::new();
+    let frames: Vec<_> = names.iter().map(|name| builder.frame(name, "a/file/somewhere.rs", 1)).collect();
+    for pid in 0..1000 {
+        builder.resource(&process(pid));
+        builder.on_cpu(20);
+        for stack in frames.chunks(100) {
+            let stack = builder.stack(stack);
+            builder.sample(stack, None, None, &[T], &[]);
+        }
+    }
+    let mut out = process_one(&mut chunk, builder.finish().unwrap(), at(0));
+    assert!(chunk.held().bytes < 4 << 20, "{:?}", chunk.held());
+    flush_all(&mut chunk, at(0), &mut out);
+    let sent: u64 = observations(&batches(&out)).iter().sum();
+    assert_eq!((sent, out.losses.total()), (10_000, 0));
+    assert!(batches(&out).iter().map(Profiles::size_bytes).sum::<u64>() > 200 << 20);
 }
