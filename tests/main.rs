@@ -19,6 +19,8 @@ mod examples;
 mod failures;
 mod log;
 mod main_job;
+#[cfg(target_os = "linux")]
+mod memory_bounds;
 mod mistakes;
 mod process;
 mod readme;
