@@ -68,7 +68,7 @@ fn every_command_is_known() {
         "profbridge sample -- ",
         "export SENTRY_DSN=https://KEY@",
         "profbridge run",
-        "ebpf-profiler -collection-agent=127.0.0.1:4317 -disable-tls",
+        "ebpf-profiler -collection-agent=127.0.0.1:4317 -disable-tls -env-vars=OTEL_SERVICE_NAME,OTEL_RESOURCE_ATTRIBUTES",
         "profbridge demo",
     ];
     for command in commands() {

@@ -21,6 +21,7 @@ pub fn give_back() {
 }
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 mod tests {
     /// The anonymous memory of this process that is resident, in bytes.
     fn anonymous() -> usize {
@@ -31,7 +32,6 @@ mod tests {
 
     /// Guarantees: memory that was freed between blocks in use goes back to the system.
     #[test]
-    #[allow(clippy::unwrap_used, reason = "a test")]
     fn freed_memory_goes_back() {
         const SIZE: usize = 64 << 10;
         // Smaller than what glibc maps for itself, and each second one stays.
