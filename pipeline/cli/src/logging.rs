@@ -1,7 +1,7 @@
 //! The log: one line per event on standard error, so that standard output stays free for results.
 //!
 //! Two things are kept for all lines in one place. Nothing that a peer or a process chose can act on a terminal or look
-//! like a line of its own ([`line`]). And nothing can fill a disk with the same line ([`repeats`]).
+//! like a line of its own ([`mod@line`]). And nothing can fill a disk with the same line ([`repeats`]).
 
 mod line;
 mod repeats;
