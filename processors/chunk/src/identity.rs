@@ -12,7 +12,7 @@
 //! `process.creation.time` where it is known (which is another when the wall clock was set, and the session's id is not). Names of services and executables never enter it: two replicas of a
 //! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
 //! that sent it, so that it is never merged with anything that differs in either. Where that peer passes on what several
-//! machines send, not even that tells processes apart: then each resource of each request is *alone*, see [`Identity::alone`].
+//! machines send, not even that tells processes apart: then each resource of each request is *alone*.
 //!
 //! # Canonical encoding, version 1
 //!
