@@ -139,7 +139,12 @@ fn the_picture_is_what_the_demo_draws() {
     let drawn = std::fs::read_to_string(folder.path().join("out/demo/flamegraph.svg")).unwrap();
     let shown = std::fs::read_to_string(root().join("examples/demo.svg")).unwrap();
     assert!(functions(&drawn).len() > 10);
-    assert_eq!(functions(&shown), functions(&drawn), "run `profbridge demo` and copy out/demo/flamegraph.svg over it");
+    assert_eq!(
+        functions(&shown),
+        functions(&drawn),
+        "run `profbridge demo --own` and put out/demo/flamegraph.svg in its place, without the script: a picture runs none"
+    );
+    assert!(!shown.contains("<script"));
     assert!(readme().contains("](examples/demo.svg)"));
 }
 
