@@ -43,5 +43,7 @@ pub use loss::{Loss, Losses, Reason};
 pub use meaning::{Meaning, Mode};
 pub use naming::{Name, Naming};
 pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
-pub use profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Samples, Scope, ScopeProfiles, ValueType};
+pub use profiles::{
+    Position, Profile, Profiles, Resource, ResourceProfiles, Sample, Samples, Scope, ScopeProfiles, ValueType,
+};
 pub use telemetry::Telemetry;

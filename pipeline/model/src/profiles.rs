@@ -5,6 +5,7 @@
 //! is immutable and cheap to clone; what changes one makes another.
 
 mod check;
+mod position;
 mod size;
 
 use std::ops::Range;
@@ -20,6 +21,7 @@ use crate::varint;
 
 pub use check::{Place, Refusal, check_profile, check_resource};
 use check::{check_columns, check_own, check_scope};
+pub use position::Position;
 
 /// What a number means and in which unit it is: OTLP's `ValueType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

@@ -9,7 +9,7 @@ use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::{Full, Source, Transfer};
 use profbridge_model::compact::split_values;
 use profbridge_model::held::{Carrier, HeldResource, HeldScope, Shape};
-use profbridge_model::{AttributeSetId, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
+use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
 use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
@@ -67,19 +67,6 @@ struct UnderWay {
     alone: HashSet<u128>,
     /// Observations of processes that were not identified, not noted yet.
     weak: u64,
-}
-
-/// How far a request is taken in: the next of its samples, and how much of that is done.
-#[derive(Debug, Clone, Copy, Default)]
-struct Position {
-    resource: usize,
-    scope: usize,
-    profile: usize,
-    /// Samples of the profile.
-    sample: u32,
-    /// Timestamps of the sample, and the bytes of the values that belong to them.
-    timestamps: usize,
-    values: usize,
 }
 
 /// Where the profile at hand goes: it is found once for many samples.
@@ -334,18 +321,11 @@ impl<'a> Request<'a> {
                         self.enough = true;
                         return;
                     }
-                    let at = &mut self.work.at;
-                    *at = Position {
-                        resource: at.resource,
-                        scope: at.scope,
-                        profile: at.profile + 1,
-                        ..Position::default()
-                    };
+                    self.work.at = self.work.at.next_profile();
                 }
-                let at = &mut self.work.at;
-                *at = Position { resource: at.resource, scope: at.scope + 1, ..Position::default() };
+                self.work.at = self.work.at.next_scope();
             }
-            self.work.at = Position { resource: self.work.at.resource + 1, ..Position::default() };
+            self.work.at = self.work.at.next_resource();
             self.close_alone();
         }
     }
@@ -366,8 +346,7 @@ impl<'a> Request<'a> {
             return false;
         }
         self.cursor = None;
-        let Position { sample, timestamps, .. } = self.work.at;
-        if (sample, timestamps) == (0, 0) {
+        if self.work.at.begins_profile() {
             if !place.profile.original_payload.is_empty() {
                 out.note(crate::PAYLOAD_REMOVED, 1);
             }
@@ -385,8 +364,7 @@ impl<'a> Request<'a> {
             if self.is_enough() || !self.sample(place, &sample, out) {
                 return false;
             }
-            self.work.at.sample += 1;
-            (self.work.at.timestamps, self.work.at.values) = (0, 0);
+            self.work.at = self.work.at.next_sample();
         }
         self.work.ranged = None;
         true

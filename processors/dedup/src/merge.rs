@@ -10,7 +10,7 @@ use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::{Arena, Full, Source, Transfer, Work};
 use profbridge_model::compact::split_values;
 use profbridge_model::held::{Carrier, Shape};
-use profbridge_model::{Held, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
+use profbridge_model::{Held, Position, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
 use crate::config::Settings;
 
@@ -54,19 +54,6 @@ struct UnderWay {
     at: Position,
     /// Observations that are neither in a window nor lost yet.
     left: u64,
-}
-
-/// How far a request is taken in: the next of its samples, and how much of that is done.
-#[derive(Debug, Clone, Copy, Default)]
-struct Position {
-    resource: usize,
-    scope: usize,
-    profile: usize,
-    /// Samples of the profile.
-    sample: u32,
-    /// Timestamps of the sample, and the bytes of the values that belong to them.
-    timestamps: usize,
-    values: usize,
 }
 
 /// Where the samples of a profile go.
@@ -212,8 +199,8 @@ impl Merge {
             while let Some(scope) = resource.scopes.get(request.at.scope) {
                 while let Some(profile) = scope.profiles.get(request.at.profile) {
                     request.cursor = None;
-                    let Position { resource: resource_at, scope: scope_at, sample, timestamps, .. } = request.at;
-                    if !profile.original_payload.is_empty() && (sample, timestamps) == (0, 0) {
+                    let Position { resource: resource_at, scope: scope_at, .. } = request.at;
+                    if !profile.original_payload.is_empty() && request.at.begins_profile() {
                         out.note(crate::PAYLOAD_REMOVED, 1);
                     }
                     let place = Place { resource: (resource_at, resource), scope: (scope_at, scope), profile };
@@ -224,16 +211,13 @@ impl Merge {
                             return false;
                         }
                         left -= 1;
-                        request.at.sample += 1;
-                        (request.at.timestamps, request.at.values) = (0, 0);
+                        request.at = request.at.next_sample();
                     }
-                    let at = request.at;
-                    request.at = Position { profile: at.profile + 1, sample: 0, timestamps: 0, values: 0, ..at };
+                    request.at = request.at.next_profile();
                 }
-                let at = request.at;
-                request.at = Position { resource: at.resource, scope: at.scope + 1, ..Position::default() };
+                request.at = request.at.next_scope();
             }
-            request.at = Position { resource: request.at.resource + 1, ..Position::default() };
+            request.at = request.at.next_resource();
         }
         true
     }
