@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     if let Some(code) = profbridge_ptrace::run_if_sampler() {
         return code;
     }
+    profbridge_heap::keep_little();
     let outcome = match Cli::parse().command.unwrap_or(Command::Run(ConfigArgs::default())) {
         Command::Run(arguments) => commands::run(&arguments),
         Command::Validate(arguments) => commands::validate(&arguments),

@@ -99,13 +99,15 @@ impl Chain {
     }
 
     /// Puts out something of what is held because memory is short: the last processor first, since what the others put
-    /// out goes into the next.
+    /// out goes into the next. Those in front of one that is still taking something in are not asked: it would have to take in all
+    /// of that first, and more afterwards.
     pub(crate) fn relieve(&mut self, now: Now) -> Progress {
         let Some(at) = self.relieving.or_else(|| self.stages.len().checked_sub(1)) else {
             return Progress { out: None, more: false };
         };
-        if let Some(out) = self.clear_behind(at, now) {
-            return Progress { out, more: true };
+        if self.stages.iter().skip(at + 1).any(|stage| stage.processor.is_absorbing()) {
+            self.relieving = None;
+            return Progress { out: None, more: false };
         }
         let mut more = false;
         let out = self.call(at, now, |processor, out| more = processor.relieve(now, out));
@@ -154,12 +156,6 @@ impl Chain {
             sum.held.bytes += totals.held.bytes;
         }
         sum
-    }
-
-    /// Makes a step behind the processor at `at`, if one has to be made before it can put out more.
-    fn clear_behind(&mut self, at: usize, now: Now) -> Option<Option<Telemetry>> {
-        let absorbing = self.stages.iter().skip(at + 1).any(|stage| stage.processor.is_absorbing());
-        (absorbing || !self.between.is_empty()).then(|| self.advance(now))
     }
 
     /// Calls one processor; what it puts out goes through those behind it.

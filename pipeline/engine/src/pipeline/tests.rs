@@ -138,6 +138,33 @@ proptest! {
     }
 }
 
+/// Guarantees: for want of memory no processor is asked for what the next one would have to take in behind a request
+/// that it is still taking in: all of that would be taken in first.
+#[test]
+fn relief_ends_at_what_is_being_taken_in() {
+    let around = around();
+    let edge = |id| around.metrics.edge(Kind::Processor, id, "test");
+    let holder: Box<dyn Processor> = Box::new(Holder::new(Duration::from_secs(3600)));
+    let splitter: Box<dyn Processor> = Box::new(Splitter::default());
+    let processors = vec![(holder, edge("holder")), (splitter, edge("splitter"))];
+    let mut chain = Chain::new(processors, &around.budget, &Ledger::default());
+    let now = ManualClock::default().now();
+    for _ in 0..2 {
+        assert!(chain.process(batch(5).into(), now).is_none());
+    }
+    let mut steps = Vec::new();
+    loop {
+        let Progress { out, more } = chain.relieve(now);
+        steps.push((out.map_or(0, |out| out.observations()), chain.held().observations));
+        if !more {
+            break;
+        }
+    }
+    // First the splitter, which has nothing, then the holder, whose first batch the splitter takes in from there on.
+    assert_eq!(steps, [(0, 10), (1, 9), (0, 9)]);
+    assert!(chain.is_absorbing());
+}
+
 /// Guarantees: the checker for processors finds one that loses observations without a word.
 #[test]
 #[should_panic(expected = "held after 0")]
