@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use crate::process::{PATIENCE, Profbridge};
 
@@ -28,6 +29,7 @@ fn a_flood_is_summed_up() {
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     const ACK: u8 = 1;
+    let began = Instant::now();
     let profbridge = Profbridge::start(CONFIG);
     let mut peer = TcpStream::connect(profbridge.address("otlp/grpc")).unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -48,6 +50,13 @@ fn a_flood_is_summed_up() {
     let (status, log) = profbridge.stop();
     assert!(status.success(), "{log}");
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("PING ack")).collect();
-    assert_eq!(lines.len(), 6, "{log}");
-    assert!(lines[5].contains(" WARN ... and 19,995 more like this within 60 s: "), "{}", lines[5]);
+    // Five and the one that sums up, on a machine that needs less than a minute for this; none is forgotten on any.
+    let minutes = 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap();
+    assert!((6..=6 * minutes).contains(&lines.len()), "{log}");
+    let summed_up = |line: &&str| -> Option<usize> {
+        let (_, count) = line.split_once(" WARN ... and ")?;
+        count.split_once(" more like this within 60 s: ")?.0.replace(',', "").parse().ok()
+    };
+    let more: Vec<usize> = lines.iter().filter_map(summed_up).collect();
+    assert_eq!(more.iter().sum::<usize>() + lines.len() - more.len(), FLOOD, "{log}");
 }

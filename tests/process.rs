@@ -58,9 +58,14 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end.
+/// Runs a command of the binary to its end.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
-    let output = command(folder, arguments).output().unwrap();
+    finished(&mut command(folder, arguments))
+}
+
+/// Runs a command to its end.
+pub(crate) fn finished(command: &mut Command) -> Finished {
+    let output = command.output().unwrap();
     Finished {
         status: output.status,
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -8,6 +8,8 @@ use profbridge_wire::sentry::relay_rules;
 
 use crate::backend::sentry::{KEY, Sentry};
 use crate::process::{Profbridge, command};
+#[cfg(target_os = "linux")]
+use crate::{process::finished, sample::until_met};
 
 /// Longer than this is more than a newcomer reads.
 const MOST_WORDS: usize = 900;
@@ -88,17 +90,15 @@ fn profile_a_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let line = the_command("profbridge sample --pid ");
-    let output = shell(folder.path(), &line).env("PID", busy.id().to_string()).output();
+    let met = until_met(|| finished(shell(folder.path(), &line).env("PID", busy.id().to_string())));
     busy.kill().unwrap();
     busy.wait().unwrap();
-    let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("running:"), "{said}");
+    let said = met.stderr + &met.stdout;
+    assert!(met.status.success() && said.contains("running:"), "{said}");
     assert!(folder.path().join(format!("profile-{}.svg", busy.id())).is_file(), "{said}");
 
-    let output = shell(folder.path(), &the_command("profbridge sample -- ")).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("wrote profile-"), "{said}");
+    let met = until_met(|| finished(&mut shell(folder.path(), &the_command("profbridge sample -- "))));
+    assert!(met.status.success() && met.stderr.contains("wrote profile-"), "{}", met.stderr);
 }
 
 /// Guarantees: the three steps to Sentry work with the configuration beside the README: what the demo sends arrives in the DSN's

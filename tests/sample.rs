@@ -5,9 +5,12 @@ mod ends;
 mod errors;
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::time::Instant;
 
-use crate::process::{Finished, run};
+use crate::process::{Finished, PATIENCE, command, eventually, run};
 use crate::targets::known;
 
 /// Collapsed stacks with their nanoseconds, root first.
@@ -81,4 +84,67 @@ fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (
     assert!(finished.status.success(), "{}", finished.stderr);
     let stacks = Stacks::read(&folder.join("out.folded"));
     (finished, stacks)
+}
+
+/// Runs something that samples for a time of its own until it met the process: on a machine that has no time for it there may be not
+/// a single sample, which it says.
+pub(crate) fn until_met(mut sample: impl FnMut() -> Finished) -> Finished {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let finished = sample();
+        if !finished.stderr.contains("not a single sample") || Instant::now() > end {
+            return finished;
+        }
+    }
+}
+
+/// A run of `profbridge sample` that goes on.
+struct Sampling {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stderr: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Sampling {
+    /// Starts it, and waits until it samples.
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = command(folder, &[&["sample"], arguments].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut sampling = Self { stdin: child.stdin.take(), child, stderr, said: String::new() };
+        sampling.wait_for("Ctrl-C ends it");
+        sampling
+    }
+
+    /// Waits for a line with a text.
+    fn wait_for(&mut self, text: &str) {
+        loop {
+            let from = self.said.len();
+            assert_ne!(self.stderr.read_line(&mut self.said).unwrap(), 0, "no `{text}`: {}", self.said);
+            if self.said[from..].contains(text) {
+                return;
+            }
+        }
+    }
+
+    /// Sends it a signal, and waits for its end.
+    fn end(self, signal: &str) -> Finished {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+        self.ended()
+    }
+
+    /// Closes the standard input that it shares with its command, and waits for its end.
+    fn ended(mut self) -> Finished {
+        drop(self.stdin.take());
+        let status = eventually("the run ends", || self.child.try_wait().unwrap());
+        let mut stdout = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.stderr.read_to_string(&mut self.said).unwrap();
+        Finished { status, stdout, stderr: std::mem::take(&mut self.said) }
+    }
 }

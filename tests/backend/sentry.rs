@@ -96,10 +96,15 @@ impl Sentry {
 
     /// Waits for `count` profile chunks that were answered with 200.
     pub(crate) fn wait_for_chunks(&self, count: usize) -> Vec<Value> {
+        self.wait_for_chunks_until(|chunks| chunks.len() >= count)
+    }
+
+    /// Waits until the profile chunks that were answered with 200 satisfy `enough`.
+    pub(crate) fn wait_for_chunks_until(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let accepted = |all: &[Received]| -> Vec<Value> {
             all.iter().filter(|received| received.status == 200).flat_map(Received::chunks).collect()
         };
-        accepted(&self.received.wait_until(|all| accepted(all).len() >= count))
+        accepted(&self.received.wait_until(|all| enough(&accepted(all))))
     }
 }
 

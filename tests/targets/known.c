@@ -4,16 +4,21 @@
 //   recursion  all in the innermost of twenty calls of one function by itself
 //   inlined    all in a function that is inlined into another, which is inlined into a third
 //   threads    three threads, each with a function and a name of its own
-//   sleep      one thread runs, eight sleep
-//   ticks      as `shares`, without end, and a line for each tenth of a second of processor time
+//   sleep      one thread runs, without end, and eight sleep
+//   held       as `shares`, until its standard input ends or has a line
 //
-// Ends after SECONDS of processor time (of each thread). `shares` prints what it measured of itself: function and nanoseconds.
+// Ends after SECONDS of processor time (of each thread), and not before each thread that works was looked at LOOKS times: how
+// fast the machine is, and what else it does, makes no difference to what was seen. `shares` and `held` print what they
+// measured of themselves, function and nanoseconds; `threads` does so for each thread; `sleep` says "ready" when all of its
+// threads sleep. `held` and `sleep` say "seen" when they were looked at so often.
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +38,36 @@ static uint64_t used(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// How often a thread that works is looked at before it has been seen.
+#define LOOKS 50
+
+// How often the calling thread was stopped to be looked at since this was first asked: a thread that computes gives its
+// processor up by itself in no other way (getrusage(2), `ru_nvcsw`).
+static long looks(void) {
+    static __thread long first = -1;
+    struct rusage usage = {0};
+    getrusage(RUSAGE_THREAD, &usage);
+    if (first < 0)
+        first = usage.ru_nvcsw;
+    return usage.ru_nvcsw - first;
+}
+
+// Whether the calling thread has worked for long enough. Without anybody who looks it ends after two minutes more.
+static int enough(void) {
+    uint64_t now = used();
+    return (looks() >= LOOKS && now >= limit) || now >= limit + 120000000000u;
+}
+
+// Says once that the calling thread has been seen.
+static void say_when_seen(void) {
+    static int said;
+    if (!said && looks() >= LOOKS) {
+        puts("seen");
+        fflush(stdout);
+        said = 1;
+    }
 }
 
 #define WORK __attribute__((noinline, noclone))
@@ -58,9 +93,14 @@ static uint64_t calibrate(void) {
     return 100000ull * 1000000ull / fastest;
 }
 
-static void shares(int ticks) {
+static int is_held(void) {
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    return poll(&input, 1, 0) == 0;
+}
+
+static void shares(int held) {
     // Long turns: where one ends, the time since the last sample may be taken for the next one's.
-    uint64_t unit = calibrate() * (ticks ? 10 : 200), spent[3] = {0, 0, 0};
+    uint64_t unit = calibrate() * (held ? 10 : 200), spent[3] = {0, 0, 0};
     do {
         uint64_t a = used();
         seventy(unit);
@@ -71,11 +111,9 @@ static void shares(int ticks) {
         spent[0] += b - a;
         spent[1] += c - b;
         spent[2] += used() - c;
-        if (ticks) {
-            puts("tick");
-            fflush(stdout);
-        }
-    } while (ticks || used() < limit);
+        if (held)
+            say_when_seen();
+    } while (held ? is_held() : !enough());
     printf("seventy %llu\ntwenty %llu\nten %llu\n", (unsigned long long)spent[0], (unsigned long long)spent[1],
            (unsigned long long)spent[2]);
 }
@@ -108,17 +146,23 @@ WORK void third_work(uint64_t steps) { BURN(steps); sink++; }
 static void (*const works[3])(uint64_t) = {first_work, second_work, third_work};
 static const char *const names[3] = {"first", "second", "third"};
 
+static uint64_t spent_by[3];
+
 static void *work(void *argument) {
     intptr_t number = (intptr_t)argument;
     pthread_setname_np(pthread_self(), names[number]);
     uint64_t steps = calibrate() * TURN;
-    while (used() < limit)
+    while (!enough())
         works[number](steps);
+    spent_by[number] = used();
     return NULL;
 }
 
+static volatile int dozers[8];
+
 WORK void *doze(void *argument) {
     pthread_setname_np(pthread_self(), "dozer");
+    *(volatile int *)argument = gettid();
     pause();
     sink++;
     return argument;
@@ -126,8 +170,24 @@ WORK void *doze(void *argument) {
 
 WORK void spin(void) {
     uint64_t steps = calibrate() * TURN;
-    while (used() < limit)
+    for (;;) {
         first_work(steps);
+        say_when_seen();
+    }
+}
+
+// Waits until a thread waits in a system call: `/proc` says "running" where it does not.
+static void until_asleep(volatile int *thread) {
+    for (int asleep = 0; !asleep;) {
+        char path[64], call[16] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%d/syscall", *thread);
+        FILE *file = fopen(path, "r");
+        if (file) {
+            asleep = fgets(call, sizeof call, file) && call[0] >= '0' && call[0] <= '9';
+            fclose(file);
+        }
+        sched_yield();
+    }
 }
 
 int main(int count, char **arguments) {
@@ -136,24 +196,30 @@ int main(int count, char **arguments) {
     const char *what = arguments[1];
     limit = (uint64_t)(atof(arguments[2]) * 1e9);
     pthread_t threads[8];
-    if (!strcmp(what, "shares") || !strcmp(what, "ticks")) {
-        shares(what[0] == 't');
+    if (!strcmp(what, "shares") || !strcmp(what, "held")) {
+        shares(what[0] == 'h');
     } else if (!strcmp(what, "recursion")) {
         uint64_t steps = calibrate() * TURN;
-        while (used() < limit)
+        while (!enough())
             descend(19, steps);
     } else if (!strcmp(what, "inlined")) {
         uint64_t steps = calibrate() * TURN;
-        while (used() < limit)
+        while (!enough())
             outermost(steps);
     } else if (!strcmp(what, "threads")) {
         for (intptr_t i = 0; i < 3; i++)
             pthread_create(&threads[i], NULL, work, (void *)i);
         for (int i = 0; i < 3; i++)
             pthread_join(threads[i], NULL);
+        for (int i = 0; i < 3; i++)
+            printf("%s %llu\n", names[i], (unsigned long long)spent_by[i]);
     } else if (!strcmp(what, "sleep")) {
         for (int i = 0; i < 8; i++)
-            pthread_create(&threads[i], NULL, doze, NULL);
+            pthread_create(&threads[i], NULL, doze, (void *)&dozers[i]);
+        for (int i = 0; i < 8; i++)
+            until_asleep(&dozers[i]);
+        puts("ready");
+        fflush(stdout);
         spin();
     } else {
         return 64;

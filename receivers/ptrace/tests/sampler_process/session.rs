@@ -138,6 +138,15 @@ impl Running {
         self.child.id()
     }
 
+    /// Waits for a state.
+    pub(crate) fn wait_for_state(&self, wanted: (char, u32)) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.state() != wanted {
+            assert!(Instant::now() < deadline, "its state is {:?}, and not {wanted:?}", self.state());
+            std::thread::yield_now();
+        }
+    }
+
     /// The state letter, and who traces it.
     pub(crate) fn state(&self) -> (char, u32) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();

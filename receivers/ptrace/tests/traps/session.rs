@@ -35,6 +35,7 @@ pub(crate) struct Life {
     pub(crate) process: Process,
     pub(crate) mappings: Vec<(Mapping, OnceCell<Symbols>)>,
     pub(crate) samples: Vec<Observed>,
+    pub(crate) batches: usize,
     pub(crate) status: Status,
     pub(crate) detached: Option<Detached>,
     pub(crate) period_nano: u64,
@@ -152,6 +153,7 @@ impl Seen {
                 process: *process,
                 mappings: Vec::new(),
                 samples: Vec::new(),
+                batches: 0,
                 detached: None,
                 period_nano: 0,
             }),
@@ -165,6 +167,7 @@ impl Seen {
                 let life = self.life_mut(batch.process);
                 assert_eq!(life.detached, None, "samples after the end");
                 life.period_nano = batch.period_nano;
+                life.batches += 1;
                 for sample in batch.samples {
                     let stack = &batch.stacks[sample.stack as usize];
                     let locations: Vec<Location> =

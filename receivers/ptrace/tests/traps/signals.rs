@@ -1,7 +1,5 @@
 //! Signals: those that stop a process, and those that come while its threads are looked at.
 
-use std::time::Duration;
-
 use nix::sys::{
     signal::Signal,
     wait::{WaitPidFlag, WaitStatus, waitpid},
@@ -27,7 +25,7 @@ fn stop(target: &Target, signal: Signal) {
 /// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
 fn stays_stopped(session: &mut Session, target: &Target) {
     let before = process::cpu_ticks(target.pid());
-    session.listen(Duration::from_millis(700));
+    session.ticks(70);
     let states = process::states(target.pid());
     // `t` is a thread that a tracer stopped: the sampler may look at one, and must let go of it stopped as before.
     assert!(states.chars().all(|state| matches!(state, 'T' | 't')), "{states}");

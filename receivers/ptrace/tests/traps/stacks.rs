@@ -1,13 +1,13 @@
 //! Stacks that are hard to read.
 
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use profbridge_ptrace::message::{Settings, Trust};
 
 use crate::{
     compile,
     runner::{Outcome, tests},
-    session::{Life, Session},
+    session::{Life, Observed, Session},
     target::Target,
 };
 
@@ -179,10 +179,10 @@ fn deeper_than_the_copy() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed within moments, and from then on no
-/// stack shows the one's code under the other's caller.
+/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed within so many ticks as
+/// are five seconds, and from then on no stack shows the one's code under the other's caller.
 fn libraries_that_come_and_go() -> Outcome {
-    const MOMENTS: u64 = 5_000_000_000;
+    const MOMENTS: u32 = 500;
     let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
     let mut target = Target::launch(std::process::Command::new(compile::c("loader")).args(&libraries));
     let place = target.wait_for("at");
@@ -199,8 +199,11 @@ fn libraries_that_come_and_go() -> Outcome {
     };
     let first = |function| life.with(function).map(|observed| observed.sample.time_unix_nano).min().unwrap();
     assert_eq!(wrong("call_a", "spin_b"), None, "{}", life.top());
-    let (start, noticed) = (first("call_b"), first("spin_b"));
-    assert!(noticed - start < MOMENTS, "noticed after {} ns\n{}", noticed - start, life.top());
+    let noticed = first("spin_b");
+    // By what was looked at and not by the time: on a busy machine the sampler has its turn as late as everybody.
+    let before = life.with("call_b").filter(|observed| observed.sample.time_unix_nano < noticed);
+    let before: u32 = before.map(|observed| observed.sample.observations).sum();
+    assert!(before < MOMENTS, "noticed after {before} observations\n{}", life.top());
     assert!(wrong("call_b", "spin_a") < Some(noticed), "{}", life.top());
     Ok(())
 }
@@ -216,23 +219,35 @@ fn waiting_in_late_libraries() -> Outcome {
     session.ticks(20);
     target.say("");
     target.wait_for("waiting");
-    session.ticks(300);
+    let main = target.pid();
+    let waits_completely = |life: &Life, observed: &Observed| {
+        observed.trust == Trust::Complete && life.names(observed).iter().any(|name| name == "wait_in_library")
+    };
+    session.until("the last stack of each thread is complete", |seen| {
+        let Some(life) = seen.lives.last() else { return false };
+        let last = newest(life, main);
+        last.len() == libraries.len() && last.values().all(|observed| waits_completely(life, observed))
+    });
+    // And stays so.
+    session.ticks(100);
     let seen = session.finish();
     let life = seen.last();
-    let mut last = std::collections::BTreeMap::new();
-    for observed in life.samples.iter().filter(|observed| observed.thread.id != target.pid()) {
+    for observed in newest(life, main).values() {
+        assert!(waits_completely(life, observed), "{:?} {:?}", observed.trust, life.names(observed));
+    }
+    Ok(())
+}
+
+/// The newest sample of each thread but one.
+fn newest(life: &Life, other_than: u32) -> BTreeMap<u32, &Observed> {
+    let mut last = BTreeMap::new();
+    for observed in life.samples.iter().filter(|observed| observed.thread.id != other_than) {
         let newest = last.entry(observed.thread.id).or_insert(observed);
         if observed.sample.time_unix_nano >= newest.sample.time_unix_nano {
             *newest = observed;
         }
     }
-    assert_eq!(last.len(), libraries.len(), "{}", life.top());
-    for observed in last.values() {
-        let names = life.names(observed);
-        assert!(names.iter().any(|name| name == "wait_in_library"), "{names:?}");
-        assert_eq!(observed.trust, Trust::Complete, "{names:?}");
-    }
-    Ok(())
+    last
 }
 
 /// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is unwound to the root.
@@ -243,16 +258,18 @@ fn code_mapped_twice() -> Outcome {
     );
     target.wait_for("ready");
     let mut session = Session::of(target.pid());
-    session.ticks(300);
+    let main = target.pid();
+    let compiled = |observed: &&Observed| {
+        observed.thread.id == main && observed.locations.iter().any(|location| location.mapping.is_none())
+    };
+    session.until("200 stacks with compiled code", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(compiled).count() >= 200)
+    });
     let seen = session.finish();
     let life = seen.last();
-    let main: Vec<_> = life.samples.iter().filter(|observed| observed.thread.id == target.pid()).cloned().collect();
-    let share = life.complete_share(main.iter());
+    let share = life.complete_share(life.samples.iter().filter(|observed| observed.thread.id == main));
     assert!(share >= 0.95, "{share}\n{}", life.top());
-    assert!(
-        main.iter().any(|observed| observed.locations.iter().any(|location| location.mapping.is_none())),
-        "no compiled code"
-    );
     Ok(())
 }
 
@@ -262,14 +279,17 @@ fn python_in_openssl() -> Outcome {
     let mut target = Target::launch(Command::new("python3").arg(compile::source("hashing.py")).arg("hash"));
     target.wait_for("ready");
     let mut session = Session::of(target.pid());
-    session.ticks(300);
-    let seen = session.finish();
-    let life = seen.last();
-    let hashing = |observed: &&crate::session::Observed| {
+    let hashing = |life: &Life, observed: &Observed| {
         let leaf = observed.locations.first().and_then(|location| location.mapping);
         leaf.is_some_and(|index| life.mappings[index as usize].0.path.contains("libcrypto"))
     };
-    let share = life.complete_share(life.samples.iter().filter(hashing));
+    session.until("300 stacks in OpenSSL", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(|observed| hashing(life, observed)).count() >= 300)
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    let share = life.complete_share(life.samples.iter().filter(|observed| hashing(life, observed)));
     assert!(share >= 0.99, "{share}\n{}", life.top());
     Ok(())
 }
@@ -278,12 +298,16 @@ fn python_in_openssl() -> Outcome {
 fn rust_threads() -> Outcome {
     let target = Target::start(&compile::rust("threads"), &[]);
     let mut session = Session::of(target.pid());
-    session.ticks(250);
+    let in_closure =
+        |life: &Life, observed: &Observed| life.names(observed).iter().any(|name| name.contains("rust_outer"));
+    session.until("200 stacks in the closure", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(|observed| in_closure(life, observed)).count() >= 200)
+    });
     let seen = session.finish();
     let life = seen.last();
     let share = life.complete_share(life.samples.iter());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    assert!(life.samples.iter().any(|observed| life.names(observed).iter().any(|name| name.contains("rust_outer"))));
     Ok(())
 }
 
