@@ -53,13 +53,21 @@ pub(crate) fn reap(thread: u32) {
     wait(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
-#[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
+/// Reaps a thread that ended, if it did, and that any thread of this program traces.
+pub(crate) fn reap_for_another_thread(thread: u32) {
+    wait_as(libc::P_PID, thread, libc::WEXITED).ok();
+}
+
+/// Asks for what this thread traces.
 fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
+    wait_as(kind, id, options | libc::__WNOTHREAD)
+}
+
+#[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
+fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the kernel writes a `siginfo_t` where the pointer shows, and reads nothing.
-    let result = unsafe {
-        libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD)
-    };
+    let result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL) };
     Errno::result(result)?;
     // SAFETY: it was zeroed, and all its fields are integers and addresses, for which 0 is a value.
     let info = unsafe { info.assume_init() };

@@ -22,6 +22,7 @@ mod clock;
 mod leases;
 mod look;
 mod run;
+mod seizing;
 mod thread_state;
 mod tick;
 mod voice;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::active::Active;
 use super::leases::{Captures, CpuMark, Leases, MOST_CAPTURED, Taken};
 use super::look::{Seen, Workshop};
+use super::seizing::Seizing;
 use super::voice::{RETRY, Voice};
 use super::{Command, Options, Output, Shared};
 use crate::lease::{self, Held};
@@ -44,11 +45,18 @@ pub(super) fn run(
             return;
         }
     };
+    let seizing = match Seizing::start() {
+        Ok(seizing) => seizing,
+        Err(error) => {
+            drop(ready.send(Err(error)));
+            return;
+        }
+    };
     let raised_priority = priority::raise(options.realtime);
     // Ticks are to be in time: by default the kernel may be 50 microseconds late.
     nix::sys::prctl::set_timerslack(1).ok();
     drop(ready.send(Ok(Started { waker, raised_priority })));
-    let mut engine = Engine::new(out, wake);
+    let mut engine = Engine::new(out, wake, seizing);
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
         match step {
@@ -74,6 +82,7 @@ enum Next {
 pub(super) struct Engine<'a> {
     pub(super) processes: Vec<Active>,
     pub(super) leases: Leases,
+    pub(super) seizing: Seizing,
     pub(super) captures: Captures,
     pub(super) workshop: Workshop,
     pub(super) locations: Vec<Location>,
@@ -93,11 +102,12 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(out: SyncSender<Output>, wake: &'a dyn Fn()) -> Self {
+    fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing) -> Self {
         let now = Instant::now();
         Self {
             processes: Vec::new(),
             leases: Leases::default(),
+            seizing,
             captures: Captures::default(),
             workshop: Workshop::default(),
             locations: Vec::new(),

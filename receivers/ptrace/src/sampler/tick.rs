@@ -170,7 +170,7 @@ impl Engine<'_> {
             // Nothing can have stopped before it was asked to.
             self.noticed = Instant::now();
         }
-        match lease::request(thread) {
+        match self.seizing.ask(process.files.pid(), || lease::request(thread)) {
             Ok(()) => {
                 process.threads[state].leased = true;
                 process.refusals = 0;

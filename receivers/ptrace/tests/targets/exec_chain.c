@@ -1,6 +1,9 @@
-/* `exec_chain N [PROGRAM]`: spins in `link_of_chain` on one thread; on a line of input a thread that is not the leader executes the same
- * program (or PROGRAM, for the last link) with N - 1. Each link says "link N". The last one spins until the input ends. */
+/* `exec_chain N [PROGRAM]`: spins in `link_of_chain` on several threads, more than processors have time for; on a line of input a thread
+ * that is not the leader executes the same program (or PROGRAM, for the last link) with N - 1. Each link says "link N". The last one spins
+ * until the input ends. */
 #include "common.h"
+
+enum { SPINNERS = 16 };
 
 static char *program;
 static char *arguments[4];
@@ -35,7 +38,8 @@ int main(int count, char **given) {
     arguments[0] = program;
     arguments[1] = number;
     arguments[2] = count > 2 ? given[2] : NULL;
-    start_thread(spin, NULL, 0);
+    for (int i = 0; i < SPINNERS; i++)
+        start_thread(spin, NULL, 64 << 10);
     char text[32];
     snprintf(text, sizeof text, "link %d", left);
     say(text);

@@ -70,8 +70,9 @@ fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
     session.finish()
 }
 
-/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on; each program is reported as
-/// a life of its own, with its own mappings, and its stacks are complete.
+/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on and gets there, although more
+/// of its threads run than there are processors, so that some are leased when they have to end; each program is reported as a life of
+/// its own, with its own mappings, and its stacks are complete.
 fn exec_by_another_thread() -> Outcome {
     let seen = follow_chain(&compile::c("exec_chain"), None);
     assert_eq!(seen.lives.len(), 6);

@@ -9,7 +9,7 @@ use profbridge_ptrace::message::ProblemKind;
 use crate::{
     compile, process,
     runner::{Outcome, tests},
-    session::Session,
+    session::{Seen, Session},
     target::Target,
 };
 
@@ -24,6 +24,9 @@ fn stop(target: &Target, signal: Signal) {
 
 /// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
 fn stays_stopped(session: &mut Session, target: &Target) {
+    // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's code alone.
+    let settled = |_: &Seen| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
+    session.until("all threads are stopped", settled);
     let before = process::cpu_ticks(target.pid());
     session.ticks(70);
     let states = process::states(target.pid());

@@ -48,7 +48,7 @@ fn complete_while_blocked(target: &Target, count: usize) -> usize {
     let mut process = Process::open(target.pid(), &mut cache);
     let (mut complete, mut seen) = (0, 0);
     while seen < count {
-        for thread in target.threads() {
+        for thread in target.threads().into_iter().filter(|thread| target.is_blocked(*thread)) {
             let (mut snapshot, mut frames, mut outcome) = process.look(thread);
             if outcome.unknown_code.is_some() {
                 process.reload(&mut cache);

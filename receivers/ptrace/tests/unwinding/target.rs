@@ -34,6 +34,12 @@ impl Target {
         threads.sort_unstable();
         threads
     }
+
+    /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it starts.
+    pub(crate) fn is_blocked(&self, thread: i32) -> bool {
+        let call = std::fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid())).unwrap_or_default();
+        call.starts_with(|first: char| first.is_ascii_digit())
+    }
 }
 
 impl Drop for Target {
