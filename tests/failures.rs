@@ -118,6 +118,41 @@ fn an_outage_loses_nothing() {
     }
 }
 
+/// Guarantees: a shutdown that finds a request being taken in piece by piece, because Sentry is away and the queue is full,
+/// tells its sender that it is taken, over gRPC and over HTTP: all of it is delivered, so it must not be sent again.
+#[test]
+fn a_request_that_is_being_taken_in_is_taken() {
+    let times: Vec<u64> = (0..40).map(|n| T0 + n * 100_000_000).collect();
+    let request = RequestBuilder::new().process("checkout", 1).on_cpu(1000).sample(&["go!main"], 1, &times).build();
+    let body = prost::Message::encode_to_vec(&request);
+    for over_http in [false, true] {
+        let sentry = Sentry::start();
+        sentry.always(Behaviour::Answer(503, vec![]));
+        let exporter = format!(", sending_queue: {{queue_size: 1}}{SOON}");
+        let config = to_sentry(&sentry.dsn(1), "{window: 0s, max_observations: 2}", &exporter);
+        let config = config.replace("service:\n", "service:\n  shutdown_timeout: 10s\n");
+        let profbridge = Profbridge::start(&config);
+        let (grpc, http) = (profbridge.address("otlp/grpc"), profbridge.address("otlp/http"));
+        thread::scope(|threads| {
+            let sender = threads.spawn(|| {
+                if over_http {
+                    let headers = [("Content-Type", "application/x-protobuf")];
+                    assert_eq!(status(&post(http, "/v1development/profiles", &headers, &body)), 200);
+                } else {
+                    export(grpc, request.clone()).unwrap();
+                }
+            });
+            sentry.received.wait(1);
+            profbridge.signal("TERM");
+            sender.join().unwrap();
+        });
+        sentry.always(Behaviour::Answer(200, vec![]));
+        let (exit, log, ..) = profbridge.ended();
+        assert!(exit.success() && !log.contains("dropped") && !log.contains("cut"), "{log}");
+        assert!(log.contains("receiver otlp: 40 observations"), "{log}");
+    }
+}
+
 /// Guarantees: a request that Sentry never answers times out and is retried.
 #[test]
 fn a_hanging_sentry_is_retried() {

@@ -1,7 +1,7 @@
 //! Components for the engine's own tests: they do as they are told and remember what they saw.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) lost: Mutex<Vec<(u64, Reason)>>,
     pub(crate) refuses: Mutex<Option<Reason>>,
     pub(crate) prepare_panics: Mutex<bool>,
+    /// Says on the first that it prepares, and goes on when it is told so by the second.
+    pub(crate) prepare_waits: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
     pub(crate) start_fails: Mutex<bool>,
     pub(crate) closed: Mutex<bool>,
     /// How many attempts have been made; for waiting.
@@ -71,6 +73,7 @@ impl FakeExporter {
             lost: Mutex::default(),
             refuses: Mutex::default(),
             prepare_panics: Mutex::default(),
+            prepare_waits: Mutex::default(),
             start_fails: Mutex::default(),
             closed: Mutex::default(),
             count: watch::Sender::new(0),
@@ -103,6 +106,10 @@ impl Exporter for FakeExporter {
 
     fn prepare(&self, telemetry: &Telemetry, _now: Now) -> Prepared<()> {
         assert!(!*self.seen.prepare_panics.lock().unwrap(), "told to panic");
+        if let Some((prepares, go_on)) = &*self.seen.prepare_waits.lock().unwrap() {
+            prepares.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
         let observations = telemetry.observations();
         let body = Bytes::from(vec![0; self.body]);
         let request = Request { body, observations, samples: 1, meta: () };

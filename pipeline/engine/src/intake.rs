@@ -12,7 +12,7 @@ use std::time::Duration;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 pub(crate) use arrivals::{Arrival, Arrivals, channel};
 
@@ -99,19 +99,22 @@ struct Shared {
     budget: Budget,
     edge: Edge,
     health: Health,
-    /// Ends when the receiver shall stop: nothing then waits for room.
-    shutdown: Shutdown,
+    end: End,
+}
+
+/// How a receiver is ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    /// The receiver shall stop: nothing then waits for room.
+    pub(crate) shutdown: Shutdown,
+    /// The receiver is soon cut off. Whoever still waits is answered now, while the answer can still leave: what a
+    /// pipeline has begun to take is the pipelines' from here on, and what none has begun to take is given back.
+    pub(crate) last_call: Shutdown,
 }
 
 impl Intake {
-    pub(crate) fn new(
-        entrances: Vec<Entrance>,
-        budget: Budget,
-        edge: Edge,
-        health: Health,
-        shutdown: Shutdown,
-    ) -> Self {
-        Self { shared: Arc::new(Shared { entrances, budget, edge, health, shutdown }) }
+    pub(crate) fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
+        Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }) }
     }
 
     /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before a
@@ -138,7 +141,7 @@ impl Intake {
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
                 () = sink.room() => {}
-                () = self.shared.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
+                () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
         }
     }
@@ -185,7 +188,7 @@ impl Intake {
     /// # Errors
     ///
     /// No pipeline took it, or none carries it, or the queue of an exporter is full, as for [`Intake::room`]: it may have
-    /// become so since the receiver asked.
+    /// become so since the receiver asked. Or the receiver is about to be cut off, and no pipeline has begun to take it.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let observations = telemetry.observations();
@@ -193,13 +196,19 @@ impl Intake {
         let mut slots = Vec::new();
         let mut failed = Vec::new();
         let mut carriers = 0;
+        let mut last_call = self.shared.end.last_call.clone();
         // Room is taken in all pipelines before anything is sent to one, so a refusal is a refusal by all.
         for entrance in &self.shared.entrances {
             if !entrance.signal.carries(&telemetry) {
                 continue;
             }
             carriers += 1;
-            match entrance.sender.reserve().await {
+            let slot = tokio::select! {
+                biased;
+                () = last_call.wait() => return Err(stopped(&entrance.pipeline)),
+                slot = entrance.sender.reserve() => slot,
+            };
+            match slot {
                 Ok(slot) => slots.push((entrance, slot)),
                 Err(_) if self.has_failed(&entrance.pipeline) => failed.push(entrance),
                 Err(_) => return Err(stopped(&entrance.pipeline)),
@@ -224,11 +233,19 @@ impl Intake {
         let mut accepted = false;
         let mut rejected = None;
         for (entrance, mut answer) in answers {
-            // A pipeline that waits for a full queue does not come to what waits in front of it.
             let answer = loop {
-                match timeout(LOOK_AFTER, &mut answer).await {
-                    Ok(answer) => break answer,
-                    Err(_) => {
+                tokio::select! {
+                    biased;
+                    answer = &mut answer => break Some(answer),
+                    () = last_call.wait() => {
+                        if fate.withdraw() {
+                            return Err(stopped(&entrance.pipeline));
+                        }
+                        // It is taken in to its end, whoever waits for that.
+                        break None;
+                    }
+                    // A pipeline that waits for a full queue does not come to what waits in front of it.
+                    () = sleep(LOOK_AFTER) => {
                         if let Some(exporter) = entrance.refused_by()
                             && fate.withdraw()
                         {
@@ -238,10 +255,10 @@ impl Intake {
                 }
             };
             match answer {
-                Ok(Ok(())) => accepted = true,
-                Ok(Err(why)) => rejected = Some(why),
+                Some(Ok(Ok(()))) | None => accepted = true,
+                Some(Ok(Err(why))) => rejected = Some(why),
                 // Its thread dropped it: it panicked.
-                Err(_) => failed.push(entrance),
+                Some(Err(_)) => failed.push(entrance),
             }
         }
         if !accepted {
@@ -364,5 +381,20 @@ mod tests {
         let next = send(&intake, 7);
         assert_eq!(consumer.take().await.unwrap().observations(), 7);
         next.await.unwrap().unwrap();
+    }
+
+    /// Guarantees: when the receiver is about to be cut off, what no pipeline has begun to take is given back to its
+    /// sender and never taken, and so is what comes then.
+    #[tokio::test]
+    async fn the_last_call_gives_back_what_waits() {
+        let (intake, mut consumer) = intake(1 << 20);
+        let waiting = send(&intake, 5);
+        tokio::task::yield_now().await;
+        consumer.last_call();
+        assert_eq!(waiting.await.unwrap().unwrap_err().reason, Reason::Shutdown);
+        assert_eq!(send(&intake, 7).await.unwrap().unwrap_err().reason, Reason::Shutdown);
+        consumer.close();
+        assert!(consumer.take().await.is_none());
+        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (0, 0));
     }
 }

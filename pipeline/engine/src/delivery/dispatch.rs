@@ -56,6 +56,7 @@ pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<(
             ticket.lost(Reason::Internal);
         }
     }
+    core.give_up();
     if timeout_at(stop.close_by, core.exporter().close()).await.is_err() {
         tracing::warn!(exporter = core.telemetry().id(), "the exporter did not close in time");
     }

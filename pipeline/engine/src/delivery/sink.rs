@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use profbridge_model::Telemetry;
@@ -28,6 +28,14 @@ struct Phase {
     aborted: bool,
 }
 
+/// What pipelines have given an exporter that is not prepared, and so not counted, yet.
+#[derive(Debug, Default)]
+struct Given {
+    observations: u64,
+    /// What was not prepared by the end is counted as lost.
+    closed: bool,
+}
+
 pub(super) struct Core<E: Exporter> {
     exporter: E,
     settings: DeliverySettings,
@@ -36,6 +44,7 @@ pub(super) struct Core<E: Exporter> {
     phase: watch::Sender<Phase>,
     /// An exporter prepares one batch at a time, whichever pipeline it comes from.
     preparing: Mutex<()>,
+    given: Mutex<Given>,
     failing: AtomicBool,
     failures: LogGate,
     losses: LogGate,
@@ -54,6 +63,7 @@ impl<E: Exporter> Core<E> {
             queue: Queue::new(bounds),
             phase: watch::Sender::new(Phase::default()),
             preparing: Mutex::new(()),
+            given: Mutex::default(),
             failing: AtomicBool::new(false),
             failures: LogGate::default(),
             losses: LogGate::default(),
@@ -185,6 +195,19 @@ impl<E: Exporter> Core<E> {
         self.exporter.prepare(telemetry, now)
     }
 
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what is still being prepared as lost: it comes too late, and so does everything from here on.
+    pub(super) fn give_up(&self) {
+        let mut given = self.given();
+        given.closed = true;
+        let late = std::mem::take(&mut given.observations);
+        self.telemetry().edge().add_in(late);
+        self.telemetry().edge().drop(Reason::Shutdown, late);
+    }
+
     fn enqueue(&self, mut ticket: Ticket<E>) {
         let weight = ticket.weight();
         // It may be taken out, and settled, before the push returns.
@@ -204,6 +227,45 @@ impl<E: Exporter> Core<E> {
         let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
         ticket.lost(reason);
         self.note_loss(observations, reason, "the queue did not take it");
+    }
+}
+
+/// A batch from when a pipeline gives it until it is prepared. One whose preparation panics is the pipeline's to count.
+struct Preparing<'a, E: Exporter> {
+    core: &'a Core<E>,
+    observations: u64,
+}
+
+impl<'a, E: Exporter> Preparing<'a, E> {
+    fn new(core: &'a Core<E>, observations: u64) -> Self {
+        let mut given = core.given();
+        given.observations += observations;
+        let is_late = given.closed;
+        drop(given);
+        if is_late {
+            core.give_up();
+        }
+        Self { core, observations }
+    }
+
+    /// Counts it with `count`; `None` where it was counted as lost while it was prepared.
+    fn end<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
+        let mut given = self.core.given();
+        let observations = std::mem::take(&mut self.observations);
+        if given.closed {
+            return None;
+        }
+        given.observations = given.observations.saturating_sub(observations);
+        Some(count())
+    }
+}
+
+impl<E: Exporter> Drop for Preparing<'_, E> {
+    fn drop(&mut self) {
+        if self.observations > 0 {
+            let mut given = self.core.given();
+            given.observations = given.observations.saturating_sub(self.observations);
+        }
     }
 }
 
@@ -247,6 +309,7 @@ impl<E: Exporter> Sink for Entrance<E> {
     fn accept(&self, telemetry: &Telemetry, now: Now) {
         let core = &self.0;
         let inbound = telemetry.observations();
+        let preparing = Preparing::new(core, inbound);
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
@@ -257,15 +320,17 @@ impl<E: Exporter> Sink for Entrance<E> {
             ..Balance::default()
         };
         debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", core.telemetry().id());
-        edge.add_in(inbound);
-        edge.add_synthesized(prepared.synthesized);
-        edge.drop_all(&prepared.losses);
-        edge.note_all(&prepared.notes);
-        edge.add_unaccounted(balance.unaccounted());
-        // All are in the engine's hands at once, so that a panic leaves none uncounted.
-        let tickets: Vec<_> =
-            prepared.requests.into_iter().map(|request: Request<_>| Ticket::new(core, request)).collect();
-        for ticket in tickets {
+        let tickets = preparing.end(|| {
+            edge.add_in(inbound);
+            edge.add_synthesized(prepared.synthesized);
+            edge.drop_all(&prepared.losses);
+            edge.note_all(&prepared.notes);
+            edge.add_unaccounted(balance.unaccounted());
+            // All are in the engine's hands at once, so that a panic leaves none uncounted.
+            let requests = prepared.requests.into_iter();
+            requests.map(|request: Request<_>| Ticket::new(core, request)).collect::<Vec<_>>()
+        });
+        for ticket in tickets.unwrap_or_default() {
             core.enqueue(ticket);
         }
     }

@@ -481,3 +481,23 @@ fn config_rules() {
         assert!(found.starts_with(expected), "{yaml}: {found}");
     }
 }
+
+/// Guarantees: a batch that is still being prepared at the end is counted as lost once, with what was taken: it never
+/// leaves, and nothing of it is counted when its preparation ends.
+#[tokio::test]
+async fn what_is_being_prepared_at_the_end_is_lost_once() {
+    let fake = FakeExporter::new([]);
+    let (prepares, preparing) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel();
+    *fake.seen.prepare_waits.lock().unwrap() = Some((prepares, may_go_on));
+    let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
+    let sink = delivery.running.sink();
+    let telemetry = delivery.telemetry.clone();
+    let pipeline = std::thread::spawn(move || sink.accept(&batch(7).into(), ManualClock::default().now()));
+    preparing.recv().unwrap();
+    let totals = delivery.stop(Duration::ZERO).await;
+    assert_eq!((totals.inbound, totals.dropped.get(Reason::Shutdown)), (7, 7));
+    go_on.send(()).unwrap();
+    pipeline.join().unwrap();
+    assert_eq!((telemetry.edge().totals(), fake.made()), (totals, 0));
+}

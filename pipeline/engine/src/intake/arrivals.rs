@@ -39,6 +39,10 @@ impl Fate {
         self.becomes(Self::WITHDRAWN)
     }
 
+    fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::TAKEN
+    }
+
     fn becomes(&self, fate: u8) -> bool {
         let before = self.0.compare_exchange(Self::WAITING, fate, Ordering::AcqRel, Ordering::Acquire);
         before.is_ok() || before == Err(fate)
@@ -70,6 +74,18 @@ impl Arrivals {
         loop {
             let arrival = self.0.recv().await?;
             if arrival.fate.becomes(Fate::TAKEN) {
+                return Some(arrival);
+            }
+        }
+    }
+
+    /// The next request that nobody waits for any longer although another pipeline has begun to take it, so that its
+    /// sender was told that it is taken. For a pipeline that takes nothing more. Whoever waits for one of the others
+    /// learns that it was not taken.
+    pub(crate) fn left(&mut self) -> Option<Arrival> {
+        loop {
+            let arrival = self.0.try_recv().ok()?;
+            if arrival.taken.is_closed() && arrival.fate.is_taken() {
                 return Some(arrival);
             }
         }

@@ -4,30 +4,65 @@
 //! once. The thread may be in the middle of its work just then, for as long as one step takes; what it would count behind
 //! that is the same observations a second time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Decides whether a pipeline still counts. Cheap to clone; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
-    closed: Arc<Mutex<bool>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    /// The observations that the exporters are just being given, which takes as long as they prepare them.
+    handing: u64,
 }
 
 impl Ledger {
     /// Counts something with `count`, as one, unless the ledger is closed. Returns whether it was counted.
     pub(crate) fn write(&self, count: impl FnOnce()) -> bool {
-        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*closed {
+        let state = self.state();
+        if !state.closed {
             count();
         }
-        !*closed
+        !state.closed
     }
 
-    /// Counts the last thing with `count`, unless it is closed already. Nothing is counted from then on.
-    pub(crate) fn close(&self, count: impl FnOnce()) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*closed {
-            count();
+    /// Says that the exporters are being given so many observations from here on: they answer for them. Returns whether
+    /// the ledger is still open; if it is not, those are counted as lost already.
+    pub(crate) fn hand(&self, observations: u64) -> bool {
+        let mut state = self.state();
+        state.handing = observations;
+        !state.closed
+    }
+
+    /// Counts with `count` that the exporters have what they were given, unless that was counted when the ledger was
+    /// closed.
+    pub(crate) fn handed(&self, count: impl FnOnce(u64)) {
+        let mut state = self.state();
+        let handed = std::mem::take(&mut state.handing);
+        if !state.closed {
+            count(handed);
         }
-        *closed = true;
+    }
+
+    /// Says that the exporters do not have what they were being given.
+    pub(crate) fn take_back(&self) {
+        self.state().handing = 0;
+    }
+
+    /// Counts the last thing with `count`, which is told how many observations the exporters are just being given,
+    /// unless it is closed already. Nothing is counted from then on.
+    pub(crate) fn close(&self, count: impl FnOnce(u64)) {
+        let mut state = self.state();
+        if !state.closed {
+            count(state.handing);
+        }
+        state.closed = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -85,9 +85,11 @@ impl Counters {
         own.inbound.saturating_add(chain.synthesized).saturating_sub(settled)
     }
 
-    /// Counts what is still in the processors' hands as lost, and nothing from then on.
+    /// Counts what is still in the processors' hands as lost, and nothing from then on. What exporters are just being
+    /// given is theirs to count.
     pub(crate) fn give_up(&self, reason: Reason) {
-        self.ledger.close(|| {
+        self.ledger.close(|handing| {
+            self.edge.add_out(handing);
             self.edge.drop(reason, self.unsettled());
             for stage in &self.stages {
                 stage.set_held(crate::component::Held::default());

@@ -12,7 +12,7 @@ use crate::delivery::{
 };
 use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch};
 use crate::health::State;
-use crate::intake::Intake;
+use crate::intake::{End, Intake};
 use crate::telemetry::ExporterTelemetry;
 use crate::testing::{self, ManualClock};
 
@@ -66,7 +66,8 @@ fn intake(around: &Surroundings, pipelines: &[&Pipeline]) -> (Intake, Edge) {
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     // Dropped, it would be a shutdown.
     std::mem::forget(trigger);
-    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone(), shutdown), edge)
+    let end = End { shutdown: shutdown.clone(), last_call: shutdown };
+    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone(), end), edge)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::component::Rejected> {
@@ -334,7 +335,8 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     let edge = around.metrics.edge(Kind::Receiver, "test", "");
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
     let health = around.health.clone();
-    let intake = Intake::new(vec![pipeline.entrance()], around.budget.clone(), edge, health, shutdown);
+    let end = End { shutdown: shutdown.clone(), last_call: shutdown };
+    let intake = Intake::new(vec![pipeline.entrance()], around.budget.clone(), edge, health, end);
     consume(&intake, 5).await.unwrap();
     fake.attempts(1).await;
     let waiting = tokio::spawn(async move { intake.room().await });

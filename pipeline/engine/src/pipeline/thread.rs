@@ -22,6 +22,7 @@ use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
 use crate::health::State;
 use crate::intake::{Arrival, Arrivals};
+use crate::telemetry::Edge;
 
 /// At most this often processors are asked to put out what they hold because memory is short, so that a flood of
 /// refused requests does not cut windows to pieces.
@@ -145,6 +146,8 @@ impl Worker {
     fn fail(&mut self, message: &str) {
         let health = &self.around.health;
         health.set("pipelines", &self.counters.id, State::Failed(format!("panicked: {message}")));
+        self.counters.ledger.take_back();
+        self.count_left();
         let lost = self.counters.unsettled();
         self.counters.give_up(Reason::Internal);
         tracing::error!(pipeline = %self.counters.id, observations = lost, "the pipeline panicked and has ended: {message}");
@@ -243,13 +246,7 @@ impl Worker {
         self.taking = Some(Taking { permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
-        self.counters.ledger.write(|| {
-            self.counters.edge.add_in(observations);
-            if let Some(source) = source {
-                source.add_in(observations);
-                source.add_out(observations);
-            }
-        });
+        self.count_in(observations, source);
         self.answer();
         if out.is_some() {
             // What came straight through has nowhere else to wait.
@@ -257,6 +254,25 @@ impl Worker {
         }
         self.hand_on(out, now, charged);
         self.let_go();
+    }
+
+    fn count_in(&self, observations: u64, source: Option<Edge>) {
+        self.counters.ledger.write(|| {
+            self.counters.edge.add_in(observations);
+            if let Some(source) = source {
+                source.add_in(observations);
+                source.add_out(observations);
+            }
+        });
+    }
+
+    /// Counts requests that this pipeline will not get to, though their senders were told that they are taken, since
+    /// another pipeline has begun to take them. They are lost with what it holds.
+    fn count_left(&mut self) {
+        self.arrivals.close();
+        while let Some(arrival) = self.arrivals.left() {
+            self.count_in(arrival.telemetry.observations(), arrival.source);
+        }
     }
 
     /// Tells the sender once the processors have its request: from here on the pipeline answers for it. Whoever no longer
@@ -299,6 +315,7 @@ impl Worker {
         loop {
             room(&self.sinks).await;
             if self.is_over() {
+                self.count_left();
                 let lost = self.counters.unsettled();
                 self.counters.give_up(Reason::Shutdown);
                 if lost > 0 {
@@ -328,11 +345,11 @@ impl Worker {
         let Some(telemetry) = out else { return };
         let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         // Given up meanwhile: it is counted as lost already.
-        if self.counters.ledger.write(|| ()) {
+        if self.counters.ledger.hand(telemetry.observations()) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            self.counters.ledger.write(|| self.counters.edge.add_out(telemetry.observations()));
+            self.counters.ledger.handed(|observations| self.counters.edge.add_out(observations));
         }
         drop(memory);
     }

@@ -1,7 +1,8 @@
 //! Runs a plan: exporters first, receivers last, and back in the other order.
 //!
 //! A shutdown has one deadline, the configuration's `shutdown_timeout`, and spends it in this order: receivers stop
-//! accepting and finish what is under way (at most a fifth of it), processors put out what they hold, queues drain,
+//! accepting and finish what is under way (at most a fifth of it; after a tenth whoever still waits is answered: what a
+//! pipeline has begun to take is taken, and what none has begun to take is given back to its sender), processors put out what they hold, queues drain,
 //! exporters say what they still have to say (what is left, a second at least, or a twentieth of a short deadline).
 //! Whatever is not sent by then is counted.
 
@@ -52,6 +53,8 @@ pub struct Running {
     receivers: Vec<RunningReceiver>,
     /// Stops the receivers.
     stop_receivers: Trigger,
+    /// Lets nobody wait for the receivers any longer.
+    last_call: Trigger,
     pipelines: Vec<Pipeline>,
     exporters: Vec<(ExporterTelemetry, RunningExporter)>,
     /// The counters of exporters that have been told to stop.

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::component::{ReceiverContext, StartError};
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
 use crate::health::{Health, State};
-use crate::intake::{Entrance, Intake};
+use crate::intake::{End, Entrance, Intake};
 use crate::pipeline::{Host, Parts, Pipeline, Surroundings};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
@@ -27,6 +27,8 @@ struct Started {
     last: Shutdown,
     /// Waits for the end of the receivers.
     receivers: Shutdown,
+    /// Ends the waiting of whoever waits for the receivers' answers.
+    last_call: Shutdown,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Running, StartError> {
@@ -58,6 +60,7 @@ impl Started {
         let metrics = Metrics::new(budget.clone());
         let health = Health::default();
         let (stop_receivers, receivers) = Shutdown::pair();
+        let (last_call, soon) = Shutdown::pair();
         let (stop_last, last) = Shutdown::pair();
         for (id, why) in &disabled {
             tracing::info!(exporter = id, "switched off: {why}");
@@ -70,6 +73,7 @@ impl Started {
             metrics: metrics.clone(),
             receivers: Vec::new(),
             stop_receivers,
+            last_call,
             pipelines: Vec::new(),
             exporters: Vec::new(),
             exporter_telemetry: Vec::new(),
@@ -79,7 +83,13 @@ impl Started {
             reporter: tokio::spawn(std::future::ready(())),
             started: tokio::time::Instant::now(),
         };
-        Self { running, around: Surroundings { budget, clock, health, metrics, host }, last, receivers }
+        Self {
+            running,
+            around: Surroundings { budget, clock, health, metrics, host },
+            last,
+            receivers,
+            last_call: soon,
+        }
     }
 
     async fn all(
@@ -169,15 +179,10 @@ impl Started {
         let health = self.around.health.clone();
         let telemetry = self.around.metrics.receiver(&id);
         let edge = self.around.metrics.edge(Kind::Receiver, &id, "");
+        let end = End { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
         let context = ReceiverContext {
             id: id.clone(),
-            next: Intake::new(
-                entrances,
-                self.around.budget.clone(),
-                edge.clone(),
-                health.clone(),
-                self.receivers.clone(),
-            ),
+            next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone(), end),
             shutdown: self.receivers.clone(),
             telemetry: telemetry.clone(),
         };

@@ -12,6 +12,9 @@ use crate::health::State;
 /// The deadlines of one shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Deadlines {
+    /// Whoever still waits for a receiver is answered, early enough for the answer to leave: servers cut what is left
+    /// 10 s after they were told to stop, and receivers are cut at the next of these.
+    last_call: Instant,
     /// Receivers have finished what was under way.
     receivers: Instant,
     /// Everything is sent, or lost: exporters take nothing from here on.
@@ -22,6 +25,9 @@ struct Deadlines {
     closed: Instant,
 }
 
+/// Requests under way are finished for at most so long before they are answered as they are.
+const LAST_CALL: Duration = Duration::from_secs(5);
+
 /// What exporters have for their last words, which are small; half of it where a pipeline was late.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -29,6 +35,7 @@ impl Deadlines {
     fn new(now: Instant, timeout: Duration) -> Self {
         let last_words = LAST_WORDS.min(timeout / 10);
         Self {
+            last_call: now + LAST_CALL.min(timeout / 10),
             receivers: now + timeout / 5,
             sent: now + (timeout - last_words),
             handed_on: now + (timeout - last_words / 2),
@@ -42,7 +49,7 @@ impl Running {
     pub async fn stop(mut self) -> Report {
         let began = Instant::now();
         let deadlines = Deadlines::new(began, self.shutdown_timeout);
-        self.stop_receivers(deadlines.receivers).await;
+        self.stop_receivers(deadlines).await;
         // From here on no exporter waits beyond its deadline, and with it no pipeline that waits for an exporter.
         for (telemetry, exporter) in &self.exporters {
             self.health.set("exporters", telemetry.id(), State::Stopping);
@@ -65,13 +72,19 @@ impl Running {
         report
     }
 
-    async fn stop_receivers(&mut self, deadline: Instant) {
+    async fn stop_receivers(&mut self, deadlines: Deadlines) {
         for receiver in &self.receivers {
             self.health.set("receivers", receiver.telemetry.id(), State::Stopping);
         }
         self.stop_receivers.trigger();
         for receiver in &mut self.receivers {
-            if timeout_at(deadline, &mut receiver.task).await.is_err() {
+            if timeout_at(deadlines.last_call, &mut receiver.task).await.is_err() {
+                break;
+            }
+        }
+        self.last_call.trigger();
+        for receiver in self.receivers.iter_mut().filter(|receiver| !receiver.task.is_finished()) {
+            if timeout_at(deadlines.receivers, &mut receiver.task).await.is_err() {
                 tracing::warn!(receiver = receiver.telemetry.id(), "requests were still under way and are cut");
                 receiver.task.abort();
             }

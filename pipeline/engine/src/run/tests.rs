@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::component::{Rejected, Retry};
 use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
-use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, batch};
+use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch};
 use crate::health::State;
 use crate::intake::{Intake, Signal};
 use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
@@ -286,11 +286,13 @@ proptest! {
         senders in proptest::collection::vec(proptest::collection::vec((0u64..20, 0u64..5), 0..12), 1..5),
         after in 0u64..40,
         overflow in prop_oneof![Just(Overflow::Refuse), Just(Overflow::Wait), Just(Overflow::Drop)],
+        hangs in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (first, second) = (FakeExporter::new(script), FakeExporter::new([]));
-            let (receiver, intake) = FakeReceiver::new();
+            let (mut receiver, intake) = FakeReceiver::new();
+            receiver.hangs = hangs;
             let pipelines: Vec<PlannedPipeline> = windows
                 .iter()
                 .enumerate()
@@ -412,4 +414,52 @@ async fn shutdown_of_a_waiting_pipeline() {
     let [direct] = &report.pipelines[..] else { panic!("one pipeline") };
     assert_eq!((direct.inbound, direct.outbound), (taken, taken), "{report}");
     assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown), taken, "{report}");
+}
+
+/// Guarantees: where a shutdown finds requests under way, each of their senders is told what happens, before the receivers
+/// are cut off: what any pipeline has begun to take in, piece by piece, is taken and delivered by all, or counted as lost at
+/// the deadline, and its sender is told so; what none has begun to take is given back and delivered by none.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_being_taken_in_is_answered() {
+    for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {
+        let slow = FakeExporter::always(Reply::Slow(pause));
+        let (mut receiver, intake) = FakeReceiver::new();
+        receiver.hangs = true;
+        let splits = |id: &str| PlannedPipeline {
+            processors: vec![("splitter".to_owned(), Box::new(Splitter::default()))],
+            ..pipeline(id, HOUR, &["slow"])
+        };
+        let exporters = vec![exporter_that("slow", &slow, 2, Overflow::Refuse)];
+        let pipelines = vec![splits("first"), splits("second")];
+        let running = start_paused(plan(service(), receiver, pipelines, exporters)).await.unwrap();
+        let intake = intake.await.unwrap();
+        let began = Instant::now();
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let intake = intake.clone();
+                tokio::spawn(async move { (consume(&intake, 100).await, Instant::now()) })
+            })
+            .collect();
+        slow.attempts(1).await;
+        let report = running.stop().await;
+        let mut answers = Vec::new();
+        for sender in senders {
+            let (answer, at) = sender.await.unwrap();
+            assert!(at < began + Duration::from_secs(2), "{:?}", at - began);
+            answers.push(answer.map_err(|rejected| rejected.reason));
+        }
+        assert_eq!(answers, expected, "{report}");
+        let taken = 100 * answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+        assert_eq!((report.unaccounted(), report.receivers[0].observations), (0, taken), "{report}");
+        assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound == taken), "{report}");
+        let exporter = &report.exporters[0].totals;
+        if pause < HOUR {
+            assert_eq!(exporter.outbound, 2 * taken, "{report}");
+        }
+        assert_eq!(
+            exporter.inbound,
+            report.pipelines.iter().map(|pipeline| pipeline.outbound).sum::<u64>(),
+            "{report}"
+        );
+    }
 }

@@ -10,7 +10,7 @@ use crate::budget::Budget;
 use crate::component::{BoxFuture, Now, Rejected};
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
-use crate::intake::{Arrivals, Entrance, Intake, Signal, Sinks, channel};
+use crate::intake::{Arrivals, End, Entrance, Intake, Signal, Sinks, channel};
 use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
 
 /// The receiving end of [`intake`].
@@ -22,6 +22,7 @@ pub struct Consumer {
     gate: Arc<Gate>,
     /// Ends the intake's waiting when it is dropped.
     _stop: Trigger,
+    last_call: Trigger,
 }
 
 /// An exporter whose queue is full when a test says so.
@@ -67,8 +68,10 @@ pub fn intake(memory: u64) -> (Intake, Consumer) {
     let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
     let entrance = Entrance { pipeline: Arc::from("test"), signal: Signal::All, sender, edge: pipeline, sinks };
     let (stop, shutdown) = Shutdown::pair();
-    let intake = Intake::new(vec![entrance], budget.clone(), edge.clone(), Health::default(), shutdown);
-    (intake, Consumer { arrivals, budget, edge, gate, _stop: stop })
+    let (last_call, soon) = Shutdown::pair();
+    let end = End { shutdown, last_call: soon };
+    let intake = Intake::new(vec![entrance], budget.clone(), edge.clone(), Health::default(), end);
+    (intake, Consumer { arrivals, budget, edge, gate, _stop: stop, last_call })
 }
 
 impl Consumer {
@@ -99,6 +102,11 @@ impl Consumer {
     /// How many requests wait for room in that queue.
     pub fn waiting(&self) -> usize {
         self.gate.full.receiver_count()
+    }
+
+    /// Says that the receiver is soon cut off, as in a shutdown in which requests are under way for long.
+    pub fn last_call(&self) {
+        self.last_call.trigger();
     }
 
     /// Takes nothing more, as in a shutdown.

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::budget::Budget;
-use crate::component::BoxFuture;
+use crate::component::{BoxFuture, Now};
 use crate::delivery::Sink;
 
 /// A sink that remembers how much memory was charged whenever it got a batch.
@@ -182,4 +182,53 @@ async fn nothing_is_counted_after_the_end() {
     assert_eq!((totals.inbound, totals.outbound, totals.dropped.total()), (20, 1, 19));
     assert_eq!((totals.dropped.get(Reason::Shutdown), sink.seen().len()), (19, 1));
     assert_eq!(counters.stages[0].totals().held, Held::default());
+}
+
+/// Gives the pipeline up while it is being given a batch.
+struct GivesUp {
+    counters: std::sync::OnceLock<Counters>,
+    given: Mutex<u64>,
+}
+
+impl Sink for GivesUp {
+    fn id(&self) -> &str {
+        "gives up"
+    }
+
+    fn overflow(&self) -> Overflow {
+        Overflow::Refuse
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn accept(&self, telemetry: &Telemetry, _now: Now) {
+        self.counters.get().unwrap().give_up(Reason::Shutdown);
+        *self.given.lock().unwrap() += telemetry.observations();
+    }
+}
+
+/// Guarantees: a batch that an exporter is just preparing when the pipeline is given up is the exporter's, and is not
+/// lost in the pipeline as well.
+#[tokio::test(start_paused = true)]
+async fn what_is_being_handed_on_is_not_lost() {
+    let around = paused();
+    let sink = Arc::new(GivesUp { counters: std::sync::OnceLock::new(), given: Mutex::default() });
+    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&sink) as _];
+    let processors = vec![splitter()];
+    let parts = Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors, sinks };
+    let mut pipeline = Pipeline::start(parts, &around).unwrap();
+    sink.counters.set(pipeline.counters().clone()).unwrap();
+    let (intake, _) = intake(&around, &[&pipeline]);
+    consume(&intake, 20).await.unwrap();
+    pipeline.stop(Instant::now() + Duration::from_secs(9));
+    pipeline.ended().await;
+    let totals = pipeline.counters().edge.totals();
+    assert_eq!((totals.inbound, totals.outbound, *sink.given.lock().unwrap()), (20, 1, 1));
+    assert_eq!(totals.dropped.get(Reason::Shutdown), 19);
 }
