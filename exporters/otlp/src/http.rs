@@ -59,10 +59,12 @@ fn success(settings: &Settings, request: &Request<Meta>, response: Response) -> 
 
 fn failed(settings: &Settings, failure: Failure) -> Result<Accepted, SendError> {
     match failure {
-        Failure::Response { status, cause } if status.is_success() => {
+        Failure::Response { status, cause, .. } if status.is_success() => {
             Ok(answer::unreadable(settings, &cause.to_string()))
         }
-        Failure::Response { status, .. } => Err(refused(settings, status, None, "")),
+        Failure::Response { status, headers, .. } => {
+            Err(refused(settings, status, retry_after(&headers, SystemTime::now()), ""))
+        }
         Failure::Unsendable(_) => {
             Err(SendError { retry: Retry::Never, reason: Reason::Internal, message: failure.to_string() })
         }

@@ -38,7 +38,7 @@ impl SentryExporter {
     /// Builds the client. Reads certificates where a DSN needs them.
     fn connect(&self) -> Result<(), StartError> {
         let encrypted = self.settings.destinations.iter().any(|to| to.dsn().scheme() == Scheme::Https);
-        // The engine's timeout is the one that counts; this one only bounds an attempt where that is switched off.
+        // This timeout is the only one. No timeout is an hour.
         let timeout = match self.settings.delivery.timeout {
             Duration::ZERO => Duration::from_secs(3600),
             timeout => timeout,

@@ -25,8 +25,10 @@ mod tests;
 pub use config::{Config, Settings};
 pub use exporter::SentryExporter;
 
+use std::time::Duration;
+
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::delivery::{DynExporter, deliver};
+use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
 use profbridge_engine::registry::ExporterFactory;
 
 /// Makes exporters of the type `sentry`.
@@ -39,6 +41,8 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let settings = section.extract::<Config>()?.check(section)?;
-    let delivery = settings.delivery.clone();
+    // The client keeps the time: once it has the head of an answer it is known what became of the request, however slowly
+    // the rest comes. A second timeout around it would forget that and send what was taken again.
+    let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };
     Ok(deliver(SentryExporter::new(settings), delivery))
 }

@@ -119,8 +119,8 @@ impl SentryExporter {
         match client.post(destination.url(), headers, body).await {
             Ok(response) => Ok(self.read(destination, &response)),
             // Only the body is unreadable, and nothing depends on it.
-            Err(Failure::Response { status, .. }) => {
-                Ok(Answered { status: status.as_u16(), detail: None, retry_after: None })
+            Err(Failure::Response { status, headers, .. }) => {
+                Ok(self.read(destination, &Response { status, headers: *headers, body: Bytes::new() }))
             }
             Err(failure) => Err(unanswered(destination, &failure)),
         }

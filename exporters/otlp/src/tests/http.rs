@@ -69,6 +69,17 @@ async fn retry_after() {
     assert!(matches!(error.retry, Retry::After(pause) if pause > Duration::from_secs(86_400)), "{error:?}");
 }
 
+/// Guarantees: so it is where the answer's body cannot be read.
+#[tokio::test]
+async fn retry_after_with_an_unreadable_body() {
+    for status in [429, 503] {
+        let body = "x".repeat(crate::settings::MAX_RESPONSE_BYTES + 1);
+        let peer = raw(None, move || response(status, &[("retry-after", "17")], body.clone())).await;
+        let error = send(&to(peer.address, ""), &batch(&[1])).await.unwrap_err();
+        assert_eq!(error.retry, Retry::After(Duration::from_secs(17)), "{status}");
+    }
+}
+
 /// Guarantees: the message of a `google.rpc.Status` is shown in either form, text as text, anything else not.
 #[tokio::test]
 async fn error_bodies() {

@@ -44,6 +44,15 @@ async fn retry_after() {
     assert_eq!(error.retry, Retry::After(std::time::Duration::from_secs(17)));
 }
 
+/// Guarantees: so it is where the answer's body does not come.
+#[tokio::test]
+async fn retry_after_without_the_body() {
+    let server = Server::always(Reply::Trickle { status: 503, headers: vec![("retry-after", "17".to_owned())] }).await;
+    let exporter = exporter_to(&server, "timeout: 1s").await;
+    let error = exporter.send(&request(&exporter)).await.unwrap_err();
+    assert_eq!(error.retry, Retry::After(std::time::Duration::from_secs(17)));
+}
+
 /// Guarantees: what the server explains is passed on, on one line and without the keys that it repeats.
 #[tokio::test]
 async fn explanations() {

@@ -92,3 +92,19 @@ async fn a_hanging_server() {
     let losses = telemetry.edge().totals().dropped;
     assert!(losses.get(Reason::Shutdown) >= 4, "{losses}");
 }
+
+/// Guarantees: an envelope whose answer begins with 200 and then comes no further was taken: it is sent once, and counts
+/// as sent.
+#[tokio::test]
+async fn an_answer_that_trickles_is_an_answer() {
+    let server = Server::always(Reply::Trickle { status: 200, headers: vec![] }).await;
+    let (running, telemetry) = run(&format!(
+        "dsn: {}\ntimeout: 1s\nretry_on_failure: {{initial_interval: 1ms, max_interval: 2ms}}",
+        server.dsn(1)
+    ))
+    .await;
+    put(&running, 1).await;
+    server.until(1).await;
+    running.stop(soon()).await;
+    assert_eq!((telemetry.sent_requests(), telemetry.retries(), server.received().len()), (1, 0, 1));
+}

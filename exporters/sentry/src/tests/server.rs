@@ -21,6 +21,8 @@ pub(crate) enum Reply {
     Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
     /// Never answers, and keeps the connection.
     Hang,
+    /// Answers with a head that announces a body, of which nothing comes while the connection is kept.
+    Trickle { status: u16, headers: Vec<(&'static str, String)> },
     /// Closes the connection without an answer.
     Close,
 }
@@ -152,6 +154,15 @@ async fn serve(
                 }
             }
             Reply::Hang => std::future::pending().await,
+            Reply::Trickle { status, headers } => {
+                let mut text = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 10\r\n");
+                for (name, value) in headers {
+                    text.push_str(&format!("{name}: {value}\r\n"));
+                }
+                text.push_str("\r\n");
+                stream.write_all(text.as_bytes()).await.ok();
+                std::future::pending().await
+            }
             Reply::Close => return,
         }
     }

@@ -127,6 +127,8 @@ pub enum Failure {
     Response {
         /// The status, which is known.
         status: http::StatusCode,
+        /// The headers, which are known as well: a server that is overloaded may say in them when to come back.
+        headers: Box<http::HeaderMap>,
         /// Why the body cannot be had.
         cause: crate::body::BodyError,
     },

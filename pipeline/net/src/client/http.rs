@@ -33,7 +33,8 @@ pub struct HttpClientConfig {
     pub connect_timeout: Duration,
     /// From the start of a request to the head of its response; the body may take what is left of it, and a second in
     /// any case. Once the head is there the outcome is known, so nothing that happens to the body is a timeout of the
-    /// request, see [`Failure::Response`].
+    /// request, see [`Failure::Response`]. A head that is not complete by then is no response: hyper hands over nothing of
+    /// it before its last line, not the status either.
     pub timeout: Duration,
     /// Idle connections that are kept for each host.
     pub max_idle_connections: usize,
@@ -135,7 +136,7 @@ impl HttpClient {
         let limits = BodyLimits { timeout: left, ..BodyLimits::new(self.max_response_bytes) };
         match body::read(body, limits).await {
             Ok(body) => Ok(Response { status, headers: head.headers, body }),
-            Err(cause) => Err(Failure::Response { status, cause }),
+            Err(cause) => Err(Failure::Response { status, headers: Box::new(head.headers), cause }),
         }
     }
 
