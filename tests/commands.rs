@@ -1,14 +1,15 @@
 //! The command line beside `run`: validate, config, components, convert, demo.
 
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use profbridge_bench::{RequestBuilder, fixture, ms};
 use profbridge_wire::sentry::relay_rules;
 use prost::Message;
 
 use crate::backend::sentry::{KEY, split_envelope};
-use crate::process::run;
+use crate::process::{command, run};
 
 /// A captured envelope of a real SDK.
 fn captured(name: &str) -> PathBuf {
@@ -166,10 +167,10 @@ fn convert_counts_what_it_made() {
         assert!(finished.status.success(), "{}", finished.stderr);
         finished.stdout
     };
-    let made = "wrote 1 envelopes with 4 samples (1 of them synthesized)";
+    let made = "wrote 1 envelope with 4 samples (1 of them synthesized)";
     assert_eq!(said(&["otlp"], "made"), format!("{made} to made\n"));
-    assert_eq!(said(&[envelope], "forwarded"), "wrote 1 envelopes, as they came in, to forwarded\n");
-    assert_eq!(said(&[envelope, "otlp"], "both"), format!("{made}, and 1 as they came in, to both\n"));
+    assert_eq!(said(&[envelope], "forwarded"), "wrote 1 envelope, as it came in, to forwarded\n");
+    assert_eq!(said(&[envelope, "otlp"], "both"), format!("{made}, and 1 as it came in, to both\n"));
     for folder in ["forwarded", "both"].map(|name| folder.path().join(name)) {
         let copy = std::fs::read(folder.join("input-0001.envelope")).unwrap();
         assert_eq!(split_envelope(&copy), split_envelope(&std::fs::read(envelope).unwrap()));
@@ -216,4 +217,41 @@ fn demo() {
     let (_, items) = split_envelope(&std::fs::read(path("envelope:")).unwrap());
     relay_rules::validate_json(&items[0].1).unwrap();
     assert!(std::fs::read_to_string(path("flame graph:")).unwrap().contains("Rule.matches"));
+}
+
+/// Guarantees: what a conversion changes is said: strings that were not UTF-8, how many.
+#[test]
+fn convert_says_what_it_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!caf\u{e9}"], 1, &ms([0, 50])).encode();
+    let at = one.windows(2).position(|pair| pair == "\u{e9}".as_bytes()).unwrap();
+    let mut broken = one.clone();
+    broken[at..at + 2].copy_from_slice(b"\xff\xfe");
+    for (name, bytes, says) in [("sound", one, false), ("broken", broken, true)] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+        let finished = run(folder.path(), &["convert", name, "-o", &format!("{name}.folded")]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let said = finished.stderr.contains("1 string is not UTF-8, what is not was replaced by U+FFFD");
+        assert_eq!(said, says, "{name}: {}", finished.stderr);
+    }
+}
+
+/// Guarantees: a result for a pipe that nobody reads yet says that it waits, and for what; with a reader it is written.
+#[test]
+fn convert_says_that_it_waits_for_a_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!f"], 1, &ms([0, 50]));
+    std::fs::write(folder.path().join("otlp"), one.encode()).unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut child = command(folder.path(), &["convert", "otlp", "--to", "folded", "-o", "pipe"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.ends_with("waiting until somebody reads pipe")), "it ended without a word");
+    let stacks = std::fs::read_to_string(&pipe).unwrap();
+    assert!(stacks.ends_with("f 100000000\n"), "{stacks}");
+    assert!(child.wait().unwrap().success());
 }

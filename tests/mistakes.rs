@@ -317,3 +317,15 @@ fn good_ones_are_good() {
         assert!(finished.status.success(), "{out}: {}", finished.stderr);
     }
 }
+
+/// Guarantees: who copies a Collector's configuration with `memory_limiter` is told which setting there is instead.
+#[test]
+fn memory_limiter_names_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = to_sentry("", "{window: 0s}", "")
+        .replace("processors: {", "processors: {memory_limiter: {check_interval: 1s, limit_mib: 512}, ")
+        .replace("processors: [", "processors: [memory_limiter, ");
+    std::fs::write(folder.path().join("config.yaml"), config).unwrap();
+    let finished = run(folder.path(), &["validate"]);
+    refused(&finished, &["there is no processor of the type `memory_limiter`", "set `service.limits.memory` instead"]);
+}

@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) losses: Losses,
     /// Things worth saying that are no loss.
     notes: Vec<(&'static str, u64)>,
+    /// Strings in which something that is not UTF-8 was replaced.
+    replaced_strings: u64,
     /// Parts of inputs that were refused, each with its place and rule.
     refused: Vec<String>,
 }
@@ -51,6 +53,11 @@ impl Tally {
     fn say(&self) {
         for explanation in self.losses.explanations() {
             terminal::say(explanation);
+        }
+        match self.replaced_strings {
+            0 => {}
+            1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
+            count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
         }
         for (name, count) in &self.notes {
             terminal::say(format!("note: {name} {count}"));

@@ -12,9 +12,12 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use crate::Failure;
-use crate::terminal::shown;
+use crate::terminal::{self, shown};
 
 /// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
 const ATTEMPTS: usize = 8;
@@ -50,10 +53,27 @@ impl Write for Target {
 pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
     let outcome = place(path).and_then(|place| match place {
         Place::File => Unfinished::beside(path).and_then(|unfinished| unfinished.finish(path, write)),
-        Place::Stream => File::options().write(true).open(path).and_then(|file| write_to(file, write)),
+        Place::Stream => open_stream(path).and_then(|file| write_to(file, write)),
         Place::Standard => io::stdout().as_fd().try_clone_to_owned().and_then(|fd| write_to(fd.into(), write)),
     });
     outcome.map_err(|error| Failure::new(shown(path), &error))
+}
+
+/// How long nobody need read a pipe before that is said.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Opens a pipe or a device. A pipe waits for its reader, which is said after a moment: it may never come.
+fn open_stream(path: &Path) -> io::Result<File> {
+    let (opened, opening) = mpsc::channel::<()>();
+    let waits_for = shown(path);
+    thread::spawn(move || {
+        if opening.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+            terminal::say(format!("waiting until somebody reads {waits_for}"));
+        }
+    });
+    let file = File::options().write(true).open(path);
+    drop(opened);
+    file
 }
 
 fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {

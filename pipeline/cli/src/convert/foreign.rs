@@ -25,6 +25,9 @@ const SAMPLE: &str = "`profbridge sample` makes a profile of a process that can 
 const IMAGE: &str = "convert the profile from which it was made";
 const OTLP: &str = "let the sender write protobuf: `format: proto` in the Collector's file exporter";
 
+/// What some programs of Windows put in front of text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Formats in JSON, told by keys of the outermost object; each needs all of its keys.
 const OBJECTS: [(&[&str], &str, &str); 11] = [
     (&["resourceProfiles"], "OTLP profiles as JSON", OTLP),
@@ -50,6 +53,7 @@ pub(super) const CONTINUOUS: &str = "\
 
 /// What a file is, and what to do instead of converting it; `None` where it is nothing that is known here.
 pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let found = |&(_, what, way): &(_, &'static str, &'static str)| (what, way);
     if let Some(known) = BEGINNINGS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
         return Some((known.1, known.2));
@@ -141,6 +145,7 @@ mod tests {
             (b"<svg version=\"1.1\"", "image"),
             (b"{\"resourceProfiles\":[{\"scopeProfiles\":[]}]}", "OTLP profiles as JSON"),
             (b"\n {\n \"dictionary\": {}, \"resource_profiles\": []}\n{}", "OTLP profiles as JSON"),
+            (b"\xef\xbb\xbf{\"resourceProfiles\":[]}", "OTLP profiles as JSON"),
             (b"{\"nodes\":[],\"startTime\":1,\"endTime\":2,\"samples\":[]}", ".cpuprofile"),
             (b"{\"traceEvents\":[]}", "Chrome"),
             (b"[{\"ph\":\"X\"}]", "Chrome"),

@@ -151,6 +151,7 @@ fn decode(bytes: Bytes, peer: &Arc<str>, place: &str, tally: &mut Tally) -> Resu
     let decoded = otlp::decode(bytes, &otlp::Limits::default()).map_err(|error| Failure::new(place, &error))?;
     tally.losses.add(Reason::Malformed, decoded.refused_observations());
     tally.observations += decoded.refused_observations();
+    tally.replaced_strings += decoded.replaced_strings;
     tally.refused.extend(decoded.refused.iter().map(|refusal| format!("{place}: {}", refusal.invalid)));
     Ok(from(decoded.profiles, peer))
 }

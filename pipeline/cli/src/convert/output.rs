@@ -229,16 +229,18 @@ impl Sentry {
             Place::Files(destination) => shown(&destination.path),
         };
         let made = files - forwarded;
+        let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let came = if forwarded == 1 { "as it came in" } else { "as they came in" };
+        let converted = format!(
+            "wrote {} with {} ({synthesized} of them synthesized)",
+            counted(made, "envelope"),
+            counted(samples, "sample")
+        );
         Ok(match (made, forwarded) {
             (0, 0) => None,
-            (0, 1..) => Some(format!("wrote {forwarded} envelopes, as they came in, to {place}")),
-            (_, 0) => Some(format!(
-                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized) to {place}"
-            )),
-            _ => Some(format!(
-                "wrote {made} envelopes with {samples} samples ({synthesized} of them synthesized), and {forwarded} as \
-                 they came in, to {place}"
-            )),
+            (0, 1..) => Some(format!("wrote {}, {came}, to {place}", counted(forwarded, "envelope"))),
+            (_, 0) => Some(format!("{converted} to {place}")),
+            _ => Some(format!("{converted}, and {forwarded} {came}, to {place}")),
         })
     }
 }

@@ -26,3 +26,16 @@ pub(super) fn hint(path: &[String]) -> Option<&'static str> {
     let [.., parent, key] = path else { return None };
     KEYS.iter().find(|(above, known, _)| above == parent && known == key).map(|(_, _, hint)| *hint)
 }
+
+/// Components of the Collector that are settings here: section, type, and what to do instead.
+const COMPONENTS: &[(&str, &str, &str)] = &[(
+    "processors",
+    "memory_limiter",
+    "set `service.limits.memory` instead, such as `256MiB`: it bounds what the whole process holds, and senders are told to \
+     come back",
+)];
+
+/// What to do instead of a component that is unknown.
+pub(super) fn replacement(section: &str, kind: &str) -> Option<&'static str> {
+    COMPONENTS.iter().find(|(within, known, _)| *within == section && *known == kind).map(|(.., hint)| *hint)
+}

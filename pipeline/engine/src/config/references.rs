@@ -1,6 +1,7 @@
 //! Checks that need the whole configuration but no component: does everything that is named exist, is everything that
 //! exists named, and does anything come from a Collector that this program is not.
 
+use super::collector;
 use super::document::{Config, Reference, below};
 use super::id::{Carries, ComponentId, PipelineId};
 use super::key_path;
@@ -189,9 +190,11 @@ impl<'a> Check<'a> {
             let types = self.types(role);
             if !types.contains(&id.kind.as_str()) {
                 let mut hint = self.deletion(entry, &[role], id);
-                match suggest::nearest(&id.kind, types.iter().copied()) {
-                    Some(near) => hint = format!("did you mean `{near}`? otherwise {hint}"),
-                    None => hint.push_str(&format!("\n{section} there are: {}", list(types))),
+                let near = suggest::nearest(&id.kind, types.iter().copied());
+                match (collector::replacement(section, &id.kind), near) {
+                    (Some(instead), _) => hint = format!("{instead}; {hint}"),
+                    (None, Some(near)) => hint = format!("did you mean `{near}`? otherwise {hint}"),
+                    (None, None) => hint.push_str(&format!("\n{section} there are: {}", list(types))),
                 }
                 let message = format!("there is no {word} of the type `{}`", id.kind);
                 self.report(place, &[section, &text], message, hint, Severity::Error);
