@@ -236,6 +236,33 @@ fn hosts_are_not_mixed_up() {
     assert!(log.contains("127.0.0.1 passes on the profiles of several machines") && log.contains("host.id"), "{log}");
 }
 
+/// Guarantees: processes behind the loopback that are equal but for one word that says that they are of two machines are two chunks: nodes
+/// of a cluster, copies of one machine's image with names of their own, and services. Only where nothing said names the machine the
+/// log says what to set.
+#[test]
+fn one_process_id_on_two_machines() {
+    let image = [("host.id", "f00d")];
+    for (common, key, warned) in
+        [(&[][..], "k8s.node.name", false), (&image, "host.name", false), (&[], "service.name", true)]
+    {
+        let sentry = Sentry::start();
+        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "", ""));
+        let request = ["one", "two"].into_iter().fold(RequestBuilder::new(), |request, value| {
+            let request =
+                request.resource().attr("process.pid", 42).attr("process.executable.path", "/usr/bin/python3");
+            let request = common.iter().fold(request, |request, &(key, value)| request.attr(key, value));
+            request.attr(key, value).on_cpu(20).sample(&[value, "main"], 7, &ms([0, 50]))
+        });
+        export(profbridge.address("otlp/grpc"), request.build()).unwrap();
+        let (exit, log) = profbridge.stop();
+        assert!(exit.success(), "{log}");
+        let chunks = sentry.wait_for_chunks(2);
+        let ids: std::collections::BTreeSet<_> = chunks.iter().map(|chunk| chunk["profiler_id"].to_string()).collect();
+        assert_eq!((chunks.len(), ids.len()), (2, 2), "{key}: {log}");
+        assert_eq!(log.contains("process 42 is of the service") && log.contains("host.id"), warned, "{key}: {log}");
+    }
+}
+
 /// Guarantees: a process without a service's name is called what its environment calls it, else by its executable, and is routed by
 /// that name.
 #[test]

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use profbridge_model::{AttributeId, AttributeSetId, Dictionary};
 
 /// Namespaces that describe a process or what it runs in (OpenTelemetry semantic conventions 1.44, registry).
-const MOVED: [&str; 4] = ["process.", "container.", "service.", "host."];
+const MOVED: [&str; 5] = ["process.", "container.", "service.", "host.", "k8s."];
 
 /// What lies in these namespaces and yet describes a thread, a moment or a file: custom labels of the eBPF profiler
 /// (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`), build ids of mappings, attributes of metrics.
@@ -153,7 +153,8 @@ mod tests {
     /// Guarantees: what describes the process moves, what describes a thread, a moment, a file or a label stays.
     #[test]
     fn keys() {
-        for key in ["process.pid", "process.executable.name", "container.id", "service.name", "host.id", "host.name"] {
+        let process = ["process.pid", "process.executable.name", "container.id", "service.name"];
+        for key in process.into_iter().chain(["host.id", "host.name", "k8s.node.name", "k8s.pod.uid"]) {
             assert!(is_moved(key), "{key}");
         }
         for key in [

@@ -5,19 +5,22 @@
 //! The first complete tuple of
 //!
 //! 1. `container.id` and `process.pid`,
-//! 2. `host.id`, or else `host.name`, and `process.pid`,
+//! 2. `host.id`, `host.name`, `k8s.node.name`, as many of them as are said, and `process.pid`,
 //! 3. `service.instance.id`,
 //!
-//! plus `profbridge.session.id`, by which the built-in sampler tells the programs apart that one process executes one after the other, or else
+//! plus in the second `k8s.pod.uid` and `k8s.container.name` where they are said (containers number their processes anew), and plus `profbridge.session.id`, by which the built-in sampler tells the programs apart that one process executes one after the other, or else
 //! `process.creation.time` where it is known (which is another when the wall clock was set, and the session's id is not). Names of services and executables never enter it: two replicas of a
-//! service have the same. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
+//! service have the same. All names of a host count, since each alone may be another's: virtual machines made of one image share
+//! `/etc/machine-id`, and names like `localhost` are everywhere. A host that is renamed makes its processes others; that is rare, and
+//! costs an id, where frames of two machines in one chunk could not be taken apart any more. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
 //! that sent it, so that it is never merged with anything that differs in either. Where that peer passes on what several
 //! machines send, not even that tells processes apart: then each resource of each request is *alone*.
 //!
-//! # Canonical encoding, version 1
+//! # Canonical encoding, version 2
 //!
-//! The text `profbridge identity 1`, a zero byte, and for each part that there is, in the order of the tags: the tag (one
-//! byte), the length (32 bits, little-endian), the content. Strings are as they came, without a change of case; a pid is
+//! The text `profbridge identity 2`, a zero byte, and for each part that there is: the tag (one
+//! byte), the length (32 bits, little-endian), the content. Of a strong one first what tells host, container or instance, in the order of
+//! the tags, then the pid, then the rest in the order of the tags. Strings are as they came, without a change of case; a pid is
 //! its signed 64-bit integer, little-endian, also where it came as decimal text.
 //!
 //! | tag | part |
@@ -32,6 +35,9 @@
 //! | 8 | a key (weak only), keys in ascending order, each followed by its |
 //! | 9 | value: see the code of `put_value` |
 //! | 10 | `profbridge.session.id` (not weak) |
+//! | 11 | `k8s.node.name` |
+//! | 12 | `k8s.pod.uid` (with a host only) |
+//! | 13 | `k8s.container.name` (with a host only) |
 //!
 //! The identity's hash is XXH3-128 of that (seed 0). The `profiler_id` is XXH3-128 of the text `profbridge profiler 1`, a
 //! zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant bits
@@ -41,7 +47,7 @@ use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Valu
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_128;
 
-const IDENTITY: &[u8] = b"profbridge identity 1\0";
+const IDENTITY: &[u8] = b"profbridge identity 2\0";
 const PROFILER: &[u8] = b"profbridge profiler 1\0";
 const ALONE: &[u8] = b"profbridge alone 1\0";
 
@@ -51,7 +57,7 @@ const ALONE: &[u8] = b"profbridge alone 1\0";
 pub enum Kind {
     /// `container.id` and `process.pid`.
     Container,
-    /// `host.id` or `host.name`, and `process.pid`.
+    /// `host.id`, `host.name`, `k8s.node.name` as far as they are said, and `process.pid`.
     Host,
     /// `service.instance.id`.
     Instance,
@@ -118,16 +124,22 @@ pub(crate) fn identify<'a>(
     let text = |key: &str| find(key).and_then(|value| text(dictionary, value));
     let pid = find("process.pid").and_then(|value| pid(dictionary, value));
     let mut encoding = Encoding(IDENTITY.to_vec());
-    let complete = kinds.iter().any(|kind| match kind {
-        Kind::Container => encoding.put_pair(&[(1, text("container.id"))], pid),
-        Kind::Host => encoding.put_pair(&[(2, text("host.id")), (3, text("host.name"))], pid),
+    let complete = kinds.iter().find(|kind| match kind {
+        Kind::Container => encoding.put_all(&[(1, text("container.id"))], pid),
+        Kind::Host => {
+            encoding.put_all(&[(2, text("host.id")), (3, text("host.name")), (11, text("k8s.node.name"))], pid)
+        }
         Kind::Instance => text("service.instance.id").map(|id| encoding.put(5, &id)).is_some(),
     });
-    if complete {
+    if let Some(kind) = complete {
         if let Some(session) = text("profbridge.session.id") {
             encoding.put(10, &session);
         } else if let Some(start) = text("process.creation.time") {
             encoding.put(6, &start);
+        }
+        if *kind == Kind::Host {
+            let pod = [(12, text("k8s.pod.uid")), (13, text("k8s.container.name"))];
+            pod.iter().for_each(|(tag, part)| part.iter().for_each(|part| encoding.put(*tag, part)));
         }
         return Identity { hash: xxh3_128(&encoding.0), strength: IdentityStrength::Strong, alone: false };
     }
@@ -173,11 +185,12 @@ impl Encoding {
         self.0.extend_from_slice(content);
     }
 
-    /// Puts the first part that there is, and the pid; nothing and `false` where either is missing.
-    fn put_pair(&mut self, parts: &[(u8, Option<Vec<u8>>)], pid: Option<i64>) -> bool {
-        let part = parts.iter().find_map(|(tag, part)| Some((*tag, part.as_ref()?)));
-        let (Some((tag, part)), Some(pid)) = (part, pid) else { return false };
-        self.put(tag, part);
+    /// Puts the parts that there are, and the pid; nothing and `false` where there is none of them or no pid.
+    fn put_all(&mut self, parts: &[(u8, Option<Vec<u8>>)], pid: Option<i64>) -> bool {
+        let Some(pid) = pid.filter(|_| parts.iter().any(|(_, part)| part.is_some())) else { return false };
+        for (tag, part) in parts {
+            part.iter().for_each(|part| self.put(*tag, part));
+        }
         self.put(4, &pid.to_le_bytes());
         true
     }

@@ -14,7 +14,7 @@ use profbridge_model::{Attribute, Dictionary, Insertion, Profiles, ResourceProfi
 
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
-use crate::senders::{Host, Senders, Sighting, Told};
+use crate::senders::{Host, Senders, Sighting, Told, Trait};
 
 /// How often the log says that profiles are not put together.
 const WARNING: Duration = Duration::from_secs(60);
@@ -65,12 +65,34 @@ struct Said<'a> {
     instance: bool,
     pid: Option<i64>,
     executable: Option<&'a str>,
+    service: Option<&'a str>,
+    /// The pod and the container.
+    inside: [Option<&'a str>; 2],
 }
+
+/// What the names of processes and their hosts are called. Where no sample has any of them, its resource says it all.
+const NAMES: [&str; 12] = [
+    "process.pid",
+    "host.id",
+    "host.name",
+    "k8s.node.name",
+    "k8s.pod.uid",
+    "k8s.container.name",
+    "container.id",
+    "service.instance.id",
+    "process.executable.path",
+    "process.executable.name",
+    "service.name",
+    SERVICE_VARIABLE,
+];
+
+/// The variable of its environment by which a process is told its service's name, as the eBPF profiler sends it.
+const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
 impl<'a> Said<'a> {
     fn of(dictionary: &'a Dictionary, attributes: impl Iterator<Item = &'a Attribute>) -> Self {
         let mut said = Self::default();
-        let (mut path, mut name) = (None, None);
+        let (mut path, mut name, mut variable) = (None, None, None);
         for attribute in attributes {
             let text = match attribute.value {
                 Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
@@ -79,6 +101,11 @@ impl<'a> Said<'a> {
             match dictionary.string(attribute.key) {
                 "host.id" => said.host.id = said.host.id.or(text),
                 "host.name" => said.host.name = said.host.name.or(text),
+                "k8s.node.name" => said.host.node = said.host.node.or(text),
+                "k8s.pod.uid" => said.inside[0] = said.inside[0].or(text),
+                "k8s.container.name" => said.inside[1] = said.inside[1].or(text),
+                "service.name" => said.service = said.service.or(text),
+                SERVICE_VARIABLE => variable = variable.or(text),
                 "container.id" => said.container |= text.is_some(),
                 "service.instance.id" => said.instance |= text.is_some(),
                 "process.executable.path" => path = path.or(text),
@@ -93,17 +120,25 @@ impl<'a> Said<'a> {
             }
         }
         said.executable = path.or(name);
+        // What SDKs say where nobody told them (opentelemetry semantic conventions, `service.name`).
+        said.service = said.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
         said
     }
 
     /// What is said here, and else there.
     fn or(self, other: Self) -> Self {
         Self {
-            host: Host { id: self.host.id.or(other.host.id), name: self.host.name.or(other.host.name) },
+            host: Host {
+                id: self.host.id.or(other.host.id),
+                name: self.host.name.or(other.host.name),
+                node: self.host.node.or(other.host.node),
+            },
             container: self.container || other.container,
             instance: self.instance || other.instance,
             pid: self.pid.or(other.pid),
             executable: self.executable.or(other.executable),
+            service: self.service.or(other.service),
+            inside: [0, 1].map(|at| self.inside[at].or(other.inside[at])),
         }
     }
 
@@ -127,13 +162,11 @@ impl Origin {
     /// Looks at a batch of a peer, whose address has no port and is not mapped into another family.
     pub(crate) fn look_at(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> Findings {
         let local = self.local(peer);
-        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref() });
+        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let inserted: Said<'_> = self.inserted();
         let dictionary = profiles.dictionary();
-        let on_samples = dictionary.tables().attributes.iter().any(|attribute| {
-            let keys = ["process.pid", "host.id", "host.name", "container.id", "service.instance.id"];
-            keys.contains(&dictionary.string(attribute.key))
-        });
+        let attributes = &dictionary.tables().attributes;
+        let on_samples = attributes.iter().any(|attribute| NAMES.contains(&dictionary.string(attribute.key)));
         let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
         // Resources that name no host, themselves or in their samples.
         let mut nameless = Vec::new();
@@ -160,9 +193,10 @@ impl Origin {
                     continue;
                 }
                 weak += observations;
-                if let (Some(pid), Some(executable)) = (said.pid, said.executable) {
-                    told.sightings.push(Sighting { pid, executable, times });
-                }
+                let Some(pid) = said.pid else { continue };
+                let traits = [(Trait::Executable, said.executable), (Trait::Service, said.service)];
+                let seen = traits.into_iter().filter_map(|(of, value)| Some((of, value?)));
+                told.sightings.extend(seen.map(|(of, value)| Sighting { pid, inside: said.inside, of, value, times }));
             }
             if !named && local.is_some() {
                 nameless.push(at as u32);
@@ -217,7 +251,7 @@ impl Origin {
     fn inserted(&self) -> Said<'_> {
         let find = |key: &str| self.insert.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
         Said {
-            host: Host { id: find("host.id"), name: find("host.name") },
+            host: Host { id: find("host.id"), name: find("host.name"), node: find("k8s.node.name") },
             container: find("container.id").is_some(),
             instance: find("service.instance.id").is_some(),
             ..Said::default()

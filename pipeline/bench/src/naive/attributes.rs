@@ -36,9 +36,9 @@ impl<'a> Attributes<'a> {
 
     /// Whether the sample itself has attributes that may name another process than its resource does.
     pub(super) fn sample_names_process(&self) -> bool {
-        ["process.pid", "container.id", "host.id", "host.name", "service.instance.id"]
-            .iter()
-            .any(|key| indexed(self.dictionary, self.sample, key).is_some())
+        let process = ["process.pid", "container.id", "service.instance.id", "k8s.pod.uid", "k8s.container.name"];
+        let mut keys = process.iter().chain(&["host.id", "host.name", "k8s.node.name"]);
+        keys.any(|key| indexed(self.dictionary, self.sample, key).is_some())
     }
 }
 

@@ -7,8 +7,8 @@ use super::attributes::Attributes;
 pub enum Identity {
     /// `container.id` and `process.pid`.
     Container(String, i64),
-    /// `host.id` or `host.name`, and `process.pid`.
-    Host(String, i64),
+    /// What is said of the host, the pod and the container, and `process.pid`.
+    Host([Option<String>; 5], i64),
     /// `service.instance.id`.
     Instance(String),
     /// Nothing complete: the number of the resource in the request.
@@ -18,11 +18,13 @@ pub enum Identity {
 /// The first complete tuple.
 pub(super) fn identity(attributes: &Attributes<'_>, resource_number: usize) -> Identity {
     let pid = attributes.int("process.pid");
-    let host = || attributes.text("host.id").or_else(|| attributes.text("host.name"));
+    let host = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
+    let host = host.map(|key| attributes.text(key));
+    let is_host = host[..3].iter().any(Option::is_some);
     if let (Some(container), Some(pid)) = (attributes.text("container.id"), pid) {
         return Identity::Container(container, pid);
     }
-    if let (Some(host), Some(pid)) = (host(), pid) {
+    if let (true, Some(pid)) = (is_host, pid) {
         return Identity::Host(host, pid);
     }
     match attributes.text("service.instance.id") {

@@ -29,8 +29,11 @@ fn the_first_complete_tuple() {
         ("container.id", "c".into()),
     ];
     assert_eq!(strong(&more), container);
-    let host = strong(&[("host.id", "h".into()), ("process.pid", 7.into()), ("host.name", "n".into())]);
-    assert_eq!(strong(&[("host.id", "h".into()), ("process.pid", 7.into())]), host);
+    let host = strong(&[("host.id", "h".into()), ("process.pid", 7.into())]);
+    assert_eq!(
+        strong(&[("service.instance.id", "i".into()), ("process.pid", 7.into()), ("host.id", "h".into())]),
+        host
+    );
     let name = strong(&[("host.name", "h".into()), ("process.pid", 7.into())]);
     assert_ne!(name, host);
     // A container without a pid is incomplete.
@@ -38,6 +41,29 @@ fn the_first_complete_tuple() {
     assert_eq!(strong(&[("container.id", "c".into()), ("service.instance.id", "i".into())]), instance);
     assert_ne!(strong(&[("container.id", "c".into()), ("process.pid", 8.into())]), container);
     assert_eq!(strong(&[("container.id", "c".into()), ("process.pid", "7".into())]), container);
+}
+
+/// Guarantees: hosts are told apart by each of their names, so that machines with one id (copies of an image), one name or one node are
+/// not taken for one, and so are the pods and containers of a host, which number their processes anew.
+#[test]
+fn every_name_of_a_host_counts() {
+    let keys = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
+    let of = |values: [&'static str; 5]| {
+        let mut attributes: Vec<(&str, Any<'_>)> = vec![("process.pid", 7.into())];
+        attributes.extend(keys.into_iter().zip(values).map(|(key, value)| (key, value.into())));
+        strong(&attributes)
+    };
+    let same = ["x"; 5];
+    for at in 0..keys.len() {
+        let (mut other, mut unsaid) = (same, same);
+        (other[at], unsaid[at]) = ("y", "");
+        assert_ne!(of(same), of(other), "{}", keys[at]);
+        assert_ne!(of(same), of(unsaid), "{}", keys[at]);
+    }
+    strong(&[("k8s.node.name", "n".into()), ("process.pid", 7.into())]);
+    // A pod is no host: its containers may have a process of this number each.
+    let pod = [("k8s.pod.uid", "p".into()), ("k8s.container.name", "c".into()), ("process.pid", 7.into())];
+    assert_eq!(self::of(&pod, None, &ALL).strength, IdentityStrength::Weak);
 }
 
 /// Guarantees: names of services and executables do not enter a strong identity, the start time does.
@@ -112,9 +138,9 @@ fn tuples_can_be_chosen() {
 #[test]
 fn ids_are_pinned() {
     let identity = of(&[("container.id", "c0ffee".into()), ("process.pid", 4711.into())], None, &ALL);
-    let mut expected = b"profbridge identity 1\0\x01\x06\0\0\0c0ffee\x04\x08\0\0\0".to_vec();
+    let mut expected = b"profbridge identity 2\0\x01\x06\0\0\0c0ffee\x04\x08\0\0\0".to_vec();
     expected.extend_from_slice(&4711i64.to_le_bytes());
     assert_eq!(identity.hash, xxh3_128(&expected));
-    assert_eq!(identity.profiler_id(0).to_string(), "a24a051756694fb0854230f9d3d3e95a");
-    assert_eq!(identity.profiler_id(1).to_string(), "1ebfce2aa20e43b0b6ef15c2485b5ca2");
+    assert_eq!(identity.profiler_id(0).to_string(), "88dc659ad2904accbd2d5975b2b756fd");
+    assert_eq!(identity.profiler_id(1).to_string(), "ab2f127d4f55440080bd7c8c8eae76de");
 }

@@ -140,6 +140,47 @@ fn relaying_peers_are_marked() {
     assert!(!take(&elsewhere, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
 }
 
+/// Guarantees: processes of a peer on this machine that say of themselves that they are of two hosts, by whichever name, do not become
+/// this machine's, and what names no host beside them is marked; so are processes of which only the service differs, and the log says so.
+/// A service that is named late, by an SDK's own word for none, or by a variable that agrees is of one machine.
+#[test]
+fn two_hosts_behind_the_loopback() {
+    let with = |more: &[(&'static str, &'static str)]| -> Attributes {
+        process("/a").into_iter().chain(more.iter().map(|&(key, value)| (key, value.into()))).collect()
+    };
+    for [one, other] in [
+        [with(&[("k8s.node.name", "n-1")]), with(&[("k8s.node.name", "n-2")])],
+        [with(&[("host.id", "f00d"), ("host.name", "web-1")]), with(&[("host.id", "f00d"), ("host.name", "web-2")])],
+    ] {
+        let taken = take(&origin(this(), &[]), LOOPBACK, batch(&[one, other, process("/a")]));
+        assert!(taken.relayed, "{:?}", hosts(&taken));
+        assert_eq!(get(&taken, 0, "host.id"), get(&taken, 1, "host.id"));
+        assert_eq!(get(&taken, 2, "host.id"), None);
+    }
+    let services = |one: &[(&'static str, &'static str)], other: &[(&'static str, &'static str)]| {
+        let (origin, batch) = (origin(this(), &[]), batch(&[with(one), with(other)]));
+        let findings = origin.look_at(&batch, LOOPBACK, Instant::now());
+        (findings.relayed, findings.warning)
+    };
+    let (name, variable) = ("service.name", "process.environment_variable.OTEL_SERVICE_NAME");
+    for key in [name, variable] {
+        let (relayed, warning) = services(&[(key, "shop")], &[(key, "mail")]);
+        let warning = warning.unwrap();
+        assert!(
+            relayed && warning.contains("process 42 is of the service") && warning.contains("host.id"),
+            "{warning}"
+        );
+    }
+    for (one, other) in [
+        (&[][..], &[(name, "shop")][..]),
+        (&[(name, "unknown_service:python")], &[(name, "shop")]),
+        (&[(variable, "shop")], &[(name, "shop"), (variable, "other")]),
+        (&[(name, "shop"), ("k8s.pod.uid", "p-1")], &[(name, "mail"), ("k8s.pod.uid", "p-2")]),
+    ] {
+        assert_eq!(services(one, other), (false, None), "{one:?} {other:?}");
+    }
+}
+
 /// Guarantees: where profiles cannot be told apart the log says so once a minute, with the peer, the reason, the number of
 /// observations and what to set; where all name their host it says nothing.
 #[test]

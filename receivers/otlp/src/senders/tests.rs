@@ -6,11 +6,19 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 8));
 
 fn id(id: &str) -> Host<'_> {
-    Host { id: Some(id), name: None }
+    Host { id: Some(id), ..Host::default() }
 }
 
 fn name(name: &str) -> Host<'_> {
-    Host { id: None, name: Some(name) }
+    Host { name: Some(name), ..Host::default() }
+}
+
+fn both<'a>(id: &'a str, name: &'a str) -> Host<'a> {
+    Host { id: Some(id), name: Some(name), node: None }
+}
+
+fn node(node: &str) -> Host<'_> {
+    Host { node: Some(node), ..Host::default() }
 }
 
 fn hosts<'a>(hosts: &[Host<'a>]) -> Told<'a> {
@@ -19,8 +27,17 @@ fn hosts<'a>(hosts: &[Host<'a>]) -> Told<'a> {
 
 /// What a request says of process 42.
 fn runs(executables: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
-    let sighting = |&(executable, times): &(&'static str, _)| Sighting { pid: 42, executable, times };
-    Told { hosts: Vec::new(), sightings: executables.iter().map(sighting).collect() }
+    seen(Trait::Executable, [None; 2], executables)
+}
+
+/// What a request says of the service of process 42.
+fn serves(services: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
+    seen(Trait::Service, [None; 2], services)
+}
+
+fn seen(of: Trait, inside: [Option<&'static str>; 2], values: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
+    let sighting = |&(value, times): &(&'static str, _)| Sighting { pid: 42, inside, of, value, times };
+    Told { hosts: Vec::new(), sightings: values.iter().map(sighting).collect() }
 }
 
 /// Whether the last of these requests of one peer finds it to be one that passes on what others send.
@@ -35,16 +52,19 @@ fn relays(requests: &[Told<'_>]) -> bool {
 fn several_hosts() {
     assert!(relays(&[hosts(&[name("a"), name("b")])]));
     assert!(relays(&[hosts(&[id("1")]), hosts(&[id("2")])]));
-    assert!(relays(&[
-        hosts(&[Host { id: Some("1"), name: Some("a") }]),
-        hosts(&[Host { id: Some("2"), name: Some("a") }])
-    ]));
+    assert!(relays(&[hosts(&[both("1", "a")]), hosts(&[both("2", "a")])]));
     // The name was learned from the second.
-    assert!(relays(&[hosts(&[id("1")]), hosts(&[Host { id: Some("1"), name: Some("a") }]), hosts(&[name("b")])]));
+    assert!(relays(&[hosts(&[id("1")]), hosts(&[both("1", "a")]), hosts(&[name("b")])]));
     assert!(!relays(&[hosts(&[name("a")]), hosts(&[name("a")])]));
     assert!(!relays(&[hosts(&[name("web-1"), name("WEB-1.example.com")])]));
     assert!(relays(&[hosts(&[name("web-1.example.com"), name("web-1.example.org")])]));
     assert!(!relays(&[hosts(&[id("1"), name("a")])]));
+    // Copies of one machine's image: each has the same id and a name of its own.
+    assert!(relays(&[hosts(&[both("1", "a"), both("1", "b")])]));
+    assert!(!relays(&[hosts(&[both("1", "a"), both("1", "a.example.com")])]));
+    assert!(relays(&[hosts(&[node("n-1")]), hosts(&[node("n-2")])]));
+    assert!(relays(&[hosts(&[Host { node: Some("n-1"), ..id("1") }, Host { node: Some("n-2"), ..id("1") }])]));
+    assert!(!relays(&[hosts(&[node("n-1"), name("n-1"), node("n-1")])]));
     assert!(!relays(&[hosts(&[])]));
 }
 
@@ -59,6 +79,28 @@ fn two_programs_at_once() {
     assert!(!relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((21, 30)))])]));
     assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("sh", Some((5, 30)))])]));
     assert!(!relays(&[runs(&[("a", None)]), runs(&[("b", None)]), runs(&[("c", None)])]));
+    // What comes late or again is no sign.
+    let late = runs(&[("sh", Some((12, 20)))]);
+    assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("python", Some((21, 30)))]), late]));
+    // After so long the process id is another process's.
+    let days = |first: u64, last: u64| Some((10 + first * 86_400_000_000_000, 10 + last * 86_400_000_000_000));
+    let turns = ["sh", "python", "sh", "python"];
+    let turns: Vec<_> = turns.into_iter().zip(1..).map(|(program, day)| runs(&[(program, days(day, day))])).collect();
+    assert!(!relays(&turns));
+}
+
+/// Guarantees: a process id that is of two services at once is of two machines; one whose service is renamed is of one. Programs and
+/// services do not speak for each other, nor do those of another pod or container.
+#[test]
+fn two_services_at_once() {
+    assert!(relays(&[serves(&[("shop", Some((10, 20))), ("mail", Some((10, 20)))])]));
+    assert!(relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((15, 25)))])]));
+    assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((20, 30)))])]));
+    assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), runs(&[("sh", Some((10, 20)))])]));
+    let inside = |pod, container, service| seen(Trait::Service, [pod, container], &[(service, Some((10, 20)))]);
+    assert!(!relays(&[inside(Some("a"), None, "shop"), inside(Some("b"), None, "mail")]));
+    assert!(!relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("y"), "mail")]));
+    assert!(relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("x"), "mail")]));
 }
 
 /// Guarantees: peers do not speak for each other, and one that was found out is trusted again when it gave no reason for ten
@@ -79,15 +121,16 @@ fn peers_are_remembered_for_a_while() {
 /// Guarantees: a peer on this machine that names another one passes on what that sends; what it calls this one does not matter.
 #[test]
 fn local_peers() {
-    let this = Some(Host { id: Some("f00d"), name: Some("web-1") });
+    let this = Some(both("f00d", "web-1"));
     for (said, foreign) in [
         (name("web-2"), true),
         (name("web-1"), false),
         (name("web-1.example.com"), false),
         (id("f00d"), false),
         (id("cafe"), true),
-        (Host { id: Some("i-0abc"), name: Some("web-1") }, false),
-        (Host { id: Some("f00d"), name: Some("else") }, false),
+        (both("i-0abc", "web-1"), false),
+        (both("f00d", "else"), false),
+        (node("n-1"), false),
     ] {
         let mut senders = Senders::default();
         let found = senders.see(PEER, this, &hosts(&[said]), Instant::now());
@@ -105,10 +148,11 @@ fn memory_is_bounded() {
     }
     assert!(senders.peers.len() <= MAX_PEERS);
     assert!(senders.peers.contains_key(&IpAddr::V4(Ipv4Addr::from(2 * MAX_PEERS as u32 - 1))));
-    assert!(senders.peers.values().all(|sender| sender.host.1.len() <= MAX_NAME));
-    let all = (0..3 * MAX_PROCESSES as i64).map(|pid| Sighting { pid, executable: "x", times: None }).collect();
+    assert!(senders.peers.values().all(|sender| sender.host[1].len() <= MAX_NAME));
+    let one = Sighting { pid: 0, inside: [None; 2], of: Trait::Executable, value: "x", times: None };
+    let all = (0..3 * MAX_TRAITS as i64).map(|pid| Sighting { pid, ..one }).collect();
     senders.see(PEER, None, &Told { hosts: Vec::new(), sightings: all }, now);
-    assert!(senders.processes.len() <= MAX_PROCESSES);
+    assert!(senders.traits.len() <= MAX_TRAITS);
 }
 
 /// Guarantees: what a sender writes cannot control the terminal that shows the log, nor fill it.
