@@ -134,4 +134,20 @@ proptest! {
         }
         compare(&builder.build());
     }
+
+    /// Guarantees: so they do where the spacings of two threads wander, each by up to a half, so that they fall behind and catch up.
+    #[test]
+    fn wandering_requests_agree(
+        spacings in (1_u64..=50).prop_flat_map(|percent| {
+            proptest::collection::vec(10_000_000 - percent * 100_000..=10_000_000 + percent * 100_000, 10..600)
+        }),
+    ) {
+        let times = |spacings: &[u64]| -> Vec<u64> {
+            spacings.iter().scan(T0, |at, spacing| { *at += spacing; Some(*at) }).collect()
+        };
+        let (one, other) = spacings.split_at(spacings.len() / 2);
+        let builder = RequestBuilder::new().process("shop", 7).on_cpu(100);
+        let builder = builder.sample(&["go!work@/a.go:1", "go!main@/a.go:3"], 1, &times(one));
+        compare(&builder.sample(&["go!rest@/a.go:2", "go!main@/a.go:3"], 2, &times(other)).build());
+    }
 }

@@ -121,26 +121,30 @@ fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<En
 
 fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
-    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight.
-    let (mut excess, mut most) = (0_i128, 0_i128);
+    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight. Below zero it is
+    // owed time, and what it was owed an observation earlier says how much has come to that.
+    let (mut excess, mut earlier, mut most) = (0_i128, 0_i128, 0_i128);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
         entries.push(Entry { timestamp: observation.timestamp, thread: Rc::clone(thread), stack });
         let weight = i128::from(observation.weight);
         most = most.max(weight);
-        // Nobody can be owed more than a weight; half of one is worth a later end.
-        excess = excess.max(-weight);
-        let owed = if excess <= -(weight / 2) { -excess } else { 0 };
+        // One observation leaves no more than a weight to the next, and all of them no more than 64.
+        excess = excess.max(earlier.min(0) - weight).max(-64 * weight);
+        earlier = excess;
+        // Each makes good a weight at most. Half of one is worth a later end.
+        let owed = (-excess).clamp(0, weight);
+        let later = if 2 * owed >= weight - weight % 2 { owed } else { 0 };
         let distance = observations.get(position + 1).map(|next| i128::from(next.timestamp - observation.timestamp));
         let open = distance.filter(|distance| {
             let then = excess + distance - weight;
-            then <= 0 || (then <= most && 2 * distance <= 3 * weight)
+            (then <= 0 && *distance <= weight + owed) || (then <= most && 2 * distance <= 3 * weight)
         });
         match open {
             Some(distance) => excess += distance - weight,
             None => {
-                excess += owed;
-                let timestamp = closing_time(observation, owed as u64, window_end);
+                excess += later;
+                let timestamp = closing_time(observation, later as u64, window_end);
                 entries.push(Entry { timestamp, thread: Rc::clone(thread), stack: None });
             }
         }
