@@ -12,13 +12,13 @@ pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<Str
         "ruby" if function.split(' ').next_back().is_some_and(|last| last.contains(['#', '.'])) => None,
         "ruby" => Some(match after(path, "/gems/").and_then(|rest| rest.split_once('/')) {
             Some((gem, rest)) => format!("gems/{}/{rest}", gem.rsplit_once('-').map_or(gem, |(name, _)| name)),
-            None => below_root(path).to_owned(),
+            None => path.to_owned(),
         }),
         "php" => Some(match after(path, "/vendor/") {
             Some(rest) => format!("vendor/{rest}"),
-            None => below_root(path).to_owned(),
+            None => path.to_owned(),
         }),
-        "perl" | "beam" | "luajit" => Some(below_root(path).to_owned()),
+        "perl" | "beam" | "luajit" => Some(path.to_owned()),
         _ => None,
     }
 }
@@ -44,8 +44,9 @@ fn node(path: &str) -> String {
     dots.strip_prefix('.').unwrap_or(&dots).to_owned()
 }
 
+/// Images keep what Python imports here.
 fn below_root(path: &str) -> &str {
-    let roots = ["/app/", "/srv/", "/var/www/html/", "/opt/", "/root/"];
+    let roots = ["/app/", "/usr/src/app/", "/code/", "/workspace/", "/var/task/"];
     roots.iter().find_map(|root| path.strip_prefix(root)).unwrap_or(path)
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Sentry tells functions apart by module and name, never by file. So a file's functions need a module: the one that the language's
 //! own SDK would send, so that a program is one in Sentry whichever profiler saw it, and where no SDK says one, the path. Two files
-//! never have one module, unless the SDK's own rule gives them one, or one root's file is called as another's.
+//! never have one module, unless the SDK's own rule gives them one, or each lies in another root.
 //!
 //! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the folder that the
-//! program was started in or is installed to, which no profiler sends: the operator may name such roots, and some are known by custom.
+//! program was started in or is installed to, which no profiler sends: the operator may name such roots. Some are known by custom, for
+//! Python alone, whose SDK sends names without a folder.
 
 use std::borrow::Cow;
 
@@ -13,12 +14,12 @@ use super::naming::Name;
 use super::path::is_absolute;
 use super::runtime::Runtime;
 
-/// Roots known by custom, with `*` for any folder: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
-/// devcontainers' `/workspace`, AWS Lambda's `/var/task`, the PHP image's `/var/www/html`), and where hosts keep applications and
-/// users. None lies in another. `/opt/shop` and `/home/me/shop` are none: which folders below are projects cannot be seen, and as
-/// roots they would make `/opt/a/main.py` and `/opt/b/main.py` one.
-const KNOWN_ROOTS: [&str; 10] =
-    ["/app", "/usr/src/app", "/srv", "/code", "/workspace", "/var/www/html", "/var/task", "/opt", "/root", "/home/*"];
+/// Roots known by custom: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and devcontainers'
+/// `/workspace`, AWS Lambda's `/var/task`), of which an image has one. None lies in another, so that two files below one have two modules.
+///
+/// `/opt`, `/srv`, `/root` and homes are none, nor are folders in them: a machine has several of these at once, with several projects
+/// in each, and `/srv/main.py` and `/home/me/main.py` would be one. Their paths do not say what was imported.
+const KNOWN_ROOTS: [&str; 5] = ["/app", "/usr/src/app", "/code", "/workspace", "/var/task"];
 
 /// The folders that applications lie in.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +29,14 @@ pub(super) struct Roots<'a> {
 }
 
 impl Roots<'_> {
-    /// The path below the root that it lies in: the deepest that is configured, else one that is known.
+    /// The path below the deepest root that the operator named.
     fn strip<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
-        let configured = self.configured.iter().filter_map(|root| below(root, path));
-        let known = || KNOWN_ROOTS.iter().find_map(|root| below(root, path));
-        configured.min_by_key(|rest| rest.len()).or_else(known)
+        self.configured.iter().filter_map(|root| below(root, path)).min_by_key(|rest| rest.len())
+    }
+
+    /// The same, and where no such root is named below one that is known.
+    fn strip_known<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        self.strip(path).or_else(|| KNOWN_ROOTS.iter().find_map(|root| below(root, path)))
     }
 
     /// Whether a path lies in a root that the operator named.
@@ -91,7 +95,8 @@ pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: R
 
 /// What Sentry's Python SDK sends is the name under which the module was imported (getsentry/sentry-python
 /// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below a folder that imports are
-/// looked for in, with dots. A file that no import could have found so is called by its path.
+/// looked for in, with dots. A file that no import could have found so is called by its path. A process imports one file by one name, so
+/// what it has below the right root has a module of its own; a relative path starts at such a folder.
 fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if let Some(frozen) = path.strip_prefix(b"<frozen ").and_then(|path| path.strip_suffix(b">")) {
         return frozen.into();
@@ -103,7 +108,7 @@ fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
         _ => {}
     }
     let relative = || (!is_absolute(path)).then(|| path.strip_prefix(b"./").unwrap_or(path));
-    let found = installed(path).or_else(|| roots.strip(path)).or_else(relative);
+    let found = installed(path).or_else(|| roots.strip_known(path)).or_else(relative);
     found.and_then(dotted).map_or(path.into(), Cow::Owned)
 }
 

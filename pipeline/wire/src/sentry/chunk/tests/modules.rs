@@ -46,14 +46,15 @@ fn python() {
             ("f", "/app/shop/cart.py", "shop.cart"),
             ("f", "/app/main.py", "main"),
             ("f", "/usr/src/app/shop/__init__.py", "shop"),
-            ("f", "/srv/shop/cart.pyc", "shop.cart"),
+            ("f", "/app/shop/cart.pyc", "shop.cart"),
             ("f", "/code/shop/cart.py", "shop.cart"),
             ("f", "/workspace/shop/cart.py", "shop.cart"),
-            ("f", "/var/www/html/shop/cart.py", "shop.cart"),
             ("f", "/var/task/handler.py", "handler"),
-            ("f", "/opt/shop/cart.py", "shop.cart"),
-            ("f", "/root/shop/cart.py", "shop.cart"),
-            ("f", "/home/me/shop/cart.py", "shop.cart"),
+            ("f", "/srv/shop/cart.py", "/srv/shop/cart.py"),
+            ("f", "/var/www/html/shop/cart.py", "/var/www/html/shop/cart.py"),
+            ("f", "/opt/shop/cart.py", "/opt/shop/cart.py"),
+            ("f", "/root/shop/cart.py", "/root/shop/cart.py"),
+            ("f", "/home/me/shop/cart.py", "/home/me/shop/cart.py"),
             ("f", "shop/cart.py", "shop.cart"),
             ("f", "./shop/cart.py", "shop.cart"),
             ("f", "/data/etl/load.py", "/data/etl/load.py"),
@@ -90,7 +91,7 @@ fn node() {
 }
 
 /// Guarantees: a Ruby name's outer module is its module, as in Sentry's SDK, a class says itself, and what has neither is called by its
-/// file: below the gem, the standard library, or the root.
+/// file: below the gem or the standard library, else by its path.
 #[test]
 fn ruby() {
     assert_modules(
@@ -101,11 +102,11 @@ fn ruby() {
             ("block in Shop::Cart#total", "/app/cart.rb", "block in Shop"),
             ("Cart#total", "/app/models/cart.rb", ""),
             ("rescue in Cart.of", "/app/models/cart.rb", ""),
-            ("total", "/app/models/cart.rb", "models/cart.rb"),
-            ("Object#total", "/app/models/cart.rb", "models/cart.rb"),
+            ("total", "/app/models/cart.rb", "/app/models/cart.rb"),
+            ("Object#total", "/app/models/cart.rb", "/app/models/cart.rb"),
             ("<main>", "/data/run.rb", "/data/run.rb"),
             ("<main>", "/usr/local/bundle/gems/puma-6.4.2/bin/puma", "gems/puma/bin/puma"),
-            ("total", "/app/gems/cart/total.rb", "gems/cart/total.rb"),
+            ("total", "/app/gems/cart/total.rb", "/app/gems/cart/total.rb"),
             ("load", "/usr/lib/ruby/3.1.0/json/common.rb", "lib/ruby/json/common.rb"),
             ("load", "/usr/lib/ruby/vendor_ruby/3.1.0/json/common.rb", "lib/ruby/json/common.rb"),
         ],
@@ -121,7 +122,7 @@ fn php() {
         &[
             ("App\\Cart::total", "/app/src/Cart.php", "App\\Cart"),
             ("App\\Cart::{closure}", "/var/www/html/vendor/x/y.php", "App\\Cart"),
-            ("total", "/var/www/html/cart.php", "cart.php"),
+            ("total", "/var/www/html/cart.php", "/var/www/html/cart.php"),
             ("<top-level>", "/var/www/shop/index.php", "/var/www/shop/index.php"),
             ("render", "/var/www/shop/vendor/twig/twig/src/functions.php", "vendor/twig/twig/src/functions.php"),
             ("strlen", "", ""),
@@ -131,11 +132,11 @@ fn php() {
 }
 
 /// Guarantees: functions of Perl and Lua, and of BEAM where the name has no module, are called by their file: below the folder of
-/// libraries, or the root.
+/// libraries, else by its path.
 #[test]
 fn by_path() {
     let perl = [
-        ("Cart::total", "/app/lib/Cart.pm", "lib/Cart.pm"),
+        ("Cart::total", "/app/lib/Cart.pm", "/app/lib/Cart.pm"),
         ("JSON::encode", "/usr/share/perl/5.36/JSON.pm", "perl5/JSON.pm"),
         ("JSON::encode", "/usr/local/share/perl5/5.36/JSON.pm", "perl5/JSON.pm"),
         ("POSIX::floor", "/usr/lib/x86_64-linux-gnu/perl/5.36/POSIX.pm", "perl5/POSIX.pm"),
@@ -143,10 +144,10 @@ fn by_path() {
     ];
     assert_modules("perl", &perl);
     let lua = [
-        ("total", "/app/cart.lua", "cart.lua"),
+        ("total", "/app/cart.lua", "/app/cart.lua"),
         ("new", "/usr/share/lua/5.1/resty/core.lua", "lualib/resty/core.lua"),
         ("new", "/usr/local/openresty/lualib/resty/core.lua", "lualib/resty/core.lua"),
-        ("total", "/app/shop/lua/cart.lua", "shop/lua/cart.lua"),
+        ("total", "/app/shop/lua/cart.lua", "/app/shop/lua/cart.lua"),
     ];
     assert_modules("luajit", &lua);
     let beam = [
@@ -155,7 +156,7 @@ fn by_path() {
         ("Shop.Cart.-total/2-fun-0-/1", "lib/shop/cart.ex", "Shop.Cart"),
         ("lists:map/2", "lists.erl", "lists"),
         ("total/2", "lib/shop/cart.ex", "lib/shop/cart.ex"),
-        ("total/2", "/app/lib/shop/cart.ex", "lib/shop/cart.ex"),
+        ("total/2", "/app/lib/shop/cart.ex", "/app/lib/shop/cart.ex"),
     ];
     assert_modules("beam", &beam);
 }
@@ -167,7 +168,7 @@ fn roots() {
     for (roots, file, expected) in [
         (&["/opt/shop"][..], "/opt/shop/shop/cart.py", "shop.cart"),
         (&["/opt/shop/"], "/opt/shop/shop/cart.py", "shop.cart"),
-        (&["/opt/shop"], "/opt/shopper/cart.py", "shopper.cart"),
+        (&["/opt/shop"], "/opt/shopper/cart.py", "/opt/shopper/cart.py"),
         (&["/data", "/data/etl"], "/data/etl/load.py", "load"),
         (&["/data/etl", "/data"], "/data/etl/load.py", "load"),
         (&["/home/*/src"], "/home/me/src/shop/cart.py", "shop.cart"),
@@ -179,7 +180,15 @@ fn roots() {
     ] {
         assert_eq!(module_in(roots, "cpython", "f", file), expected, "{file} in {roots:?}");
     }
-    assert_eq!(module_in(&["/data"], "ruby", "f", "/data/load.rb"), "load.rb");
+    for (kind, file, expected) in [
+        ("ruby", "/data/load.rb", "load.rb"),
+        ("php", "/data/load.php", "load.php"),
+        ("perl", "/data/lib/Load.pm", "lib/Load.pm"),
+        ("luajit", "/data/load.lua", "load.lua"),
+        ("beam", "/data/lib/load.ex", "lib/load.ex"),
+    ] {
+        assert_eq!(module_in(&["/data"], kind, "f", file), expected, "{file}");
+    }
     assert_eq!(module_in(&["/app"], "v8js", "f", "/app/load.js"), "app:load");
 }
 
@@ -194,12 +203,33 @@ const LANGUAGES: [(&str, &str); 7] = [
     ("beam", "ex"),
 ];
 
-/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two modules. (Files
-/// with the same path below two roots have one.)
+/// What merges, as it is documented: a module of Python below two of the known roots, a path that is relative to one, and a module
+/// beside a package of its name. Guarantees: naming the roots that there are separates the first, since `/` then takes all others.
+#[test]
+fn what_merges() {
+    for same in ["/app/users.py", "/code/users.py", "users.py", "/app/users/__init__.py"] {
+        assert_eq!(module("cpython", "f", same), "users", "{same}");
+    }
+    let roots = ["/", "/app"];
+    assert_eq!(module_in(&roots, "cpython", "f", "/app/users.py"), "users");
+    assert_eq!(module_in(&roots, "cpython", "f", "/code/users.py"), "code.users");
+    // What no custom knows is told apart, until it is configured.
+    let roots = ["/srv", "/home/*"];
+    for (file, configured) in [("/srv/main.py", "main"), ("/home/u1/main.py", "main"), ("/app/main.py", "main")] {
+        assert_eq!(module_in(&roots, "cpython", "f", file), configured);
+    }
+    let files =
+        ["/srv/main.py", "/home/u1/main.py", "/home/u2/main.py", "/app/main.py", "/opt/main.py", "/root/main.py"];
+    let modules: std::collections::BTreeSet<_> = files.map(|file| module("cpython", "f", file)).into();
+    assert_eq!(modules.len(), files.len(), "{modules:?}");
+}
+
+/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two modules, wherever
+/// they lie. (But see `what_merges`.)
 #[test]
 fn two_files() {
     let folders =
-        ["/app", "/srv/a", "/srv/b", "/opt/c", "/opt/d", "/data", "/data/app", "/home/me/e", "/home/me/f", "lib"];
+        ["/app", "/srv", "/srv/b", "/opt", "/opt/d", "/data", "/data/app", "/home/me", "/home/you", "/root", "lib"];
     for file in ["handler", "main", "shop/cart"] {
         let files =
             folders.iter().flat_map(|folder| LANGUAGES.map(|(kind, end)| (kind, format!("{folder}/{file}.{end}"))));
@@ -216,7 +246,7 @@ fn two_files() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever two files in whatever folders outside of roots: they have two modules in each language. (Node's rule makes
+    /// Guarantees: whatever two files in whatever folders, but for those below two of the known roots: they have two modules in each language. (Node's rule makes
     /// dots of slashes, so a folder with a dot can be taken for two: Sentry's own profiler does the same.)
     #[test]
     fn any_two_files(
@@ -224,7 +254,7 @@ proptest! {
         (first, second) in (0..LANGUAGES.len(), 0..LANGUAGES.len())
     ) {
         prop_assume!((&left, first) != (&right, second));
-        let file = |path: &str, language: usize| format!("/data/{path}.{}", LANGUAGES[language].1);
+        let file = |path: &str, language: usize| format!("{path}.{}", LANGUAGES[language].1);
         let (left, right) = (file(&left, first), file(&right, second));
         let modules = (module(LANGUAGES[first].0, "f", &left), module(LANGUAGES[second].0, "f", &right));
         prop_assert_ne!(&modules.0, &modules.1, "{} and {}", left, right);
@@ -232,5 +262,5 @@ proptest! {
 }
 
 fn path() -> impl Strategy<Value = String> {
-    "(a|b|lib|src|app|init)(/(a|b|lib|shop|main)){0,3}"
+    "/(app|srv|opt|root|home/me|home/you|data|var/www/html|lib|src)(/(a|b|lib|shop|main|app)){1,3}"
 }
