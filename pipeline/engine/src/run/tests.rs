@@ -398,7 +398,8 @@ async fn shutdown_of_a_waiting_pipeline() {
     let hangs = FakeExporter::always(Reply::Hang);
     let (receiver, intake) = FakeReceiver::new();
     let pipelines = vec![pipeline("direct", Duration::ZERO, &["hangs"])];
-    let service = ServiceSettings { shutdown_timeout: Duration::from_secs(1), ..service() };
+    // A twentieth of it is for the thread's last step, which on a busy machine has to wait for a processor.
+    let service = ServiceSettings { shutdown_timeout: Duration::from_secs(10), ..service() };
     let running = start(plan(service, receiver, pipelines, vec![blocking("hangs", &hangs)])).await.unwrap();
     let intake = intake.await.unwrap();
     let mut sending = tokio::task::JoinSet::new();
