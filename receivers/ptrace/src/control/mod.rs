@@ -310,12 +310,17 @@ impl Control {
 
     /// The sampling thread let go of a process.
     fn forget(&mut self, process: ProcessId, why: Detached) {
-        let Some(attached) = self.attached.remove(&process) else {
-            return;
-        };
-        let why = match (why, attached.ending) {
+        let why = match (why, self.attached.get(&process).and_then(|attached| attached.ending)) {
             (Detached::Asked, Some(ending)) => ending,
             (why, _) => why,
+        };
+        if why == Detached::Exited {
+            // It may have written a map since the last look, and the map outlives it. Not where it executes another program,
+            // whose map is at the same place.
+            self.look_for_perf_map(process);
+        }
+        let Some(attached) = self.attached.remove(&process) else {
+            return;
         };
         let (target, pid, start) = (attached.target, attached.pid, attached.files.start_ticks());
         self.outbox.push(Event::Detached { process, why });

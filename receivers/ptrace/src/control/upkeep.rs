@@ -200,6 +200,8 @@ impl Control {
         self.announce(process, &space, known);
         self.say_faults(target, pid, &space, Vec::new());
         self.sampler.set_space(process, space);
+        // What was new may be generated code. Its map is told as soon as it is sampled.
+        self.look_for_perf_map(process);
     }
 
     /// Tells the owner of a process's perf map if there is one, or another one.

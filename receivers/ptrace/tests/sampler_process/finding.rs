@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_cannot_be_sampled_says_why", what_cannot_be_sampled_says_why),
     ("a_stopped_target_stays_stopped", a_stopped_target_stays_stopped),
     ("perf_maps_that_are_traps", perf_maps_that_are_traps),
+    ("a_perf_map_of_a_short_life", a_perf_map_of_a_short_life),
     ("ends_are_noticed_without_sampling", ends_are_noticed_without_sampling),
 ];
 
@@ -176,6 +177,22 @@ fn perf_maps_that_are_traps() {
     std::fs::rename(&next, &path).unwrap();
     session.wait("its successor", |session| session.perf_maps == 2);
     std::fs::remove_file(&path).unwrap();
+    session.stop();
+}
+
+/// Guarantees: the map of a process that ends right after it wrote it arrives, before its end does.
+fn a_perf_map_of_a_short_life() {
+    let target = Running::shell(IDLE);
+    let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));
+    let mut session = Session::start();
+    session.watch(1, Select::Pid(target.pid()));
+    session.wait("it", |session| !session.processes.is_empty());
+    assert_eq!(session.perf_maps, 0);
+    std::fs::write(&path, "1000 10 first\n").unwrap();
+    drop(target);
+    session.wait("its end", |session| !session.detached.is_empty());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((session.perf_maps, session.detached[0].1), (1, Detached::Exited));
     session.stop();
 }
 
