@@ -30,6 +30,10 @@ pub(crate) struct Meta {
 /// `docs/specification.md`), so that whoever reads the file can send it on.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
+/// A message that has to be written anew is cut into parts of so many bytes: it is there beside the batch that it is made
+/// from.
+const PART_BYTES: usize = 8 << 20;
+
 /// Keeps the converter's and the compressor's memory from batch to batch.
 pub(crate) struct Workshop {
     frames: bool,
@@ -115,11 +119,12 @@ impl Workshop {
             original_payload: self.original_payload && profiles.received.is_some(),
             ..EncodeOptions::default()
         };
-        if otlp::encoded_len(profiles, &whole) <= MAX_MESSAGE_BYTES {
+        let largest = if whole.original_payload { MAX_MESSAGE_BYTES } else { PART_BYTES };
+        if otlp::encoded_len(profiles, &whole) <= largest {
             return self.frame(&otlp::encode(profiles, &whole), profiles, out);
         }
         let options = EncodeOptions::default();
-        for part in otlp::split(profiles, MAX_MESSAGE_BYTES, &options) {
+        for part in otlp::split(profiles, PART_BYTES, &options) {
             let message = otlp::encode(&part, &options);
             if message.len() > MAX_MESSAGE_BYTES {
                 out.losses.add(Reason::TooLarge, part.observations());
@@ -133,9 +138,11 @@ impl Workshop {
     fn frame(&mut self, message: &[u8], profiles: &Profiles, out: &mut Prepared<Meta>) {
         let observations = profiles.observations();
         let mut body = Vec::new();
-        let framed = self
-            .compressed(message)
-            .and_then(|message| delimited::put_frame(&mut body, &message).map_err(io::Error::other));
+        let mut put = |message: &[u8]| delimited::put_frame(&mut body, message).map_err(io::Error::other);
+        let framed = match self.compression {
+            Compression::None => put(message),
+            _ => self.compressed(message).and_then(|message| put(&message)),
+        };
         match framed {
             Ok(()) => out.requests.push(request(String::new(), body.into(), observations, samples(profiles))),
             // Compressing into memory fails only where there is none.

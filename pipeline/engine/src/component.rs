@@ -128,7 +128,7 @@ impl std::error::Error for StartError {}
 /// stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever a
 /// request or a full processor comes to, and the engine can do something else between two calls.
 pub trait Processor: Send {
-    /// Says how much memory all data of the process may take, in bytes. Called once, before anything else. Bounds that
+    /// Says how much memory all data of the pipeline may take, in bytes. Called once, before anything else. Bounds that
     /// are too large for it are made smaller.
     fn fit_memory(&mut self, _limit: u64) {}
 

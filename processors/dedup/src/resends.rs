@@ -54,8 +54,8 @@ impl Resends {
             }
             any |= again;
             resent.push(again);
+            self.bound(out);
         }
-        self.bound(out);
         if any { without(&profiles, &resent) } else { Some(profiles) }
     }
 

@@ -198,7 +198,11 @@ impl Work {
             self.intake.grow(&mut self.permit, more)?;
             match decode(request.clone(), &limits) {
                 Ok(decoded) => {
-                    self.permit.set(held + decoded.memory() as u64);
+                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    let all = held + decoded.memory() as u64 + request.len() as u64;
+                    let more = all.saturating_sub(self.permit.bytes());
+                    self.intake.grow(&mut self.permit, more)?;
+                    self.permit.set(all);
                     return Ok(decoded);
                 }
                 // The limit that was met is the memory of this attempt.

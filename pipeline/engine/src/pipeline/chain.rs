@@ -61,9 +61,15 @@ pub(crate) struct Progress {
 }
 
 impl Chain {
-    pub(crate) fn new(processors: Vec<(Box<dyn Processor>, Edge)>, budget: &Budget, ledger: &Ledger) -> Self {
+    /// A chain that has seen nothing yet, whose processors may count on `share` bytes of the budget.
+    pub(crate) fn new(
+        processors: Vec<(Box<dyn Processor>, Edge)>,
+        budget: &Budget,
+        share: u64,
+        ledger: &Ledger,
+    ) -> Self {
         let stage = |(mut processor, edge): (Box<dyn Processor>, Edge)| {
-            processor.fit_memory(budget.limit());
+            processor.fit_memory(share);
             Stage { processor, edge, held: Held::default(), memory: budget.charge(0), batch: None }
         };
         Self {

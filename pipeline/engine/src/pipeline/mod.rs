@@ -37,6 +37,8 @@ pub(crate) struct Parts {
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub(crate) budget: Budget,
+    /// What of the budget the processors of each pipeline may count on, in bytes.
+    pub(crate) share: u64,
     pub(crate) clock: Clock,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
@@ -112,7 +114,7 @@ impl Pipeline {
             counted.push((processor, stage));
         }
         let counters = Counters::new(Arc::clone(&id), edge.clone(), stages);
-        let chain = Chain::new(counted, &around.budget, &counters.ledger);
+        let chain = Chain::new(counted, &around.budget, around.share, &counters.ledger);
         let (sender, arrivals) = intake::channel(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
         let behind = Sinks(sinks.iter().cloned().collect());

@@ -21,7 +21,8 @@ const MEMORY: u64 = 1 << 20;
 fn around() -> Surroundings {
     let budget = Budget::new(MEMORY);
     let metrics = Metrics::new(budget.clone());
-    Surroundings { budget, clock: Clock::system(), health: Health::default(), metrics, host: Host::Thread }
+    let (clock, health) = (Clock::system(), Health::default());
+    Surroundings { budget, share: MEMORY, clock, health, metrics, host: Host::Thread }
 }
 
 /// For tests that pause the time.
@@ -95,7 +96,7 @@ proptest! {
             };
             (processor, edge)
         }).collect();
-        let mut chain = Chain::new(processors, &around.budget, &Ledger::default());
+        let mut chain = Chain::new(processors, &around.budget, MEMORY, &Ledger::default());
         let (mut inbound, mut outbound) = (0, 0);
         for (action, amount) in steps {
             let now = clock.now();
@@ -148,7 +149,7 @@ fn relief_ends_at_what_is_being_taken_in() {
     let holder: Box<dyn Processor> = Box::new(Holder::new(Duration::from_secs(3600)));
     let splitter: Box<dyn Processor> = Box::new(Splitter::default());
     let processors = vec![(holder, edge("holder")), (splitter, edge("splitter"))];
-    let mut chain = Chain::new(processors, &around.budget, &Ledger::default());
+    let mut chain = Chain::new(processors, &around.budget, MEMORY, &Ledger::default());
     let now = ManualClock::default().now();
     for _ in 0..2 {
         assert!(chain.process(batch(5).into(), now).is_none());
@@ -184,7 +185,7 @@ fn unaccounted_loss_is_asserted() {
     let around = around();
     let edge = around.metrics.edge(Kind::Processor, "forgets", "test");
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
-    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, &Ledger::default());
+    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, MEMORY, &Ledger::default());
     chain.process(batch(5).into(), ManualClock::default().now());
 }
 

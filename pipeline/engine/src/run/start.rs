@@ -33,7 +33,7 @@ struct Started {
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Running, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
-    let mut started = Started::new(&service, clock, host, disabled);
+    let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
     // A supervisor that asks meanwhile hears that nothing runs yet.
     for planned in &receivers {
         started.around.health.set("receivers", &planned.id, State::Starting);
@@ -55,8 +55,15 @@ pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Runnin
 }
 
 impl Started {
-    fn new(service: &ServiceSettings, clock: Clock, host: Host, disabled: Vec<(String, String)>) -> Self {
+    fn new(
+        service: &ServiceSettings,
+        pipelines: usize,
+        clock: Clock,
+        host: Host,
+        disabled: Vec<(String, String)>,
+    ) -> Self {
         let budget = Budget::new(service.memory);
+        let share = budget.limit() / pipelines.max(1) as u64;
         let metrics = Metrics::new(budget.clone());
         let health = Health::default();
         let (stop_receivers, receivers) = Shutdown::pair();
@@ -85,7 +92,7 @@ impl Started {
         };
         Self {
             running,
-            around: Surroundings { budget, clock, health, metrics, host },
+            around: Surroundings { budget, share, clock, health, metrics, host },
             last,
             receivers,
             last_call: soon,

@@ -58,7 +58,7 @@ impl Default for ServerLimits {
             keepalive_timeout: Duration::from_secs(20),
             close_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),
-            max_head_bytes: 64 * 1024,
+            max_head_bytes: 16 * 1024,
         }
     }
 }

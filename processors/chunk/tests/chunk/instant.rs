@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use profbridge_engine::component::{Outbox, Processor};
 use profbridge_model::{Builder, Profiles};
 
 use crate::support::*;
@@ -63,4 +64,37 @@ fn nothing_comes_of_nothing() {
         assert!(out.telemetry.is_empty() && out.losses.total() == 0);
         assert!(flush(&mut chunk).is_empty());
     }
+}
+
+/// Guarantees: of a request of many processes only some are looked at at a time, so what is known of them takes little
+/// memory; all of them leave, each once.
+#[test]
+fn many_processes_are_looked_at_in_parts() {
+    const PROCESSES: u32 = 5000;
+    let mut builder = Builder::new();
+    for pid in 1..=PROCESSES {
+        builder.resource(&process(pid.into()));
+        builder.sample(None, None, None, &[T], &[]);
+    }
+    let batch = builder.finish().unwrap();
+    let mut chunk = chunk("window: 0s");
+    let mut outbox = Outbox::default();
+    chunk.process(batch.into(), at(0), &mut outbox);
+    let mut processes = std::collections::HashSet::new();
+    let mut most = 0;
+    loop {
+        for sent in batches(&outbox) {
+            assert!(processes.insert(sent.window.as_ref().unwrap().profiler_id));
+        }
+        most = most.max(chunk.held().bytes);
+        let held = chunk.held().observations;
+        assert_eq!(processes.len() as u64 + held, u64::from(PROCESSES));
+        if !chunk.is_absorbing() {
+            break;
+        }
+        outbox = Outbox::default();
+        chunk.advance(at(0), &mut outbox);
+    }
+    // In one piece it is 2 MB.
+    assert!(most < 1 << 20, "{most} bytes");
 }

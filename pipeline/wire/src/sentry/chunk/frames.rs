@@ -64,6 +64,17 @@ pub(super) struct Frames {
 const NO_RUNTIME: u32 = u32::MAX;
 
 impl Frames {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + self.frames.capacity() * size_of::<FrameRef>()
+            + self.groups.capacity() * size_of::<u64>()
+            + self.room.capacity()
+            + self.text.capacity()
+            + self.by_set.bytes()
+            + self.texts.capacity() * size_of::<Index>()
+    }
+
     /// Starts a chunk.
     pub(super) fn begin(&mut self, dictionary: &Dictionary) {
         let locations = dictionary.tables().locations.len();

@@ -24,6 +24,11 @@ pub(super) struct Listing {
 }
 
 impl Listing {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.uses.allocation_size() + self.owners.capacity() * size_of::<u64>() + self.halved.capacity()
+    }
+
     /// Looks at a plan whose frames are written. Returns how many samples there are to be halved.
     pub(super) fn look_at(
         &mut self,

@@ -47,6 +47,16 @@ pub(super) struct Window {
 const NO_FRAMES: u32 = u32::MAX;
 
 impl Window {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.seen.capacity() * size_of::<Seen>()
+            + self.stacks.capacity() * size_of::<StackId>()
+            + self.homeless.capacity() * size_of::<u64>()
+            + self.by_stack.bytes()
+            + self.threads.bytes()
+            + self.spread.bytes()
+    }
+
     /// Reads the chosen profiles.
     pub(super) fn read(
         &mut self,

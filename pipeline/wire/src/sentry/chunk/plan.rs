@@ -50,6 +50,14 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.samples.capacity() * size_of::<u64>()
+            + self.threads.capacity() * size_of::<PlannedThread>()
+            + (self.stacks.capacity() + self.uses.capacity()) * size_of::<u32>()
+            + self.numbers.bytes()
+    }
+
     /// Starts a chunk.
     pub(super) fn begin(&mut self, window_stacks: usize) {
         self.samples.clear();

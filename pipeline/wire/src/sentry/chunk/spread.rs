@@ -26,6 +26,11 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.values.capacity() * size_of::<(Option<usize>, u32, u64)>() + self.totals.allocation_size()
+    }
+
     /// Starts with a profile: its time is its own range as far as it lies in the window, else the window.
     pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline) {
         self.values.clear();

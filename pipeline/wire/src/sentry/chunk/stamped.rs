@@ -12,6 +12,11 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<u64>()
+    }
+
     /// Empties the map and makes room for the ids below `len`.
     pub(super) fn begin(&mut self, len: usize) {
         if self.slots.len() < len {

@@ -38,6 +38,12 @@ pub(super) struct Threads {
 }
 
 impl Threads {
+    /// The memory that is allocated, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let lane = |lane: &Lane| size_of::<Lane>() + lane.id.capacity() + lane.keys.capacity() * size_of::<u64>();
+        self.lanes.iter().map(lane).sum::<usize>() + self.by_set.bytes() + self.by_id.allocation_size()
+    }
+
     /// Forgets the window before.
     pub(super) fn begin(&mut self, dictionary: &Dictionary) {
         self.by_set.begin(dictionary.tables().attribute_sets.len());
