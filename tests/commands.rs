@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use profbridge_bench::{RequestBuilder, fixture, ms};
+use profbridge_bench::{RequestBuilder, T0, fixture, ms};
 use profbridge_wire::sentry::relay_rules;
 use prost::Message;
 
@@ -176,6 +176,22 @@ fn convert_counts_what_it_made() {
         assert_eq!(split_envelope(&copy), split_envelope(&std::fs::read(envelope).unwrap()));
     }
     assert_eq!(std::fs::read_dir(folder.path().join("both")).unwrap().count(), 2);
+}
+
+/// Guarantees: time that was sampled and is not shown is said, however little it is, in a unit that fits; where all is shown nothing is.
+#[test]
+fn convert_says_what_time_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    // A period of 10 ms, looked at every so often.
+    for (spacing, said) in [(5_000_000, Some("ms of time are not shown")), (9_999_000, None), (10_000_000, None)] {
+        let times: Vec<u64> = (0..100).map(|n| T0 + n * spacing).collect();
+        let request = RequestBuilder::new().process("p", 1).on_cpu(100).sample(&["go!f", "go!main"], 7, &times);
+        std::fs::write(folder.path().join("in"), request.encode()).unwrap();
+        let finished = run(folder.path(), &["convert", "in", "-o", "out"]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert_eq!(finished.stderr.contains("of time are not shown"), said.is_some(), "{}", finished.stderr);
+        assert!(said.is_none_or(|said| finished.stderr.contains(said)), "{}", finished.stderr);
+    }
 }
 
 /// Guarantees: a flame graph is an SVG with the functions in it.

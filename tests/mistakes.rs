@@ -111,11 +111,16 @@ fn everything_dropped() {
     let folder = tempfile::tempdir().unwrap();
     // Allocations: neither times nor a unit of time.
     let request = RequestBuilder::new().process("p", 1).profile("alloc_space", "bytes").value(&["go!f"], 7);
+    let request = request.period("cpu", "nanoseconds", 10_000_000);
     std::fs::write(folder.path().join("heap"), request.encode()).unwrap();
     let finished = run(folder.path(), &["convert", "heap", "-o", "out"]);
     refused(
         &finished,
-        &["1 observation dropped as no_time_unit: Sentry shows where time goes", "none of the observations"],
+        &[
+            "1 observation dropped as no_time_unit: Sentry shows where time goes",
+            "the values of type \"alloc_space\" have the unit \"bytes\"",
+            "none of the observations",
+        ],
     );
     assert_eq!(names(folder.path()), ["heap"]);
     let finished = run(folder.path(), &["convert", "heap", "-o", "out.folded"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, USER_AGENT};
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profiles, Reason};
+use profbridge_model::{Envelope, Profiles, Reason, TimelessTypes};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Report};
 use profbridge_wire::sentry::envelope::{self, Ending, Header, ItemHeader};
@@ -46,11 +46,14 @@ pub(crate) struct Contained {
 pub(crate) struct Workshop {
     converter: Converter,
     packer: Packer,
+    /// What the log has said once.
+    timeless: TimelessTypes,
 }
 
 impl Workshop {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self { converter: Converter::new(settings.chunk.clone()), packer: Packer::default() }
+        let converter = Converter::new(settings.chunk.clone());
+        Self { converter, packer: Packer::default(), timeless: TimelessTypes::default() }
     }
 
     pub(crate) fn profiles(&mut self, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
@@ -65,6 +68,9 @@ impl Workshop {
         let item = report.as_ref().and_then(|report| report.item(seconds(now)));
         let mut envelopes = Envelopes::new(&mut self.packer, compression, item);
         let outcome = self.converter.convert(profiles, &mut envelopes);
+        for timeless in self.timeless.look_at(profiles) {
+            tracing::warn!("dropped as no_time_unit: {timeless}");
+        }
         let finished = envelopes.finished;
 
         let mut samples = Shares::new(samples(profiles), &finished);

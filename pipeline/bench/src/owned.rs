@@ -146,7 +146,7 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
         .collect()
 }
 
-/// The nanoseconds of one unit of a value, or of a timestamp without one.
+/// The nanoseconds of one unit of a value, or of a timestamp without one. Only what counts samples stands for periods.
 fn unit(dictionary: &ProfilesDictionary, profile: &Profile) -> Option<u64> {
     let nanoseconds = |of: &Option<ValueType>| -> Option<u64> {
         match string(dictionary, of.as_ref()?.unit_strindex) {
@@ -158,7 +158,9 @@ fn unit(dictionary: &ProfilesDictionary, profile: &Profile) -> Option<u64> {
         }
     };
     let period = || nanoseconds(&profile.period_type)?.checked_mul(u64::try_from(profile.period).ok()?);
-    nanoseconds(&profile.sample_type).or_else(period)
+    let name = profile.sample_type.as_ref().map_or("", |of| string(dictionary, of.unit_strindex));
+    let is_count = matches!(name.trim_matches(['{', '}']), "" | "1" | "count" | "counts" | "sample" | "samples");
+    nanoseconds(&profile.sample_type).or_else(|| if is_count { period() } else { None })
 }
 
 fn thread(dictionary: &ProfilesDictionary, sample: &Sample) -> Option<String> {

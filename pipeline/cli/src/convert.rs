@@ -8,9 +8,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use profbridge_model::Losses;
+use profbridge_model::{Losses, Profiles, TimelessTypes};
+use profbridge_wire::sentry::chunk::Report;
 
 use crate::Failure;
 use crate::args::ConvertArgs;
@@ -32,6 +33,12 @@ pub(crate) struct Tally {
     notes: Vec<(&'static str, u64)>,
     /// Strings in which something that is not UTF-8 was replaced.
     replaced_strings: u64,
+    /// Time that was sampled and is not shown, and how many samples are: each may be rounded.
+    clipped: Duration,
+    samples: u64,
+    /// Types of values that are no time, and what was said of them.
+    timeless: TimelessTypes,
+    said: Vec<String>,
     /// Parts of inputs that were refused, each with its place and rule.
     refused: Vec<String>,
 }
@@ -49,6 +56,20 @@ impl Tally {
         }
     }
 
+    /// Counts what a batch has that is no time, and of what is, the time that is not shown.
+    fn clip(&mut self, profiles: &Profiles, report: &Report) {
+        self.said.extend(self.timeless.look_at(profiles));
+        self.clipped += Duration::from_nanos(report.notes.clipped_nanos);
+        self.samples += report.samples;
+    }
+
+    /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each sample is rounding.
+    fn clipped(&self) -> Option<String> {
+        let rounding = Duration::from_micros(self.samples);
+        let why = "it was sampled, but lies behind the next observation of its thread or the end of the window";
+        (self.clipped > rounding).then(|| format!("{:.1?} of time are not shown: {why}", self.clipped))
+    }
+
     /// Says what was counted, but for what was read.
     fn say(&self) {
         for explanation in self.losses.explanations() {
@@ -58,6 +79,12 @@ impl Tally {
             0 => {}
             1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
             count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
+        }
+        for timeless in &self.said {
+            terminal::say(format!("no_time_unit: {timeless}"));
+        }
+        if let Some(clipped) = self.clipped() {
+            terminal::say(format!("note: {clipped}"));
         }
         for (name, count) in &self.notes {
             terminal::say(format!("note: {name} {count}"));

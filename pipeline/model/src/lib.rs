@@ -40,7 +40,7 @@ pub use held::Held;
 pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 pub use insert::Insertion;
 pub use loss::{Loss, Losses, Reason};
-pub use meaning::{Meaning, Mode};
+pub use meaning::{Meaning, Mode, TimelessTypes};
 pub use naming::{Name, Naming};
 pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
 pub use profiles::{

@@ -4,7 +4,7 @@
 //! `profiles.proto`, `Profile.sample_type` and `Profile.period_type`).
 
 use crate::dictionary::Dictionary;
-use crate::profiles::{Profile, ValueType};
+use crate::profiles::{Profile, Profiles, ValueType};
 
 /// How the observations of a profile tell time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,36 @@ pub struct Meaning {
     /// Whether an observation's timestamp is the end of the time it stands for: the eBPF profiler reports a blocked
     /// thread when it runs again (open-telemetry/opentelemetry-ebpf-profiler `support/ebpf/off_cpu.ebpf.c`).
     pub ends_at_timestamp: bool,
+}
+
+/// The types of values that were found to be no time ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each is said once.
+#[derive(Debug, Clone, Default)]
+pub struct TimelessTypes(Vec<String>);
+
+impl TimelessTypes {
+    /// So many are told apart.
+    const MOST: usize = 64;
+
+    /// Returns the types of a batch that are no time and were not met yet, in words that name type and unit.
+    pub fn look_at(&mut self, profiles: &Profiles) -> Vec<String> {
+        let dictionary = profiles.dictionary();
+        let mut new = Vec::new();
+        for profile in profiles.profiles() {
+            let is_time = Meaning::of(dictionary, profile).is_some();
+            if is_time || profile.samples.is_empty() || self.0.len() >= Self::MOST {
+                continue;
+            }
+            let short = |id| dictionary.string(id).chars().take(64).collect::<String>();
+            let (kind, unit) = (short(profile.sample_type.kind), short(profile.sample_type.unit));
+            let why = "only units of time, and counts of samples with a period in one, say where time goes";
+            let words = format!("the values of type {kind:?} have the unit {unit:?}; {why}");
+            if !self.0.contains(&words) {
+                self.0.push(words.clone());
+                new.push(words);
+            }
+        }
+        new
+    }
 }
 
 /// What kind of time is meant.
@@ -34,13 +64,15 @@ pub enum Mode {
 }
 
 impl Meaning {
-    /// What a profile's numbers mean; `None` where they are no time: neither the values have a unit of time nor the
-    /// period.
+    /// What a profile's numbers mean; `None` where they are no time: the values have no unit of time, and they are no counts or
+    /// the period that each of these stands for is no time. Bytes are none, whatever the period says: that of a profiler which
+    /// records memory says how often it looks.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Option<Self> {
-        let value = unit_nanos(dictionary.string_bytes(profile.sample_type.unit));
+        let unit = dictionary.string_bytes(profile.sample_type.unit);
+        let value = unit_nanos(unit);
         let unit_nanos = match value {
             Some(nanos) => nanos,
-            None => period_nanos(dictionary, profile)?,
+            None => period_nanos(dictionary, profile).filter(|_| is_count(unit))?,
         };
         let mode = Mode::of(dictionary, profile);
         let (wall, ends_at_timestamp) = (mode == Mode::Wall, mode == Mode::OffCpu);
@@ -90,6 +122,11 @@ fn unit_nanos(unit: &[u8]) -> Option<u64> {
     }
 }
 
+/// Whether a unit is that of counted samples, as UCUM (1, an annotation), pprof (`count`) or other profilers write it.
+fn is_count(unit: &[u8]) -> bool {
+    matches!(unit, b"" | b"1" | b"count" | b"counts" | b"sample" | b"samples" | b"{sample}" | b"{samples}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +140,34 @@ mod tests {
         for other in [&b"count"[..], b"bytes", b"By", b"", b"hertz"] {
             assert_eq!(unit_nanos(other), None);
         }
+    }
+
+    /// Guarantees: what counts samples is told from what has a unit of its own.
+    #[test]
+    fn counts() {
+        for count in ["", "1", "count", "samples", "{sample}"] {
+            assert!(is_count(count.as_bytes()), "{count}");
+        }
+        for other in ["bytes", "By", "hertz", "ns", "%", "objects", "Count "] {
+            assert!(!is_count(other.as_bytes()), "{other}");
+        }
+    }
+
+    /// Guarantees: a type that is no time is said once, with its unit; what is time, or has nothing in it, is not.
+    #[test]
+    fn timeless_types_are_said_once() {
+        let mut builder = crate::Builder::new();
+        for (unit, samples) in [("bytes", 2), ("count", 1), ("By", 0)] {
+            builder.resource(&[]);
+            let sample_type = builder.value_type("alloc_space", unit);
+            let period_type = builder.value_type("cpu", "nanoseconds");
+            builder.profile(Profile { sample_type, period_type, period: 1, ..Profile::default() });
+            (0..samples).for_each(|_| builder.sample(None, None, None, &[], &[3]));
+        }
+        let batch = builder.finish().unwrap();
+        let mut types = TimelessTypes::default();
+        let said = types.look_at(&batch);
+        assert!(matches!(&*said, [one] if one.contains("\"alloc_space\" have the unit \"bytes\"")), "{said:?}");
+        assert!(types.look_at(&batch).is_empty());
     }
 }

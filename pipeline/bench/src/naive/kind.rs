@@ -40,7 +40,8 @@ pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cp
     if kind == "off_cpu" && !off_cpu {
         return None;
     }
-    let unit = nanoseconds(unit).or_else(|| period(dictionary, profile))?;
+    let counts = ["", "1", "count", "counts", "sample", "samples", "{sample}", "{samples}"].contains(&unit);
+    let unit = nanoseconds(unit).or_else(|| counts.then(|| period(dictionary, profile))?)?;
     let wall = matches!(kind, "wall" | "off_cpu");
     let counted = nanoseconds(names(dictionary, profile.sample_type.as_ref()).1).is_none();
     let timestamped = profile.samples.iter().any(|sample| !sample.timestamps_unix_nano.is_empty());

@@ -190,7 +190,9 @@ impl Sentry {
             let mut envelopes = chunk_envelope::Envelopes::default();
             let report = self.converter.convert(&profiles, &mut envelopes);
             tally.losses.merge(&report.losses);
-            tally.note(&report.counts().collect::<Vec<_>>());
+            tally.clip(&profiles, &report);
+            let counts = report.counts().filter(|(name, _)| *name != "clipped_seconds");
+            tally.note(&counts.collect::<Vec<_>>());
             self.samples += report.samples;
             self.synthesized += report.synthesized;
             for (bytes, summary) in envelopes.finished {

@@ -58,6 +58,24 @@ fn wall_or_cpu() {
     assert_eq!(cpu.text(), "7: cpu@0 cpu@10 -@20");
 }
 
+/// Guarantees: only counted samples stand for a period each: values in another unit are no time, whatever the period is, with and
+/// without timestamps; they are counted.
+#[test]
+fn only_counts_are_multiplied() {
+    let memory = |unit| Batch::new().profile("alloc_space", unit, 1_000).period("cpu", "nanoseconds", 10_000_000);
+    for unit in ["bytes", "By", "objects", "hertz"] {
+        for batch in [memory(unit).value(None, &["heap"], 3), memory(unit).at(7, &["heap"], [0])] {
+            let converted = batch.convert();
+            assert_eq!(converted.report.losses.to_string(), "1 no_time_unit", "{unit}");
+            assert!(converted.chunks.is_empty());
+        }
+    }
+    for unit in ["count", "1", "{sample}", "samples", ""] {
+        let converted = memory(unit).value(None, &["work"], 3).convert();
+        assert_eq!(converted.text(), "0: work@0 work@15 -@30", "{unit}");
+    }
+}
+
 /// Guarantees: a profile with neither a period nor a unit of time is counted (memory, events, goroutines).
 #[test]
 fn no_time() {
