@@ -1,12 +1,13 @@
 //! The most memory that the hard moments take, beside the limit that was configured: a shutdown with thousands of open
-//! windows, the same behind a limit that is too small for them, and a request of a few hundred kilobytes that names
-//! hundreds of thousands of processes.
+//! windows, the same behind a limit that is too small for them, a request of a few hundred kilobytes that names
+//! hundreds of thousands of processes, several of its kind at the same time, and many that unpack to nothing but zeros.
 
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -39,6 +40,9 @@ pub struct Options {
     /// Processes of the hostile request
     #[arg(long, default_value_t = 300_000)]
     hostile: i64,
+    /// Processes of each of the eight hostile requests that come at the same time
+    #[arg(long, default_value_t = 25_000)]
+    together: i64,
     /// Write the figures as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -66,6 +70,18 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// After so long without work what is resident is looked at.
 const REST: Duration = Duration::from_secs(3);
 
+/// So many requests of zeros come at the same time, and unpack to so many bytes each.
+const ZEROS: (usize, usize) = (32, 30 << 20);
+
+/// Requests, and how they are sent.
+struct Load {
+    name: &'static str,
+    requests: Vec<Vec<u8>>,
+    gzipped: bool,
+    /// How many are on their way at the same time.
+    at_once: usize,
+}
+
 /// What one run came to, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
@@ -87,16 +103,23 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .step_by(usize::try_from(TOGETHER)?)
         .map(|first| usual(first..(first + TOGETHER).min(options.processes), now))
         .collect();
-    let hostile = gzip(&many_processes(options.hostile, now))?;
+    let hostile = gzip(&many_processes(options.hostile, "h", now))?;
     report.figure("hostile request, gzipped", hostile.len() as f64 / 1e6, "MB", None);
+    let together: Result<Vec<Vec<u8>>, Error> =
+        (0..8).map(|host| gzip(&many_processes(options.together, &format!("host-{host}"), now))).collect();
+    let zeros = vec![gzip(&vec![0; ZEROS.1])?; ZEROS.0];
+    let loads = [
+        // At the smallest limit most of it is put out for want of memory, before the end.
+        Load { name: "flush and relief", requests, gzipped: false, at_once: 1 },
+        Load { name: "hostile request", requests: vec![hostile], gzipped: true, at_once: 1 },
+        Load { name: "8 hostile requests at once", requests: together?, gzipped: true, at_once: 8 },
+        Load { name: "32 requests of zeros at once", requests: zeros, gzipped: true, at_once: ZEROS.0 },
+    ];
     for &limit in &options.limits {
         let bound = Goal::AtMost(((limit << 20) + BEYOND) as f64 / 1e6);
-        for (name, outcome) in [
-            // At the smallest limit most of it is put out for want of memory, before the end.
-            ("flush and relief", measured(options, limit, &requests, false)?),
-            ("hostile request", measured(options, limit, std::slice::from_ref(&hostile), true)?),
-        ] {
-            let name = format!("{limit} MiB, {name}");
+        for load in &loads {
+            let outcome = measured(options, limit, load)?;
+            let name = format!("{limit} MiB, {}", load.name);
             report.figure(format!("{name}: peak (VmHWM)"), outcome.peak as f64 / 1e6, "MB", Some(bound));
             report.figure(format!("{name}: at rest before the end"), outcome.at_rest as f64 / 1e6, "MB", None);
             report.figure(format!("{name}: dropped"), outcome.dropped as f64, "observations", Some(Goal::AtMost(0.0)));
@@ -106,15 +129,23 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Sends requests to a fresh process, ends it, and says what it took.
-fn measured(options: &Options, limit: u64, requests: &[Vec<u8>], gzipped: bool) -> Result<Outcome, Error> {
+fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error> {
     let folder = tempfile::tempdir()?;
     let sink = Sink::start(&["--blind"])?;
     let setting = Setting { window: "60s".to_owned(), memory_mib: Some(limit), ..Setting::default() };
     let mut target = Target::profbridge(&options.binary, folder.path(), &setting, sink.address)?;
     let http = target.http.ok_or("profbridge does not say where it listens for HTTP")?;
-    for request in requests {
-        post(http, request, gzipped)?;
-    }
+    let next = AtomicUsize::new(0);
+    let send = || -> Result<(), String> {
+        while let Some(request) = load.requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            post(http, request, load.gzipped).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let senders: Vec<_> = (0..load.at_once).map(|_| scope.spawn(send)).collect();
+        senders.into_iter().try_for_each(|sender| sender.join().map_err(|_| "a sender panicked".to_owned())?)
+    })?;
     let pid = target.process.pid();
     thread::sleep(REST);
     let mut memory = procfs::memory(pid)?;
@@ -167,10 +198,10 @@ fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
 }
 
 /// A request that says as little as it can of as many processes as it can.
-fn many_processes(processes: i64, now: u64) -> Vec<u8> {
+fn many_processes(processes: i64, host: &str, now: u64) -> Vec<u8> {
     let mut builder = RequestBuilder::new();
     for pid in 0..processes {
-        builder = builder.resource().scope("", "").attr("host.id", "h").attr("process.pid", pid);
+        builder = builder.resource().scope("", "").attr("host.id", host).attr("process.pid", pid);
         builder = builder.on_cpu(20).raw_sample(&["go!f"], &[], &[now]);
     }
     builder.build().encode_to_vec()
@@ -201,7 +232,7 @@ fn post(address: SocketAddr, body: &[u8], gzipped: bool) -> Result<(), Error> {
         stream.read_to_end(&mut answer).ok();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         match answer.split_whitespace().nth(1) {
-            Some("200" | "413") => return Ok(()),
+            Some("200" | "400" | "413") => return Ok(()),
             Some("503" | "429") | None if begin.elapsed() < PATIENCE => thread::sleep(LATER),
             _ => return Err(format!("a request was not taken: {}", answer.lines().next().unwrap_or_default()).into()),
         }
