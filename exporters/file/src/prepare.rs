@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profile, Profiles, Reason, Telemetry};
+use profbridge_model::{Envelope, Profile, Profiles, Reason, Telemetry, TimelessTypes};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_wire::otlp::{self, EncodeOptions, delimited, payload_may_leave};
 use profbridge_wire::sentry::chunk::{Converter, Report};
@@ -41,6 +41,8 @@ pub(crate) struct Workshop {
     compression: Compression,
     converter: Converter,
     context: EncoderContext,
+    /// What the log has said once.
+    timeless: TimelessTypes,
 }
 
 impl Workshop {
@@ -51,6 +53,7 @@ impl Workshop {
             compression: settings.compression,
             converter: Converter::new(settings.chunk.clone()),
             context: EncoderContext::default(),
+            timeless: TimelessTypes::default(),
         }
     }
 
@@ -71,6 +74,9 @@ impl Workshop {
     fn chunks(&mut self, profiles: &Profiles, out: &mut Prepared<Meta>) {
         let mut envelopes = Envelopes::default();
         let report = self.converter.convert(profiles, &mut envelopes);
+        for timeless in self.timeless.look_at(profiles) {
+            tracing::warn!("dropped as no_time_unit: {timeless}");
+        }
         let profiler = profiles.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
         let whole: u64 = envelopes.finished.iter().map(|(_, summary)| summary.observations).sum();
         // One sample in OTLP's sense may be in many chunks: they are shared out by observations, and none counts twice.
@@ -181,12 +187,5 @@ fn samples(profiles: &Profiles) -> u64 {
 fn note(report: Report, out: &mut Prepared<Meta>) {
     out.losses.merge(&report.losses);
     out.synthesized += report.synthesized;
-    let notes = [
-        ("coalesced_observations", report.coalesced),
-        ("unnamed_native_frames", report.notes.unnamed_frames),
-        ("truncated_strings", report.notes.truncated_strings),
-        ("truncated_stacks", report.notes.truncated_stacks),
-        ("clipped_seconds", report.notes.clipped_nanos / 1_000_000_000),
-    ];
-    out.notes.extend(notes.into_iter().filter(|&(_, count)| count > 0));
+    out.notes.extend(report.counts());
 }

@@ -52,11 +52,24 @@ impl Mapping {
         Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
     }
 
+    /// The 4 KiB page of an address in it, as an address that the file was linked for: another process has it elsewhere, and
+    /// what is called by it shall be the same.
+    ///
+    /// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions as
+    /// it has instructions. A page holds about ten functions, and is small enough to be looked up (`objdump
+    /// --start-address`).
+    pub fn page_of(&self, address: u64) -> Option<u64> {
+        self.contains(address).then(|| address.saturating_sub(self.moved_by()) & !(PAGE - 1))
+    }
+
     /// The place in the file of an address in it, in bytes from the file's start. Exact whichever linker made the file.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.contains(address).then(|| address - self.memory_start)?.checked_add(self.file_offset)
     }
 }
+
+/// How much code shares a name where nobody knows where functions start, in bytes.
+const PAGE: u64 = 4096;
 
 /// From here on, mappings are of files that were moved.
 const MOVED: u64 = 1 << 32;

@@ -15,19 +15,27 @@ pub(super) fn push_frame(text: &mut String, dictionary: &Dictionary, location: &
     match name.filter(|name| !name.is_empty()) {
         Some(name) => push(text, name),
         None => {
-            let file = location.mapping.map(|mapping| dictionary.string(dictionary.mapping(mapping).filename));
-            push(text, &unnamed(file.unwrap_or_default()));
+            let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
+            let file = mapping.map_or("", |mapping| dictionary.string(mapping.filename));
+            // A frame of an interpreter has a line, and its address is none of a file.
+            let page = mapping.filter(|_| line.is_none()).and_then(|mapping| mapping.page_of(location.address));
+            push(text, &unnamed(file, page));
         }
     }
 }
 
-/// What a frame without a function is called: the file it lies in, in brackets.
-fn unnamed(file: &str) -> String {
-    match file.rsplit('/').next().unwrap_or_default() {
-        "" => "[unknown]".to_owned(),
+/// What a frame without a function is called, as in a chunk for Sentry: the file it lies in, in brackets, and the page of
+/// it where that is known.
+fn unnamed(file: &str, page: Option<u64>) -> String {
+    let name = match file.rsplit('/').next().unwrap_or_default() {
+        "" => return "[unknown]".to_owned(),
         // The vDSO, and what the kernel calls `[kernel.kallsyms]`, have theirs already.
         name if name.starts_with('[') && name.ends_with(']') => name.to_owned(),
         name => format!("[{name}]"),
+    };
+    match page {
+        Some(page) => format!("{name}+{page:#x}"),
+        None => name,
     }
 }
 

@@ -113,7 +113,7 @@ fn one_type_of_a_scope() {
 }
 
 /// Guarantees: a name cannot break the line it stands in, inlined frames are frames, and a frame without a function is
-/// called by its file.
+/// called by its file, and by the page of the file that it lies on.
 #[test]
 fn names() {
     let folded = fold(|builder| {
@@ -127,19 +127,21 @@ fn names() {
         let filename = builder.string("/usr/lib/libc.so.6");
         let mapping = builder.mapping(Mapping { filename, memory_limit: 5, ..Mapping::default() });
         let native = builder.location(Location { mapping, address: 3, ..Location::default() }, &[]);
+        let outside = builder.location(Location { mapping, address: 7, ..Location::default() }, &[]);
         let filename = builder.string("[vdso]");
         let vdso = builder.mapping(Mapping { filename, memory_limit: 5, ..Mapping::default() });
         let vdso = builder.location(Location { mapping: vdso, address: 3, ..Location::default() }, &[]);
         let nothing = builder.location(Location { address: 4, ..Location::default() }, &[]);
         let long = builder.frame(&"é".repeat(3000), "", 0);
-        let stack = builder.stack(&[inlined, native, vdso, nothing]);
+        let stack = builder.stack(&[inlined, native, vdso, outside, nothing]);
         builder.sample(stack, None, None, &[1], &[]);
         let stack = builder.stack(&[long]);
         builder.sample(stack, None, None, &[1], &[]);
     });
     let text = text(&folded);
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("[unknown];[vdso];[libc.so.6];outer;a:b c 1000000000"));
+    let expected = "[unknown];[libc.so.6];[vdso]+0x0;[libc.so.6]+0x0;outer;a:b c 1000000000";
+    assert_eq!(lines.next(), Some(expected));
     assert_eq!(lines.next(), Some(format!("{} 1000000000", "é".repeat(512)).as_str()));
 }
 

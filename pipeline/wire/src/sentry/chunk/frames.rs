@@ -365,8 +365,8 @@ fn group(module: &[u8], package: &[u8], function: &[u8]) -> u64 {
 }
 
 /// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in and, where its
-/// address lies in the mapping's range of it, by the [`page`]: else a whole file would be one function, and most of its
-/// stacks one recursion.
+/// address lies in the mapping's range of it, by the [page](Mapping::page_of): else a whole file would be one function, and most of its
+/// stacks one recursion. Sentry lists 100 functions of a chunk.
 fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {
@@ -378,24 +378,11 @@ fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], place: Option<(&
     text(out, name, notes);
     out.push(b']');
     let known = place.filter(|_| runtime.has_machine_address() && !package.is_empty());
-    if let Some(page) = known.and_then(|(mapping, address)| page(mapping, address)) {
+    if let Some(page) = known.and_then(|(mapping, address)| mapping.page_of(address)) {
         out.push(b'+');
         json::hexadecimal(out, page);
     }
     out.push(b'"');
-}
-
-/// How much code shares a name where nobody knows where functions start, in bytes.
-const PAGE: u64 = 4096;
-
-/// The page of an address, as an address that the file was linked for: another process has it elsewhere, and the
-/// function shall be the same.
-///
-/// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions as
-/// it has instructions, and Sentry lists 100 of a chunk. A page holds about ten functions, and is small enough to be
-/// looked up (`objdump --start-address`).
-fn page(mapping: &Mapping, address: u64) -> Option<u64> {
-    mapping.contains(address).then(|| address.saturating_sub(mapping.moved_by()) & !(PAGE - 1))
 }
 
 /// Appends a text, cut where it is too long.
