@@ -28,12 +28,12 @@ use crate::telemetry::Edge;
 /// refused requests does not cut windows to pieces.
 const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
 
-/// When windows and requests of so many bytes have gone, the memory that they leave is given back to the system: less is
-/// soon needed again.
+/// When windows and requests of so many bytes have gone, or of a quarter of the limit, the memory that they leave is given
+/// back to the system: less is soon needed again.
 const GIVE_BACK: u64 = 16 << 20;
 
 /// And at most this often.
-const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
+const BETWEEN_GIVING_BACK: Duration = Duration::from_millis(250);
 
 /// What lives on the thread.
 pub(super) struct Worker {
@@ -168,7 +168,8 @@ impl Worker {
             if stopping && self.is_over() {
                 break;
             }
-            if step.is_none() {
+            // While there is much to do, what is free is soon taken again, unless memory is short.
+            if step.is_none() || self.relieving {
                 self.give_back(now);
             }
             let due = self.chain.due().filter(|_| step.is_none());
@@ -292,10 +293,11 @@ impl Worker {
         }
     }
 
-    /// Gives memory back to the system when much has gone and nothing is left to do.
+    /// Gives memory back to the system when much has gone.
     fn give_back(&mut self, now: Now) {
         let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
-        if self.gone >= GIVE_BACK && self.gave_back.is_none_or(|last| since(last) >= BETWEEN_GIVING_BACK) {
+        let much = GIVE_BACK.min(self.around.budget.limit() / 4);
+        if self.gone >= much && self.gave_back.is_none_or(|last| since(last) >= BETWEEN_GIVING_BACK) {
             (self.gone, self.gave_back) = (0, Some(now.monotonic_nano));
             profbridge_heap::give_back();
         }
@@ -331,10 +333,12 @@ impl Worker {
             let now = self.around.clock.now();
             let Progress { out, more } = self.chain.flush(now);
             self.answer();
+            self.gone += out.as_ref().map_or(0, Telemetry::size_bytes);
             self.hand_on(out, now, 0);
             if !more {
                 return;
             }
+            self.give_back(now);
             tokio::task::yield_now().await;
         }
     }
