@@ -14,6 +14,10 @@ use tokio::sync::watch;
 /// requests that arrive while they do.
 const HIGH_WATER: (u64, u64) = (4, 5);
 
+/// When requests and batches of so many bytes are gone, or of a quarter of the limit, what they leave is given back to the
+/// system: less is soon needed again, and to handle so much takes a hundred times as long as to give it back.
+const MUCH: u64 = 16 << 20;
+
 /// The memory that data may take. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
@@ -27,6 +31,8 @@ struct Shared {
     used: AtomicU64,
     /// Changes whenever the high-water mark is passed or a request was turned away.
     pressure: watch::Sender<()>,
+    /// What permits came to that are gone, since memory was last given back to the system, in bytes.
+    gone: AtomicU64,
 }
 
 /// Bytes taken from a [`Budget`], given back when it is dropped.
@@ -51,7 +57,8 @@ impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
-        let shared = Shared { limit, high, used: AtomicU64::new(0), pressure: watch::Sender::new(()) };
+        let (used, gone) = (AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Shared { limit, high, used, pressure: watch::Sender::new(()), gone };
         Self { shared: Arc::new(shared) }
     }
 
@@ -91,6 +98,17 @@ impl Budget {
     /// Whether more is used than there may be.
     pub fn is_exceeded(&self) -> bool {
         self.used() > self.shared.limit
+    }
+
+    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do, when a
+    /// large request has ended, and while memory is short: what is free otherwise is soon taken again.
+    pub(crate) fn give_back_freed(&self) {
+        let shared = &self.shared;
+        let much = MUCH.min(shared.limit / 4);
+        let enough = |gone: u64| (gone >= much).then_some(0);
+        if shared.gone.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok() {
+            profbridge_heap::give_back();
+        }
     }
 
     /// Tells when memory becomes short, or a request was turned away.
@@ -141,6 +159,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        self.shared.gone.fetch_add(self.bytes, Ordering::Relaxed);
         self.set(0);
     }
 }

@@ -169,6 +169,12 @@ impl Intake {
         })
     }
 
+    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system, if it
+    /// is much together with what went before.
+    pub fn refused_large(&self) {
+        self.shared.budget.give_back_freed();
+    }
+
     /// Counts observations that the receiver itself refused for good, for instance profiles that break a rule.
     pub fn refused(&self, reason: Reason, observations: u64) {
         self.shared.edge.add_in(observations);

@@ -103,6 +103,7 @@ impl Caller {
     async fn decode(&self, received: Received, coding: Coding, peer: Peer) -> Result<(Decoded, Permit), Fault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
+        let afterwards = self.intake.clone();
         let work = Work { intake, max_bytes: self.max_bytes, permit, origin, sender: sender(peer) };
         if coding == Coding::Identity && bytes.len() <= SMALL {
             return work.run(bytes, coding);
@@ -112,6 +113,9 @@ impl Caller {
         let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| defect(()))?;
         let task = tokio::task::spawn_blocking(move || {
             let result = work.run(bytes, coding);
+            if result.is_err() {
+                afterwards.refused_large();
+            }
             drop(slot);
             result
         });

@@ -28,13 +28,6 @@ use crate::telemetry::Edge;
 /// refused requests does not cut windows to pieces.
 const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
 
-/// When windows and requests of so many bytes have gone, or of a quarter of the limit, the memory that they leave is given
-/// back to the system: less is soon needed again.
-const GIVE_BACK: u64 = 16 << 20;
-
-/// And at most this often.
-const BETWEEN_GIVING_BACK: Duration = Duration::from_millis(250);
-
 /// What lives on the thread.
 pub(super) struct Worker {
     counters: Counters,
@@ -51,10 +44,6 @@ pub(super) struct Worker {
     relieved: Option<u64>,
     /// Whether something was taken in since then.
     absorbed: bool,
-    /// What windows, and requests that took several steps, came to since memory was last given back, in bytes.
-    gone: u64,
-    /// The monotonic time at which that was.
-    gave_back: Option<u64>,
 }
 
 /// How the thread is ended.
@@ -67,7 +56,7 @@ pub(super) struct End {
 /// A request that the processors are taking in.
 struct Taking {
     /// The request's memory. What processors hold is charged to them.
-    permit: Arc<Permit>,
+    _permit: Arc<Permit>,
     /// Told when the processors have all of it.
     taken: Option<oneshot::Sender<Result<(), Rejected>>>,
 }
@@ -101,8 +90,6 @@ impl Worker {
             relieving: false,
             relieved: None,
             absorbed: false,
-            gone: 0,
-            gave_back: None,
         }
     }
 
@@ -170,7 +157,7 @@ impl Worker {
             }
             // While there is much to do, what is free is soon taken again, unless memory is short.
             if step.is_none() || self.relieving {
-                self.give_back(now);
+                self.around.budget.give_back_freed();
             }
             let due = self.chain.due().filter(|_| step.is_none());
             let mut stop = self.end.stopping.clone();
@@ -229,13 +216,7 @@ impl Worker {
             }
         };
         self.answer();
-        self.gone += out.as_ref().map_or(0, Telemetry::size_bytes);
         self.hand_on(out, now, 0);
-        if !self.chain.is_absorbing()
-            && let Some(taking) = &self.taking
-        {
-            self.gone += taking.permit.bytes();
-        }
         self.let_go();
     }
 
@@ -244,7 +225,7 @@ impl Worker {
         let now = self.around.clock.now();
         let observations = telemetry.observations();
         let charged = permit.bytes();
-        self.taking = Some(Taking { permit, taken: Some(taken) });
+        self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
         self.count_in(observations, source);
@@ -293,16 +274,6 @@ impl Worker {
         }
     }
 
-    /// Gives memory back to the system when much has gone.
-    fn give_back(&mut self, now: Now) {
-        let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
-        let much = GIVE_BACK.min(self.around.budget.limit() / 4);
-        if self.gone >= much && self.gave_back.is_none_or(|last| since(last) >= BETWEEN_GIVING_BACK) {
-            (self.gone, self.gave_back) = (0, Some(now.monotonic_nano));
-            profbridge_heap::give_back();
-        }
-    }
-
     fn have_room(&self) -> bool {
         self.sinks.iter().all(|sink| sink.has_room() && sink.has_memory())
     }
@@ -333,12 +304,11 @@ impl Worker {
             let now = self.around.clock.now();
             let Progress { out, more } = self.chain.flush(now);
             self.answer();
-            self.gone += out.as_ref().map_or(0, Telemetry::size_bytes);
             self.hand_on(out, now, 0);
             if !more {
                 return;
             }
-            self.give_back(now);
+            self.around.budget.give_back_freed();
             tokio::task::yield_now().await;
         }
     }
