@@ -83,7 +83,7 @@ enum Way {
 impl Cutting {
     /// What it takes besides the request itself, in bytes.
     fn bytes(&self) -> u64 {
-        let part = self.profiles.resources().len() * size_of::<ResourceProfiles>();
+        let part = size_of_val(self.profiles.resources());
         let way = match &self.way {
             Way::Share(of_resource, _) => of_resource.capacity() * size_of::<Option<u32>>(),
             Way::Copy(buckets) => buckets.iter().map(Bucket::bytes).sum::<usize>(),
