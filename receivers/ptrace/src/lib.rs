@@ -14,6 +14,8 @@ pub mod message;
 #[cfg(target_os = "linux")]
 mod os;
 #[cfg(target_os = "linux")]
+pub mod perf;
+#[cfg(target_os = "linux")]
 pub mod probe;
 #[cfg(target_os = "linux")]
 pub mod process_files;

@@ -1,0 +1,137 @@
+//! `struct perf_event_attr` (the kernel's `include/uapi/linux/perf_event.h`), as far as it is needed here.
+
+/// `PERF_TYPE_SOFTWARE`.
+const TYPE_SOFTWARE: u32 = 1;
+/// `PERF_COUNT_SW_CPU_CLOCK`: counts the time for which a processor executes the thread, by a timer of its own. Processor cycles do not exist in
+/// virtual machines.
+const CPU_CLOCK: u64 = 0;
+
+/// `PERF_SAMPLE_*`.
+pub(super) mod sample {
+    pub(in crate::perf) const IP: u64 = 1 << 0;
+    pub(in crate::perf) const TID: u64 = 1 << 1;
+    pub(in crate::perf) const TIME: u64 = 1 << 2;
+    pub(in crate::perf) const CPU: u64 = 1 << 7;
+    pub(in crate::perf) const PERIOD: u64 = 1 << 8;
+    pub(in crate::perf) const REGS_USER: u64 = 1 << 12;
+    pub(in crate::perf) const STACK_USER: u64 = 1 << 13;
+}
+
+/// What a sample has, in the order of the kernel's documentation: see [`super::record`].
+pub(super) const SAMPLE_TYPE: u64 =
+    sample::IP | sample::TID | sample::TIME | sample::CPU | sample::PERIOD | sample::REGS_USER | sample::STACK_USER;
+
+/// The registers of `arch/x86/include/uapi/asm/perf_regs.h` that a sample has: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to 8) and R8 to R15 (16 to 23).
+/// The flags and the segments between them are of no use for unwinding.
+pub const REGISTERS: u64 = 0x00ff_01ff;
+
+/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More costs the target nothing that could be measured, but the ring
+/// has it in full size for every sample.
+pub const STACK_BYTES: u32 = 16 << 10;
+
+/// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
+mod bit {
+    pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub(super) const EXCLUDE_HV: u64 = 1 << 6;
+    pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
+    pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub(super) const USE_CLOCKID: u64 = 1 << 25;
+    #[cfg(test)]
+    pub(super) const INHERIT: u64 = 1 << 1;
+}
+
+/// `PERF_ATTR_SIZE_VER5`: every kernel since 4.1 knows it. A larger one would be refused by those that do not know what is behind.
+const SIZE: u32 = 112;
+
+/// What is to be sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// A sample for each so many nanoseconds that the thread runs.
+    pub period_nano: u64,
+    /// Time in the kernel as well: with the registers and the stack of the program below it.
+    pub kernel: bool,
+}
+
+/// The structure, in the kernel's layout.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
+
+impl EventAttr {
+    /// The event for one thread. It counts from when it is opened, and only that thread: not those that it starts.
+    pub fn of(wanted: Wanted) -> Self {
+        let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL };
+        Self {
+            kind: TYPE_SOFTWARE,
+            size: SIZE,
+            config: CPU_CLOCK,
+            sample_period: wanted.period_nano.max(1),
+            sample_type: SAMPLE_TYPE,
+            read_format: 0,
+            flags: kernel | bit::EXCLUDE_HV | bit::EXCLUDE_IDLE | bit::SAMPLE_ID_ALL | bit::USE_CLOCKID,
+            wakeup_events: 1,
+            breakpoint_type: 0,
+            config1: 0,
+            config2: 0,
+            branch_sample_type: 0,
+            sample_regs_user: REGISTERS,
+            sample_stack_user: STACK_BYTES,
+            clock: libc::CLOCK_MONOTONIC,
+            sample_regs_intr: 0,
+            aux_watermark: 0,
+            sample_max_stack: 0,
+            reserved: 0,
+        }
+    }
+
+    /// Whether time in the kernel is sampled.
+    pub fn sees_kernel(&self) -> bool {
+        self.flags & bit::EXCLUDE_KERNEL == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), and children of a thread are never sampled with it.
+    #[test]
+    fn layout() {
+        let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false });
+        assert_eq!(std::mem::offset_of!(EventAttr, sample_period), 16);
+        assert_eq!(std::mem::offset_of!(EventAttr, sample_type), 24);
+        assert_eq!(std::mem::offset_of!(EventAttr, flags), 40);
+        assert_eq!(std::mem::offset_of!(EventAttr, wakeup_events), 48);
+        assert_eq!(std::mem::offset_of!(EventAttr, sample_regs_user), 80);
+        assert_eq!(std::mem::offset_of!(EventAttr, sample_stack_user), 88);
+        assert_eq!(std::mem::offset_of!(EventAttr, clock), 92);
+        assert_eq!(attr.sample_period, 9_900_990);
+        assert_eq!(attr.flags & bit::INHERIT, 0);
+        assert!(!attr.sees_kernel());
+        assert!(EventAttr::of(Wanted { period_nano: 1, kernel: true }).sees_kernel());
+        assert_eq!(REGISTERS.count_ones(), 17);
+        assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < 64 << 10);
+    }
+}

@@ -1,0 +1,133 @@
+//! Opening events: which the kernel permits is found out by asking for the best first.
+//!
+//! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own, capabilities override it, and seccomp
+//! filters and security modules refuse on top of it.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+
+use super::attr::{EventAttr, Wanted};
+
+/// `PERF_FLAG_FD_CLOEXEC`.
+const CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// What can be seen of a running thread without stopping it: more on each rung than on the one below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rung {
+    /// Nothing: the kernel permits no event.
+    None,
+    /// Its program, while that is what is executed. The time that it spends in the kernel is known, but not where.
+    User,
+    /// Its program, also while the kernel works for it.
+    Kernel,
+}
+
+impl Rung {
+    /// What is asked for on a rung; `None` on the lowest.
+    pub fn wanted(self, period_nano: u64) -> Option<Wanted> {
+        match self {
+            Self::None => None,
+            Self::User => Some(Wanted { period_nano, kernel: false }),
+            Self::Kernel => Some(Wanted { period_nano, kernel: true }),
+        }
+    }
+}
+
+/// Who opens events.
+pub trait Opener {
+    /// Opens an event for one thread, on whatever processor it runs.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    fn open(&self, attr: &EventAttr, thread: u32) -> Result<OwnedFd, Errno>;
+}
+
+/// The kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kernel;
+
+impl Opener for Kernel {
+    #[allow(unsafe_code, reason = "neither nix nor libc has perf_event_open")]
+    fn open(&self, attr: &EventAttr, thread: u32) -> Result<OwnedFd, Errno> {
+        let thread = libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?;
+        let (any_processor, no_group): (libc::c_int, libc::c_int) = (-1, -1);
+        // A kernel that refuses the structure's size writes the one that it knows into it.
+        let mut attr = *attr;
+        // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its size; it lives for the call.
+        let result = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, &raw mut attr, thread, any_processor, no_group, CLOEXEC)
+        };
+        let file = i32::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the kernel has just opened it, and nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    }
+}
+
+/// An event that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The event.
+    pub event: OwnedFd,
+    /// What it shows.
+    pub rung: Rung,
+    /// The better rungs, and why each was refused.
+    pub refused: Vec<(Rung, Errno)>,
+}
+
+/// Why no event was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The thread ended.
+    Ended,
+    /// No descriptor or memory is left: it is worth to try again, on the same rung.
+    Exhausted(Errno),
+    /// The kernel permits none: every rung, and why it was refused.
+    Refused(Vec<(Rung, Errno)>),
+}
+
+/// Opens an event for a thread on the best rung from `from` downwards that the kernel permits.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> Result<Opened, Failure> {
+    let mut refused = Vec::new();
+    for rung in [Rung::Kernel, Rung::User].into_iter().filter(|&rung| rung <= from) {
+        let Some(wanted) = rung.wanted(period_nano) else { continue };
+        match opener.open(&EventAttr::of(wanted), thread) {
+            Ok(event) => return Ok(Opened { event, rung, refused }),
+            Err(Errno::ESRCH) => return Err(Failure::Ended),
+            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(Failure::Exhausted(error)),
+            Err(error) => refused.push((rung, error)),
+        }
+    }
+    Err(Failure::Refused(refused))
+}
+
+/// What the next better rung needs, for a person; `None` on the best.
+pub fn next_right(rung: Rung, container: bool) -> Option<&'static str> {
+    match (rung, container) {
+        (Rung::Kernel, _) => None,
+        (Rung::User, true) => Some(
+            "time in the kernel is not visible: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
+             `capabilities: {add: [PERFMON]}`), or set kernel.perf_event_paranoid to 1 on the host",
+        ),
+        (Rung::User, false) => Some(
+            "time in the kernel is not visible: run with CAP_PERFMON (`setcap cap_perfmon+ep` on the program, \
+             AmbientCapabilities=CAP_PERFMON in systemd), or set kernel.perf_event_paranoid to 1",
+        ),
+        (Rung::None, true) => Some(
+            "running threads cannot be sampled by perf events: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
+             `capabilities: {add: [PERFMON]}`), with which the default seccomp profiles permit them",
+        ),
+        (Rung::None, false) => Some(
+            "running threads cannot be sampled by perf events: run with CAP_PERFMON (`setcap cap_perfmon+ep` on the program, \
+             AmbientCapabilities=CAP_PERFMON in systemd), or set kernel.perf_event_paranoid to 2 or less",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The ladder with a kernel that permits what a test says, and the events of the real one.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::capability;
+use crate::perf::record::{CpuMode, Record, User, parse};
+use crate::perf::ring::Ring;
+
+/// A kernel that answers as it is told.
+struct Answers<F> {
+    answer: F,
+    asked: RefCell<Vec<bool>>,
+}
+
+impl<F: Fn(bool) -> Result<(), Errno>> Opener for Answers<F> {
+    fn open(&self, attr: &EventAttr, _thread: u32) -> Result<OwnedFd, Errno> {
+        self.asked.borrow_mut().push(attr.sees_kernel());
+        (self.answer)(attr.sees_kernel())?;
+        Ok(File::open("/dev/null").unwrap().into())
+    }
+}
+
+fn with<F: Fn(bool) -> Result<(), Errno>>(answer: F) -> Answers<F> {
+    Answers { answer, asked: RefCell::default() }
+}
+
+/// Guarantees: the best rung that opens is taken, whatever the kernel's reason for refusing a better one is, and the reasons are told.
+#[test]
+fn ladder() {
+    let opened = open(&with(|_| Ok(())), 1, 1, Rung::Kernel).unwrap();
+    assert_eq!((opened.rung, opened.refused), (Rung::Kernel, vec![]));
+    for reason in [Errno::EACCES, Errno::EPERM, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::E2BIG] {
+        let user = with(|kernel| if kernel { Err(reason) } else { Ok(()) });
+        let opened = open(&user, 1, 1, Rung::Kernel).unwrap();
+        assert_eq!((opened.rung, opened.refused), (Rung::User, vec![(Rung::Kernel, reason)]));
+        let all = vec![(Rung::Kernel, reason), (Rung::User, reason)];
+        assert_eq!(open(&with(|_| Err(reason)), 1, 1, Rung::Kernel).unwrap_err(), Failure::Refused(all));
+    }
+    let lower = with(|_| Ok(()));
+    assert_eq!(open(&lower, 1, 1, Rung::User).unwrap().rung, Rung::User);
+    assert_eq!(*lower.asked.borrow(), [false]);
+}
+
+/// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower rung is tried for them.
+#[test]
+fn no_refusals() {
+    let ended = with(|_| Err(Errno::ESRCH));
+    assert_eq!(open(&ended, 1, 1, Rung::Kernel).unwrap_err(), Failure::Ended);
+    for reason in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+        let kernel = with(|_| Err(reason));
+        assert_eq!(open(&kernel, 1, 1, Rung::Kernel).unwrap_err(), Failure::Exhausted(reason));
+        assert_eq!(kernel.asked.borrow().len(), 1);
+    }
+}
+
+/// Guarantees: each rung but the best names the right that gives a better one, in a container as what its runtime calls it.
+#[test]
+fn rights() {
+    for rung in [Rung::None, Rung::User] {
+        assert!(next_right(rung, true).unwrap().contains("--cap-add PERFMON"));
+        let outside = next_right(rung, false).unwrap();
+        assert!(outside.contains("cap_perfmon") && outside.contains("perf_event_paranoid"), "{outside}");
+    }
+    assert_eq!(next_right(Rung::Kernel, false), None);
+}
+
+/// A thread of this process that works until it is told to end.
+fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
+    let end = std::sync::Arc::new(AtomicBool::new(false));
+    let (sender, id) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn({
+        let end = std::sync::Arc::clone(&end);
+        move || {
+            sender.send(nix::unistd::gettid().as_raw().unsigned_abs()).unwrap();
+            while !end.load(Ordering::Relaxed) {
+                work();
+            }
+        }
+    });
+    let id = id.recv().unwrap();
+    (id, move || {
+        end.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+    })
+}
+
+/// Whether the kernel that the tests run on permits events; where it does not, the tests of the real one say so and have nothing to show.
+fn permitted(rung: Rung) -> bool {
+    let own = nix::unistd::gettid().as_raw().unsigned_abs();
+    open(&Kernel, own, 1_000_000, rung).is_ok_and(|opened| opened.rung == rung)
+}
+
+/// Samples of a worker, until one is accepted.
+fn sample_until(rung: Rung, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
+    let (thread, end) = worker(work);
+    let opened = open(&Kernel, thread, 1_000_000, rung).unwrap();
+    let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
+    let (mut buffer, mut done) = (Vec::new(), false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done && Instant::now() < deadline {
+        let drained = ring.drain(std::process::id(), &mut buffer, |bytes| {
+            let record = parse(bytes).unwrap();
+            if let Record::Sample(sample) = &record {
+                assert_eq!(
+                    (sample.process, sample.thread, sample.period_nano),
+                    (std::process::id(), thread, 1_000_000)
+                );
+            }
+            done |= accept(&record);
+        });
+        assert_eq!(drained.foreign, 0);
+        std::thread::yield_now();
+    }
+    end();
+    assert!(done);
+}
+
+/// Guarantees: a thread that computes is sampled with its registers and its stack, on the clock that this program reads, whatever the rung.
+#[test]
+fn own_thread() {
+    for rung in [Rung::Kernel, Rung::User] {
+        if !permitted(rung) {
+            continue;
+        }
+        let before = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+        let before = Duration::from(before).as_nanos() as u64;
+        sample_until(
+            rung,
+            || {
+                std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
+            },
+            |record| {
+                let Record::Sample(sample) = record else { return false };
+                assert!(sample.time_nano >= before);
+                let User::Registers(registers) = sample.user else { return false };
+                let (stack, pc) = (registers.stack_pointer(), registers.instruction_pointer());
+                assert!(stack != 0 && pc != 0);
+                sample.mode == CpuMode::User && !sample.stack.is_empty()
+            },
+        );
+    }
+}
+
+/// Guarantees: where the kernel may be seen, a thread inside of a long system call is sampled there, with the registers that it will go on with.
+#[test]
+fn in_the_kernel() {
+    if !permitted(Rung::Kernel) {
+        return;
+    }
+    sample_until(
+        Rung::Kernel,
+        || {
+            let mut bytes = vec![0; 4 << 20];
+            std::io::Read::read_exact(&mut File::open("/dev/zero").unwrap(), &mut bytes).unwrap();
+        },
+        |record| {
+            let Record::Sample(sample) = record else { return false };
+            sample.mode == CpuMode::Kernel && matches!(sample.user, User::Registers(_)) && !sample.stack.is_empty()
+        },
+    );
+}
+
+/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN the ladder falls to what `perf_event_paranoid` leaves, and what it says is what it does.
+#[test]
+fn without_capabilities() {
+    const PERFMON: u32 = 38;
+    const SYS_ADMIN: u32 = 21;
+    let paranoid: i32 = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(4);
+    let mode = std::thread::spawn(move || {
+        capability::give_up(PERFMON).unwrap();
+        capability::give_up(SYS_ADMIN).unwrap();
+        let own = nix::unistd::gettid().as_raw().unsigned_abs();
+        open(&Kernel, own, 1_000_000, Rung::Kernel).map(|opened| opened.rung)
+    });
+    match mode.join().unwrap() {
+        Ok(Rung::Kernel) => assert!(paranoid <= 1, "{paranoid}"),
+        // Linux itself permits this whatever the number; distributions refuse it from 3 on.
+        Ok(rung) => assert!(rung == Rung::User && paranoid >= 2, "{paranoid}"),
+        Err(failure) => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
+    }
+}

@@ -1,0 +1,257 @@
+//! What the kernel puts into a ring: a pure function over the bytes of one record.
+//!
+//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. The kernel is believed, but not blindly: the
+//! stack's bytes are the target's, and a length that does not fit is an error and no reason to read elsewhere.
+
+use super::attr::{REGISTERS, STACK_BYTES};
+use crate::unwind::Registers;
+
+/// The bytes in front of every record: its type (4), what it was taken in (2) and its length with these (2).
+pub const HEADER: usize = 8;
+
+/// The longest record: its length has two bytes.
+pub const LONGEST: usize = u16::MAX as usize;
+
+/// `PERF_RECORD_*`.
+mod kind {
+    pub(super) const LOST: u32 = 2;
+    pub(super) const EXIT: u32 = 4;
+    pub(super) const THROTTLE: u32 = 5;
+    pub(super) const UNTHROTTLE: u32 = 6;
+    pub(super) const FORK: u32 = 7;
+    pub(super) const SAMPLE: u32 = 9;
+    pub(super) const LOST_SAMPLES: u32 = 13;
+}
+
+/// `PERF_RECORD_MISC_CPUMODE_MASK` and what is said there.
+const CPU_MODE: u16 = 7;
+const CPU_MODE_KERNEL: u16 = 1;
+const CPU_MODE_USER: u16 = 2;
+
+/// `PERF_SAMPLE_REGS_ABI_*`: registers of a 64-bit program; 0 where there are none.
+const ABI_NONE: u64 = 0;
+const ABI_64: u64 = 2;
+
+/// How many registers a sample has.
+const COUNT: usize = REGISTERS.count_ones() as usize;
+
+/// The DWARF numbers (System V ABI for x86-64, figure 3.36) of the registers in the order of a sample: AX, BX, CX, DX, SI, DI, BP, SP, IP, R8 to R15.
+const DWARF: [u8; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// What a processor did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuMode {
+    /// It executed the program.
+    User,
+    /// It executed the kernel for the program: the registers are those with which the program will go on.
+    Kernel,
+}
+
+/// A thread that ran, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnCpuSample<'a> {
+    /// Its process and its id, in the PID namespace of who opened the event.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
+    /// When, on the clock CLOCK_MONOTONIC in nanoseconds.
+    pub time_nano: u64,
+    /// For how much running time it stands, in nanoseconds.
+    pub period_nano: u64,
+    /// Whether the kernel was executed.
+    pub mode: CpuMode,
+    /// The program's registers.
+    pub user: User,
+    /// The stack from the stack pointer on, as far as it was there.
+    pub stack: &'a [u8],
+}
+
+/// The registers of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// All of them.
+    Registers(Registers),
+    /// There are none: a thread of the kernel, or one that ends.
+    None,
+    /// Those of a 32-bit program.
+    Foreign,
+}
+
+/// A record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A thread ran.
+    Sample(OnCpuSample<'a>),
+    /// So many records found no room.
+    Lost(u64),
+    /// The kernel takes no more samples until [`Record::Unthrottled`], since there were too many.
+    Throttled,
+    /// It does again.
+    Unthrottled,
+    /// A thread was started.
+    Started {
+        /// Its process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
+    /// A thread ended.
+    Ended {
+        /// Its process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
+    /// Something else, which says nothing here.
+    Other,
+}
+
+/// Why a record makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It is shorter than what it should have.
+    #[error("it ends too early")]
+    Short,
+    /// Its length is not what its header says, or is no multiple of 8.
+    #[error("its length is wrong")]
+    Length,
+    /// A stack's size is another one than was asked for, or more of it is there than that.
+    #[error("the size of its stack is wrong")]
+    Stack,
+    /// Its registers are of a kind that does not exist.
+    #[error("its registers are of no known kind")]
+    Registers,
+}
+
+/// A record's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    kind: u32,
+    misc: u16,
+    /// The length of the record with its header, in bytes.
+    pub length: usize,
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    ///
+    /// A length that no record has.
+    pub fn read(bytes: [u8; HEADER]) -> Result<Self, Malformed> {
+        let [k0, k1, k2, k3, m0, m1, l0, l1] = bytes;
+        let length = usize::from(u16::from_ne_bytes([l0, l1]));
+        if length < HEADER || !length.is_multiple_of(8) {
+            return Err(Malformed::Length);
+        }
+        Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
+    }
+
+    /// Where in the record the process is, if it is a sample: all that is to be looked at before it is known whose it is.
+    pub fn process_at(&self) -> Option<usize> {
+        // Behind the header and the instruction pointer.
+        (self.kind == kind::SAMPLE).then_some(HEADER + 8)
+    }
+}
+
+/// Reads a whole record.
+///
+/// # Errors
+///
+/// Where it makes no sense; it says nothing then, and the next one can be read.
+pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(Malformed::Short)?;
+    let header = Header::read(*header)?;
+    if header.length != bytes.len() {
+        return Err(Malformed::Length);
+    }
+    let mut rest = Rest(rest);
+    Ok(match header.kind {
+        kind::SAMPLE => Record::Sample(sample(header, &mut rest)?),
+        kind::LOST => {
+            // The number of the event it is about comes first.
+            rest.word()?;
+            Record::Lost(rest.word()?)
+        }
+        kind::LOST_SAMPLES => Record::Lost(rest.word()?),
+        kind::THROTTLE => Record::Throttled,
+        kind::UNTHROTTLE => Record::Unthrottled,
+        kind::FORK | kind::EXIT => {
+            let (process, _parent) = rest.pair()?;
+            let (thread, _parent) = rest.pair()?;
+            if header.kind == kind::FORK {
+                Record::Started { process, thread }
+            } else {
+                Record::Ended { process, thread }
+            }
+        }
+        _ => Record::Other,
+    })
+}
+
+fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Malformed> {
+    let _instruction = rest.word()?;
+    let (process, thread) = rest.pair()?;
+    let time_nano = rest.word()?;
+    let _processor = rest.word()?;
+    let period_nano = rest.word()?;
+    let user = match rest.word()? {
+        ABI_NONE => User::None,
+        abi => {
+            let mut registers = Registers::default();
+            for number in DWARF {
+                registers.set(number, rest.word()?);
+            }
+            match abi {
+                ABI_64 => User::Registers(registers),
+                1 => User::Foreign,
+                _ => return Err(Malformed::Registers),
+            }
+        }
+    };
+    let size = rest.word()?;
+    let stack = if size == 0 {
+        &[]
+    } else {
+        // The kernel gives less room where the record would get too long, and none where there is no program.
+        let size = usize::try_from(size).ok().filter(|&size| size <= STACK_BYTES as usize).ok_or(Malformed::Stack)?;
+        let bytes = rest.bytes(size)?;
+        let valid = usize::try_from(rest.word()?).unwrap_or(usize::MAX);
+        bytes.get(..valid).ok_or(Malformed::Stack)?
+    };
+    let mode = match header.misc & CPU_MODE {
+        CPU_MODE_USER => CpuMode::User,
+        CPU_MODE_KERNEL => CpuMode::Kernel,
+        // A hypervisor's or a guest's time is none of the program's code either.
+        _ => CpuMode::Kernel,
+    };
+    Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, user, stack })
+}
+
+/// What was not read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn word(&mut self) -> Result<u64, Malformed> {
+        let (word, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(u64::from_ne_bytes(*word))
+    }
+
+    fn pair(&mut self) -> Result<(u32, u32), Malformed> {
+        let (&[a, b, c, d, e, f, g, h], rest) = self.0.split_first_chunk::<8>().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok((u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])))
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod attacks;
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,78 @@
+//! Records that the kernel would not write: each is refused, and none is read beyond its end.
+
+use proptest::prelude::*;
+
+use super::tests::{Encoded, record, words};
+use super::*;
+
+/// Guarantees: a record that is cut anywhere, and whose length says so, is refused or says nothing that was cut off; one whose length says something
+/// else than there is, is refused.
+#[test]
+fn cut() {
+    let whole = Encoded::default().bytes();
+    for length in 0..whole.len() {
+        let mut bytes = whole[..length].to_vec();
+        assert!(parse(&bytes).is_err(), "{length}");
+        if length >= HEADER {
+            bytes[6..8].copy_from_slice(&u16::try_from(length).unwrap().to_ne_bytes());
+            assert!(parse(&bytes).is_err(), "{length}");
+        }
+    }
+    for kind in [2, 4, 7, 13] {
+        assert_eq!(parse(&record(kind, 0, &[])), Err(Malformed::Short), "{kind}");
+    }
+}
+
+/// Guarantees: no length leads to an endless walk through the ring: each is at least the header's and a multiple of 8.
+#[test]
+fn lengths() {
+    for length in 0..=u16::MAX {
+        let [low, high] = length.to_ne_bytes();
+        let header = Header::read([9, 0, 0, 0, 0, 0, low, high]);
+        assert_eq!(header.is_ok(), length >= 8 && length % 8 == 0, "{length}");
+    }
+}
+
+/// Guarantees: a stack is never longer than what was asked for, and what is valid of it never more than there is.
+#[test]
+fn stacks() {
+    let longer = Encoded { stack: vec![0; STACK_BYTES as usize + 8], valid: 8, ..Encoded::default() };
+    assert_eq!(parse(&longer.bytes()), Err(Malformed::Stack));
+    for valid in [9, 16, u64::from(u32::MAX), u64::MAX] {
+        assert_eq!(parse(&Encoded { valid, ..Encoded::default() }.bytes()), Err(Malformed::Stack), "{valid}");
+    }
+    // The size itself, which would make the length overflow.
+    let mut bytes = Encoded::default().bytes();
+    let place = bytes.len() - 8 - 8 - 8;
+    for size in [u64::MAX, u64::MAX - 7, 1 << 63, 1 << 16, 9] {
+        bytes[place..place + 8].copy_from_slice(&size.to_ne_bytes());
+        assert!(parse(&bytes).is_err(), "{size}");
+    }
+}
+
+/// Guarantees: registers of a 32-bit program are told apart, and those of nothing are refused.
+#[test]
+fn registers_of_others() {
+    let parsed = |abi| match parse(&Encoded { abi, ..Encoded::default() }.bytes()) {
+        Ok(Record::Sample(sample)) => Ok(sample.user),
+        Ok(_) => panic!("no sample"),
+        Err(error) => Err(error),
+    };
+    assert_eq!(parsed(1), Ok(User::Foreign));
+    assert_eq!(parsed(3), Err(Malformed::Registers));
+    assert_eq!(parsed(u64::MAX), Err(Malformed::Registers));
+}
+
+proptest! {
+    /// Guarantees: no bytes make the parser panic, and a sample's stack is part of its record.
+    #[test]
+    fn anything(kind in 0u32..20, misc: u16, body in prop::collection::vec(any::<u64>(), 0..64)) {
+        let bytes = record(kind, misc, &words(&body));
+        if let Ok(Record::Sample(sample)) = parse(&bytes) {
+            prop_assert!(sample.stack.len() <= bytes.len());
+        }
+        if let Ok(Record::Sample(sample)) = parse(&words(&body)) {
+            prop_assert!(sample.stack.len() <= body.len() * 8);
+        }
+    }
+}

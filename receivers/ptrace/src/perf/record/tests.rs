@@ -1,0 +1,136 @@
+//! Records against an encoder of its own, which knows the kernel's layout and not the parser.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A sample as `perf_event_open(2)` lays it out.
+#[derive(Debug, Clone)]
+pub(in crate::perf) struct Encoded {
+    pub(in crate::perf) misc: u16,
+    pub(in crate::perf) process: u32,
+    pub(in crate::perf) thread: u32,
+    pub(in crate::perf) time: u64,
+    pub(in crate::perf) period: u64,
+    pub(in crate::perf) abi: u64,
+    /// In the order of `perf_regs.h`.
+    pub(in crate::perf) registers: Vec<u64>,
+    pub(in crate::perf) stack: Vec<u8>,
+    pub(in crate::perf) valid: u64,
+}
+
+impl Default for Encoded {
+    fn default() -> Self {
+        Self {
+            misc: 2,
+            process: 7,
+            thread: 8,
+            time: 9,
+            period: 10,
+            abi: 2,
+            registers: (100..117).collect(),
+            stack: vec![1, 2, 3, 4, 5, 6, 7, 8],
+            valid: 8,
+        }
+    }
+}
+
+impl Encoded {
+    pub(in crate::perf) fn bytes(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend(0x4000_u64.to_ne_bytes());
+        body.extend(self.process.to_ne_bytes());
+        body.extend(self.thread.to_ne_bytes());
+        body.extend(self.time.to_ne_bytes());
+        body.extend([3, 0, 0, 0, 0, 0, 0, 0]);
+        body.extend(self.period.to_ne_bytes());
+        body.extend(self.abi.to_ne_bytes());
+        for register in &self.registers {
+            body.extend(register.to_ne_bytes());
+        }
+        body.extend((self.stack.len() as u64).to_ne_bytes());
+        body.extend(&self.stack);
+        if !self.stack.is_empty() {
+            body.extend(self.valid.to_ne_bytes());
+        }
+        record(9, self.misc, &body)
+    }
+}
+
+/// Any record.
+pub(in crate::perf) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = kind.to_ne_bytes().to_vec();
+    bytes.extend(misc.to_ne_bytes());
+    bytes.extend(u16::try_from(body.len() + 8).unwrap().to_ne_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Words as bytes.
+pub(super) fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Guarantees: each register of a sample is the one of that DWARF number. The order of the kernel's `perf_regs.h` is another one.
+#[test]
+fn registers() {
+    let bytes = Encoded::default().bytes();
+    let Ok(Record::Sample(sample)) = parse(&bytes) else { panic!("no sample") };
+    let User::Registers(registers) = sample.user else { panic!("no registers") };
+    // AX, DX, CX, BX, SI, DI, BP, SP, R8 to R15 and the instruction pointer.
+    let expected = [100, 103, 102, 101, 104, 105, 106, 107, 109, 110, 111, 112, 113, 114, 115, 116, 108];
+    assert_eq!(registers, Registers::full(expected));
+}
+
+/// Guarantees: what is said besides samples is understood, with and without what the kernel appends to it.
+#[test]
+fn others() {
+    let event = words(&[0x0000_0003_0000_0002, 1, 0]);
+    for tail in [&[][..], &event] {
+        let with = |kind, body: &[u64]| record(kind, 0, &[&words(body)[..], tail].concat());
+        assert_eq!(parse(&with(2, &[77, 5])), Ok(Record::Lost(5)));
+        assert_eq!(parse(&with(13, &[6])), Ok(Record::Lost(6)));
+        assert_eq!(parse(&with(5, &[1, 2, 3])), Ok(Record::Throttled));
+        assert_eq!(parse(&with(6, &[1, 2, 3])), Ok(Record::Unthrottled));
+        let task = [0x0000_0001_0000_0002, 0x0000_0003_0000_0004, 99];
+        assert_eq!(parse(&with(7, &task)), Ok(Record::Started { process: 2, thread: 4 }));
+        assert_eq!(parse(&with(4, &task)), Ok(Record::Ended { process: 2, thread: 4 }));
+        assert_eq!(parse(&with(1, &task)), Ok(Record::Other));
+        assert_eq!(parse(&with(u32::MAX, &task)), Ok(Record::Other));
+    }
+}
+
+proptest! {
+    /// Guarantees: a sample says what the kernel wrote, with as much of the stack as was there, whatever follows.
+    #[test]
+    fn samples(
+        process: u32, thread: u32, time: u64, period: u64, mode in 1u16..3, flags in 0u16..0x1000,
+        registers in prop::option::of(prop::collection::vec(any::<u64>(), 17)),
+        blocks in 0usize..2049, seed: u8, share in 0.0..=1.0,
+    ) {
+        let stack: Vec<u8> = (0..blocks * 8).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        let valid = (stack.len() as f64 * share) as u64;
+        let encoded = Encoded {
+            misc: mode | flags << 3, process, thread, time, period,
+            abi: if registers.is_some() { 2 } else { 0 },
+            registers: registers.clone().unwrap_or_default(),
+            stack: stack.clone(), valid,
+        };
+        let bytes = encoded.bytes();
+        let Ok(Record::Sample(sample)) = parse(&bytes) else { panic!("no sample") };
+        prop_assert_eq!((sample.process, sample.thread), (process, thread));
+        prop_assert_eq!((sample.time_nano, sample.period_nano), (time, period));
+        prop_assert_eq!(sample.mode == CpuMode::Kernel, mode == 1);
+        prop_assert_eq!(sample.stack, &stack[..valid as usize]);
+        match (sample.user, registers) {
+            (User::None, None) => {}
+            (User::Registers(found), Some(registers)) => {
+                prop_assert_eq!(found.stack_pointer(), registers[7]);
+                prop_assert_eq!(found.instruction_pointer(), registers[8]);
+                prop_assert_eq!(found.get(15), Some(registers[16]));
+            }
+            (found, registers) => panic!("{found:?} {registers:?}"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The memory into which the kernel writes the records of one event.
+//!
+//! The first page tells up to where it wrote and, by this program, up to where was read; behind it is a ring (`perf_event_open(2)`, "MMAP
+//! layout"). The kernel never writes over what was not read: what finds no room is counted as lost.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::record::{HEADER, Header};
+
+/// Where in the first page the kernel says up to where it wrote, and is told up to where was read (`struct perf_event_mmap_page`).
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+
+/// The fewest bytes of a ring: less has no room for one sample.
+const SMALLEST: usize = 32 << 10;
+
+/// A ring, mapped.
+#[derive(Debug)]
+pub struct Ring {
+    base: NonNull<u8>,
+    page: usize,
+    /// The bytes of the ring without the first page: a power of two.
+    size: usize,
+}
+
+/// What was in a ring besides what was handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drained {
+    /// Samples of other processes, of which nothing but the process was read.
+    pub foreign: u64,
+    /// Whether the ring made no sense: the rest of it was left out.
+    pub broken: bool,
+}
+
+impl Ring {
+    /// Maps the ring of an event with at most so many bytes, which are rounded up to a power of two. Where the kernel allows less memory to be
+    /// locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), it is as large as that.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says where not even the smallest can be mapped: EPERM where too much is locked already.
+    pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let page = page_size()?;
+        let mut size = bytes.max(SMALLEST).next_power_of_two().max(page);
+        loop {
+            match map(Some(event), page + size) {
+                Ok(base) => return Ok(Self { base, page, size }),
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && size > SMALLEST => size /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How many bytes of records there is room for.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether there is nothing to be read.
+    pub fn is_empty(&self) -> bool {
+        self.place(HEAD).load(Ordering::Acquire) == self.place(TAIL).load(Ordering::Relaxed)
+    }
+
+    /// Hands on all records that were there when this was called. Samples of other processes than `process` are left out: of those nothing
+    /// but the process is read.
+    pub fn drain(&mut self, process: u32, buffer: &mut Vec<u8>, mut each: impl FnMut(&[u8])) -> Drained {
+        let mut drained = Drained::default();
+        // What the kernel wrote before it moved the head is there.
+        let head = self.place(HEAD).load(Ordering::Acquire);
+        let mut tail = self.place(TAIL).load(Ordering::Relaxed);
+        while tail != head {
+            let there = head.wrapping_sub(tail);
+            let Some(header) = self.header(tail, there) else {
+                drained.broken = true;
+                tail = head;
+                break;
+            };
+            if self.is_of(process, header, tail) {
+                buffer.resize(header.length, 0);
+                self.copy(tail, buffer);
+                each(buffer);
+            } else {
+                drained.foreign += 1;
+            }
+            tail = tail.wrapping_add(header.length as u64);
+            // Room for others at once.
+            self.place(TAIL).store(tail, Ordering::Release);
+        }
+        self.place(TAIL).store(tail, Ordering::Release);
+        drained
+    }
+
+    /// The header of the record at a place, if there is a whole record.
+    fn header(&self, at: u64, there: u64) -> Option<Header> {
+        if there > self.size as u64 || there < HEADER as u64 {
+            return None;
+        }
+        let mut bytes = [0; HEADER];
+        self.copy(at, &mut bytes);
+        Header::read(bytes).ok().filter(|header| header.length as u64 <= there)
+    }
+
+    fn is_of(&self, process: u32, header: Header, at: u64) -> bool {
+        let Some(place) = header.process_at() else {
+            return true;
+        };
+        let mut bytes = [0; 4];
+        if place + bytes.len() > header.length {
+            // Too short to be somebody's: refused when it is parsed.
+            return true;
+        }
+        self.copy(at.wrapping_add(place as u64), &mut bytes);
+        u32::from_ne_bytes(bytes) == process
+    }
+
+    /// Copies from a place of the ring on, over its end.
+    #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
+    fn copy(&self, at: u64, to: &mut [u8]) {
+        let length = to.len().min(self.size);
+        #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
+        let offset = at as usize & (self.size - 1);
+        let before = length.min(self.size - offset);
+        // SAFETY: `offset + before` and `length - before` are at most `size`, so both sources are within the mapping; the target has `length`
+        // bytes. Between tail and head the kernel writes nothing, and should it, any byte is a value.
+        unsafe {
+            let ring = self.base.as_ptr().add(self.page);
+            std::ptr::copy_nonoverlapping(ring.add(offset), to.as_mut_ptr(), before);
+            std::ptr::copy_nonoverlapping(ring, to.as_mut_ptr().add(before), length - before);
+        }
+    }
+
+    /// A number in the first page.
+    #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
+    fn place(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: it is in the first page, which is mapped as long as `self` lives, and at a multiple of 8. The kernel reads and writes these numbers
+        // as a whole, and nothing here does without atomics.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+}
+
+impl Drop for Ring {
+    #[allow(unsafe_code, reason = "nothing safe unmaps memory that was mapped by its address")]
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
+    }
+}
+
+fn page_size() -> io::Result<usize> {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
+    usize::try_from(size).map_err(io::Error::other)
+}
+
+/// Maps an event's memory; without an event, memory of nobody else.
+#[allow(unsafe_code, reason = "nothing safe maps memory that somebody else writes")]
+fn map(event: Option<BorrowedFd<'_>>, length: usize) -> io::Result<NonNull<u8>> {
+    let (file, flags) = match event {
+        Some(event) => (event.as_raw_fd(), libc::MAP_SHARED),
+        None => (-1, libc::MAP_SHARED | libc::MAP_ANONYMOUS),
+    };
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("memory was mapped at address 0"))
+}
+
+#[cfg(test)]
+mod tests;

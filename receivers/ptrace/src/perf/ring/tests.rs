@@ -1,0 +1,120 @@
+//! Rings in memory of this program's own, written as the kernel writes them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::perf::record::tests::{Encoded, record};
+use crate::perf::record::{Record, parse};
+
+/// The kernel's side of a ring.
+struct Kernel {
+    ring: Ring,
+    head: u64,
+}
+
+impl Kernel {
+    /// A ring of 32 KiB that was written and read up to `position`.
+    fn new(position: u64) -> Self {
+        let page = page_size().unwrap();
+        let base = map(None, page + SMALLEST).unwrap();
+        let ring = Ring { base, page, size: SMALLEST };
+        ring.place(HEAD).store(position, Ordering::Relaxed);
+        ring.place(TAIL).store(position, Ordering::Relaxed);
+        Self { ring, head: position }
+    }
+
+    /// Writes a record, if there is room.
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        let used = self.head.wrapping_sub(self.ring.place(TAIL).load(Ordering::Acquire));
+        if used + bytes.len() as u64 > self.ring.size as u64 {
+            return false;
+        }
+        for (offset, byte) in bytes.iter().enumerate() {
+            let at = (self.head.wrapping_add(offset as u64) % self.ring.size as u64) as usize;
+            #[allow(unsafe_code, reason = "as the kernel does")]
+            // SAFETY: within the mapping, by the remainder.
+            unsafe {
+                self.ring.base.as_ptr().add(self.ring.page + at).write(*byte);
+            }
+        }
+        self.head = self.head.wrapping_add(bytes.len() as u64);
+        self.ring.place(HEAD).store(self.head, Ordering::Release);
+        true
+    }
+
+    fn drain(&mut self) -> (Vec<Vec<u8>>, Drained) {
+        let (mut records, mut buffer) = (Vec::new(), Vec::new());
+        let drained = self.ring.drain(7, &mut buffer, |bytes| records.push(bytes.to_vec()));
+        (records, drained)
+    }
+}
+
+proptest! {
+    /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over the end of the counters; what
+    /// found no room is missing and nothing else.
+    #[test]
+    fn order(
+        position in prop_oneof![Just(u64::MAX - 15), Just(0), any::<u64>()],
+        batches in prop::collection::vec(prop::collection::vec(0usize..900, 1..20), 1..8),
+    ) {
+        let mut kernel = Kernel::new(position & !7);
+        let mut number = 0_u64;
+        for batch in batches {
+            let mut expected = Vec::new();
+            for blocks in batch {
+                number += 1;
+                let stack = vec![number as u8; blocks * 8];
+                let sample = Encoded { time: number, valid: stack.len() as u64, stack, ..Encoded::default() }.bytes();
+                if kernel.write(&sample) {
+                    expected.push(sample);
+                }
+            }
+            let (records, drained) = kernel.drain();
+            prop_assert_eq!(records, expected);
+            prop_assert_eq!(drained, Drained::default());
+            prop_assert!(kernel.ring.is_empty());
+        }
+    }
+
+    /// Guarantees: whatever is in the ring and wherever the kernel says that it is, reading ends, and what comes out is whole records.
+    #[test]
+    fn nonsense(bytes in prop::collection::vec(any::<u8>(), 0..4096), head: u64) {
+        let mut kernel = Kernel::new(0);
+        kernel.write(&bytes);
+        let (records, _) = kernel.drain();
+        prop_assert!(records.iter().all(|record| record.len() >= HEADER));
+        prop_assert!(kernel.ring.is_empty());
+        kernel.ring.place(HEAD).store(head, Ordering::Relaxed);
+        kernel.drain();
+        prop_assert!(kernel.ring.is_empty());
+    }
+}
+
+/// Guarantees: samples of other processes are counted and never handed on; what is said besides samples is.
+#[test]
+fn other_processes() {
+    let mut kernel = Kernel::new(0);
+    assert!(kernel.write(&Encoded { process: 6, ..Encoded::default() }.bytes()));
+    assert!(kernel.write(&Encoded::default().bytes()));
+    assert!(kernel.write(&Encoded { process: u32::MAX, ..Encoded::default() }.bytes()));
+    assert!(kernel.write(&record(2, 0, &[0; 16])));
+    let (records, drained) = kernel.drain();
+    assert_eq!(drained, Drained { foreign: 2, broken: false });
+    assert_eq!(records.len(), 2);
+    assert!(matches!(parse(&records[0]), Ok(Record::Sample(sample)) if sample.process == 7));
+    assert!(matches!(parse(&records[1]), Ok(Record::Lost(0))));
+}
+
+/// Guarantees: a length that is none, and one beyond what was written, end the reading of what is there, and what comes later is read.
+#[test]
+fn broken() {
+    for bad in [vec![0; 8], record(9, 0, &[0; 8])[..8].to_vec(), vec![9, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0]] {
+        let mut kernel = Kernel::new(0);
+        assert!(kernel.write(&bad));
+        let (records, drained) = kernel.drain();
+        assert!(records.is_empty() && drained.broken, "{bad:?}");
+        let next = Encoded::default().bytes();
+        assert!(kernel.write(&next));
+        assert_eq!(kernel.drain().0, [next]);
+    }
+}
