@@ -1,6 +1,8 @@
 use profbridge_model::arena::Limits;
 use profbridge_model::{Builder, Telemetry};
 
+use profbridge_model::Reason;
+
 use super::*;
 
 /// Guarantees: when an arena is full the window goes on in another one and nothing is lost; what is too large even for
