@@ -9,7 +9,7 @@
 /// Blocks from this size on are taken from the system one by one and given back at once when they are freed, in bytes.
 /// Buffers of large requests are above it; those of usual ones are reused.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LARGE: i32 = 1 << 20;
+const LARGE: i32 = 512 << 10;
 
 /// The most arenas. Each keeps some of what was freed in it; few threads allocate at the same time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

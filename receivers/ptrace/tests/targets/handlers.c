@@ -1,6 +1,7 @@
 /* `handlers plain|alternate`: a thread spins in `interrupted_work`; SIGALRM comes every 4 ms, and its handler spins for 3 ms in
  * `inside_handler`, on the thread's own stack or on an alternate one. */
 #include "common.h"
+#include <stdatomic.h>
 #include <sys/time.h>
 
 NOINLINE static void inside_handler(int64_t until) {
@@ -16,7 +17,11 @@ NOINLINE static void handler(int number) {
     errno = saved;
 }
 
+/* Signals come from here on: one that is pending before would interrupt what unblocks it, again and again on a busy machine. */
+static atomic_int at_work;
+
 NOINLINE static void interrupted_work(void) {
+    atomic_store(&at_work, 1);
     for (;;)
         burn(100000);
 }
@@ -50,6 +55,8 @@ int main(int count, char **arguments) {
     sigaddset(&set, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     start_thread(spin, NULL, 0);
+    while (!atomic_load(&at_work))
+        usleep(1000);
     struct itimerval timer = {{0, 4000}, {0, 4000}};
     must(setitimer(ITIMER_REAL, &timer, NULL) == 0, "setitimer");
     say("ready");

@@ -78,7 +78,7 @@ fn exec_by_another_thread() -> Outcome {
     assert_eq!(seen.lives.len(), 6);
     for life in &seen.lives {
         assert_eq!(life.process.pid, seen.lives[0].process.pid);
-        let share = life.complete_share(life.with("link_of_chain"));
+        let share = life.complete_samples(life.with("link_of_chain"));
         assert!(share >= 0.95, "{share}\n{}", life.top());
     }
     Ok(())

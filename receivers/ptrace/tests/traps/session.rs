@@ -105,6 +105,15 @@ impl Life {
         complete as f64 / all as f64
     }
 
+    /// Of these samples, however many observations each stands for, the share that is complete and ends where threads start: on a busy
+    /// machine one that came late stands for many ticks.
+    pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
+        let good = |observed: &Observed| observed.trust == Trust::Complete && self.rooted(observed);
+        let good: Vec<bool> = samples.map(good).collect();
+        assert!(!good.is_empty(), "there are no such samples");
+        good.iter().filter(|good| **good).count() as f64 / good.len() as f64
+    }
+
     /// The most frequent stacks, for the messages of failing tests.
     pub(crate) fn top(&self) -> String {
         let mut stacks: BTreeMap<String, u32> = BTreeMap::new();
