@@ -24,9 +24,11 @@ fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
         prop_assert!(decoded.profiles.received.is_none());
     } else if decoded.refused.is_empty() {
         // All of it was let through, so prost must read the same from the damaged bytes themselves.
-        let read = ExportProfilesServiceRequest::decode(&*bytes);
-        let read = read.map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert_eq!(canonical(read), to_prost(&decoded.profiles));
+        match ExportProfilesServiceRequest::decode(&*bytes) {
+            Ok(read) => prop_assert_eq!(canonical(read), to_prost(&decoded.profiles)),
+            // Of a field that comes twice the last one counts. prost looks at the text of the others, too.
+            Err(error) => prop_assert!(error.to_string().contains("not UTF-8"), "{}", error),
+        }
     }
     Ok(())
 }
