@@ -30,8 +30,8 @@ pub(crate) struct Meta {
 /// `docs/specification.md`), so that whoever reads the file can send it on.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// A message that has to be written anew is cut into parts of so many bytes: it is there beside the batch that it is made
-/// from.
+/// A message that has to be written anew is cut into parts of so many bytes: it is there beside the batch that it is
+/// made from.
 const PART_BYTES: usize = 8 << 20;
 
 /// Keeps the converter's and the compressor's memory from batch to batch.
@@ -125,8 +125,7 @@ impl Workshop {
             original_payload: self.original_payload && profiles.received.is_some(),
             ..EncodeOptions::default()
         };
-        let largest = if whole.original_payload { MAX_MESSAGE_BYTES } else { PART_BYTES };
-        if otlp::encoded_len(profiles, &whole) <= largest {
+        if whole.original_payload && otlp::encoded_len(profiles, &whole) <= MAX_MESSAGE_BYTES {
             return self.frame(&otlp::encode(profiles, &whole), profiles, out);
         }
         let options = EncodeOptions::default();

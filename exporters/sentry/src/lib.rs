@@ -41,8 +41,8 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let settings = section.extract::<Config>()?.check(section)?;
-    // The client keeps the time: once it has the head of an answer it is known what became of the request, however slowly
-    // the rest comes. A second timeout around it would forget that and send what was taken again.
+    // The client keeps the time: once it has the head of an answer it is known what became of the request, however
+    // slowly the rest comes. A second timeout around it would forget that and send what was taken again.
     let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };
     Ok(deliver(SentryExporter::new(settings), delivery))
 }

@@ -63,7 +63,8 @@ impl Tally {
         self.samples += report.samples;
     }
 
-    /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each sample is rounding.
+    /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each
+    /// sample is rounding.
     fn clipped(&self) -> Option<String> {
         let rounding = Duration::from_micros(self.samples);
         let why = "it was sampled, but lies behind the next observation of its thread or the end of the window";

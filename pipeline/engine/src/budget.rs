@@ -14,8 +14,8 @@ use tokio::sync::watch;
 /// requests that arrive while they do.
 const HIGH_WATER: (u64, u64) = (4, 5);
 
-/// When requests and batches of so many bytes are gone, or of a quarter of the limit, what they leave is given back to the
-/// system: less is soon needed again, and to handle so much takes a hundred times as long as to give it back.
+/// When requests and batches of so many bytes are gone, or of a quarter of the limit, what they leave is given back to
+/// the system: less is soon needed again.
 const MUCH: u64 = 16 << 20;
 
 /// The memory that data may take. Cheap to clone; clones share it.
@@ -100,8 +100,8 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do, when a
-    /// large request has ended, and while memory is short: what is free otherwise is soon taken again.
+    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do, when
+    /// a large request has ended, and while memory is short: what is free otherwise is soon taken again.
     pub(crate) fn give_back_freed(&self) {
         let shared = &self.shared;
         let much = MUCH.min(shared.limit / 4);

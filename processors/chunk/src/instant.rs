@@ -139,17 +139,15 @@ impl Instant {
     /// Looks at the next resources of a request of which a part is cut.
     fn look_at_more(&mut self, out: &mut Outbox) {
         let Some(rest) = &mut self.rest else { return };
-        let mut observations = 0;
-        let resources = rest.profiles.resources()[rest.resource..].iter();
-        let together = resources.take(TOGETHER.0).take_while(|resource| {
-            let goes_on = observations < TOGETHER.1;
-            if goes_on {
-                let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
-                observations += profiles.map(|profile| rest.profiles.observations_of(profile)).sum::<u64>();
+        let (mut together, mut observations): (Vec<ResourceProfiles>, u64) = (Vec::new(), 0);
+        for resource in rest.profiles.resources()[rest.resource..].iter().take(TOGETHER.0) {
+            if observations >= TOGETHER.1 {
+                break;
             }
-            goes_on
-        });
-        let together: Vec<ResourceProfiles> = together.cloned().collect();
+            let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+            observations += profiles.map(|profile| rest.profiles.observations_of(profile)).sum::<u64>();
+            together.push(resource.clone());
+        }
         rest.resource += together.len();
         rest.observations -= observations;
         let (part, now) = (rest.profiles.with_resources(together), rest.now);

@@ -58,7 +58,7 @@ impl Findings {
 }
 
 /// What tells processes apart, as far as attributes say it. Of several attributes with one key the first counts.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Said<'a> {
     host: Host<'a>,
     container: bool,
@@ -69,22 +69,6 @@ struct Said<'a> {
     /// The pod and the container.
     inside: [Option<&'a str>; 2],
 }
-
-/// What the names of processes and their hosts are called. Where no sample has any of them, its resource says it all.
-const NAMES: [&str; 12] = [
-    "process.pid",
-    "host.id",
-    "host.name",
-    "k8s.node.name",
-    "k8s.pod.uid",
-    "k8s.container.name",
-    "container.id",
-    "service.instance.id",
-    "process.executable.path",
-    "process.executable.name",
-    "service.name",
-    SERVICE_VARIABLE,
-];
 
 /// The variable of its environment by which a process is told its service's name, as the eBPF profiler sends it.
 const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
@@ -165,8 +149,8 @@ impl Origin {
         let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let inserted: Said<'_> = self.inserted();
         let dictionary = profiles.dictionary();
-        let attributes = &dictionary.tables().attributes;
-        let on_samples = attributes.iter().any(|attribute| NAMES.contains(&dictionary.string(attribute.key)));
+        // Where no sample says any of it, its resource says it all.
+        let on_samples = Said::of(dictionary, dictionary.tables().attributes.iter()) != Said::default();
         let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
         // Resources that name no host, themselves or in their samples.
         let mut nameless = Vec::new();

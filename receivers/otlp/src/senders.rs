@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -170,6 +170,12 @@ impl Turns {
     }
 }
 
+fn hashed(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The peers of a receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Senders {
@@ -216,16 +222,11 @@ impl Senders {
 
     /// Notes what a process is, and returns whether something speaks against its being one process.
     fn conflicts(&mut self, peer: IpAddr, sighting: &Sighting<'_>) -> bool {
-        let hash = |value: &dyn Fn(&mut DefaultHasher)| {
-            let mut hasher = DefaultHasher::new();
-            value(&mut hasher);
-            hasher.finish()
-        };
-        let key = (peer, sighting.pid, hash(&|hasher| sighting.inside.hash(hasher)), sighting.of);
+        let key = (peer, sighting.pid, hashed(sighting.inside), sighting.of);
         if self.traits.len() >= MAX_TRAITS && !self.traits.contains_key(&key) {
             self.traits = HashMap::new();
         }
-        let seen = Stretch { value: hash(&|hasher| sighting.value.hash(hasher)), times: sighting.times };
+        let seen = Stretch { value: hashed(sighting.value), times: sighting.times };
         match self.traits.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(Turns { latest: seen, before: None });

@@ -25,11 +25,11 @@ mod kind {
 
 /// `PERF_RECORD_MISC_CPUMODE_MASK` and what is said there.
 const CPU_MODE: u16 = 7;
-const CPU_MODE_KERNEL: u16 = 1;
 const CPU_MODE_USER: u16 = 2;
 
-/// `PERF_SAMPLE_REGS_ABI_*`: registers of a 64-bit program; 0 where there are none.
+/// `PERF_SAMPLE_REGS_ABI_*`: of what kind of program the registers are; 0 where there are none.
 const ABI_NONE: u64 = 0;
+const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;
 
 /// How many registers a sample has.
@@ -204,7 +204,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
             }
             match abi {
                 ABI_64 => User::Registers(registers),
-                1 => User::Foreign,
+                ABI_32 => User::Foreign,
                 _ => return Err(Malformed::Registers),
             }
         }
@@ -219,12 +219,8 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
         let valid = usize::try_from(rest.word()?).unwrap_or(usize::MAX);
         bytes.get(..valid).ok_or(Malformed::Stack)?
     };
-    let mode = match header.misc & CPU_MODE {
-        CPU_MODE_USER => CpuMode::User,
-        CPU_MODE_KERNEL => CpuMode::Kernel,
-        // A hypervisor's or a guest's time is none of the program's code either.
-        _ => CpuMode::Kernel,
-    };
+    // A hypervisor's or a guest's time is none of the program's code either.
+    let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, user, stack })
 }
 
