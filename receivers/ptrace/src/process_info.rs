@@ -23,9 +23,11 @@ const SEARCHED_ENVIRONMENT: usize = 1 << 20;
 /// What of other files is read, in bytes.
 const FILE: usize = 64 << 10;
 
-/// What is read of `/proc/PID/status`.
+/// What is read of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
+    /// It ended and is not reaped.
+    pub(crate) ended: bool,
     /// The thread that traces the process, 0 for none.
     pub(crate) tracer: u32,
     /// The effective user.
@@ -34,13 +36,13 @@ pub(crate) struct StatusFile {
     pub(crate) namespace_pid: u32,
 }
 
-/// Reads `/proc/PID/status`.
+/// Reads a file of this kind: `status` in a process' folder, or the path of a thread's from there.
 ///
 /// # Errors
 ///
 /// What the kernel says.
-pub(crate) fn status(directory: BorrowedFd<'_>) -> io::Result<StatusFile> {
-    let (bytes, _) = read_at_most(directory, "status", FILE)?;
+pub(crate) fn status(directory: BorrowedFd<'_>, path: &str) -> io::Result<StatusFile> {
+    let (bytes, _) = read_at_most(directory, path, FILE)?;
     Ok(parse_status(&text(&bytes)))
 }
 
@@ -50,6 +52,9 @@ fn parse_status(text: &str) -> StatusFile {
         let Some((name, values)) = line.split_once(':') else {
             continue;
         };
+        if name == "State" {
+            status.ended = values.trim_start().starts_with('Z');
+        }
         let mut values = values.split_ascii_whitespace().map(|value| value.parse().unwrap_or(0));
         match name {
             "TracerPid" => status.tracer = values.next().unwrap_or(0),
@@ -121,7 +126,7 @@ pub(crate) fn describe(
 ) -> io::Result<Described> {
     let directory = files.directory();
     let mut faults = Vec::new();
-    let status = status(directory)?;
+    let status = status(directory, "status")?;
     let (arguments, _) = read_at_most(directory, "cmdline", MAX_ARGUMENTS).unwrap_or_default();
     let groups = read_text(directory, "cgroup");
     let container =

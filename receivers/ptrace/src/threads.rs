@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, fstat};
 use crate::os::directory::for_each_number;
 use crate::os::time::thread_cpu;
 use crate::probe::{Activity, SchedStat, read_schedstat, read_syscall};
+use crate::process_info::{self, StatusFile};
 
 /// How often the threads are counted again although nothing shows that some came or went.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
@@ -114,17 +115,9 @@ impl ThreadFiles {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// The id of its tracer, 0 where there is none, and its id in its own PID namespace.
-    pub(crate) fn status(&self, task: BorrowedFd<'_>) -> Option<(u32, u32)> {
-        let file = open(task, &format!("{}/status", self.id)).ok()?;
-        let mut buffer = [0; 8192];
-        let length = file.read_at(&mut buffer, 0).ok()?;
-        let text = String::from_utf8_lossy(&buffer[..length]);
-        let last = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            line.split_whitespace().next_back()?.parse().ok()
-        };
-        Some((last("TracerPid:").unwrap_or(0), last("NSpid:").unwrap_or(self.id)))
+    /// What its `status` file says.
+    pub(crate) fn status(&self, task: BorrowedFd<'_>) -> Option<StatusFile> {
+        process_info::status(task, &format!("{}/status", self.id)).ok()
     }
 }
 

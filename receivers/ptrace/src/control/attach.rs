@@ -243,7 +243,7 @@ impl Control {
         if memoryless {
             return Attempt::Changing;
         }
-        let status = process_info::status(directory.as_fd()).ok();
+        let status = process_info::status(directory.as_fd(), "status").ok();
         let (kind, message) = self.powers.explain(pid, status, error);
         self.say(target, Some(pid), kind, message);
         Attempt::Refused

@@ -31,7 +31,7 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
         );
         hindrances.push((ProblemKind::Stopped, message));
     }
-    let tracer = process_info::status(files.directory()).map_or(0, |status| status.tracer);
+    let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
     // The sampling thread itself shows as the tracer while it has a thread stopped.
     if tracer != 0 && !fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false) {
         let message = format!(

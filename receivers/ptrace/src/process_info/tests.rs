@@ -5,11 +5,15 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Guarantees: the innermost id, the effective user and the tracer are read, and nonsense is read as nothing.
+/// Guarantees: the innermost id, the effective user, the tracer and whether it ended are read, and nonsense is read as
+/// nothing.
 #[test]
 fn status_lines() {
     let text = "Name:\tx y: z\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
-    assert_eq!(parse_status(text), StatusFile { tracer: 12, user: 2, namespace_pid: 1 });
+    let status = StatusFile { ended: false, tracer: 12, user: 2, namespace_pid: 1 };
+    assert_eq!(parse_status(text), status);
+    assert_eq!(parse_status(&format!("State:\tZ (zombie)\n{text}")), StatusFile { ended: true, ..status });
+    assert_eq!(parse_status(&format!("State:\tS (Zzz)\n{text}")), status);
     assert_eq!(parse_status("Uid:\nNSpid: x\n:\n\n"), StatusFile::default());
 }
 

@@ -6,13 +6,17 @@
 //! asks for the next: then each waits for the other, for ever, and the program is lost. So a second thread looks whether the first stays
 //! in that one call, and reaps for it, which every thread of a tracer's program may do.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fs, io};
 
+use crate::os::directory::for_each_number;
 use crate::os::wait;
+use crate::process_info;
 
 /// How often it is looked whether the sampling thread stays in one call: what it takes at most twice of is no wait of this kind, which
 /// lasts for as long as it is let.
@@ -106,17 +110,13 @@ fn watch(shared: &Shared, tracer: u32) {
 /// Reaps the threads of a process that ended and that `tracer` traces, but for the first one: its end is its parent's to hear, and no
 /// program waits for it.
 fn reap_of(process: u32, tracer: u32) {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return };
-    for task in tasks.flatten() {
-        let Some(id) = task.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
-        let value = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key));
-            line.map(str::trim).unwrap_or_default()
-        };
-        let is = |key: &str, wanted: u32| value(key).parse() == Ok(wanted);
-        if value("State:").starts_with('Z') && is("TracerPid:", tracer) && id != process {
+    let Ok(tasks) = File::open(format!("/proc/{process}/task")) else { return };
+    // What cannot be listed has gone.
+    for_each_number(tasks.as_fd(), |id| {
+        let Ok(status) = process_info::status(tasks.as_fd(), &format!("{id}/status")) else { return };
+        if status.ended && status.tracer == tracer && id != process {
             wait::reap_for_another_thread(id);
         }
-    }
+    })
+    .ok();
 }

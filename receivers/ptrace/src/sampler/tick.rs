@@ -10,6 +10,7 @@ use super::thread_state::ThreadState;
 use crate::lease::{self, Refused};
 use crate::message::{Detached, Mode, ProblemKind};
 use crate::process_files::Life;
+use crate::process_info::StatusFile;
 
 /// A living process is asked for its state in every so many ticks even if nothing seems wrong.
 const LIFE_STRIDE: u64 = 16;
@@ -195,7 +196,7 @@ impl Engine<'_> {
     fn explain_refusal(&mut self, index: usize, thread: usize) {
         let process = &mut self.processes[index];
         let (files, task) = (&mut process.threads[thread].files, process.files.task());
-        let Some((tracer, _)) = files.status(task) else {
+        let Some(StatusFile { tracer, .. }) = files.status(task) else {
             return;
         };
         // One that is about to end refuses as well, and one that was killed while it was held is still traced by this thread.

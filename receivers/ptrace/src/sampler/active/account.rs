@@ -115,7 +115,7 @@ impl Active {
                 let namespace_id = *thread.namespace_id.get_or_insert_with(|| {
                     // The first time: the name is not known either.
                     thread.name = thread.files.name(task).unwrap_or_default();
-                    thread.files.status(task).map_or(id, |(_, own)| own)
+                    thread.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
                 });
                 thread.find_pointer(&self.files, namespace_id);
                 let place = self.batch.add_thread(Thread {
