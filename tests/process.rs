@@ -51,6 +51,22 @@ fn prepare(command: &mut Command, folder: &Path) {
     }
 }
 
+/// Whether a program that is started from here hears SIGHUP; says so where not: under `nohup` all programs ignore it.
+pub(crate) fn hears_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
+    // Bits from the lowest on are signals from 1 on, and SIGHUP is 1 (proc(5), signal(7)).
+    let hears = u64::from_str_radix(ignored, 16).unwrap_or(0) & 1 == 0;
+    if !hears {
+        std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("untested here: the tests were started with SIGHUP ignored\n"),
+        )
+        .ok();
+    }
+    hears
+}
+
 /// What a finished command printed.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
