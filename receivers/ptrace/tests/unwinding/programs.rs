@@ -15,12 +15,20 @@ use crate::oracle::{self, End};
 use crate::snapshot::Process;
 use crate::target::Target;
 
-/// Looks at all threads until `count` stacks were seen, holds each against the second unwinder, and returns how many reached their root.
+/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy machine, and all looks be one.
+const APART: u64 = 300_000;
+
+/// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second unwinder, and returns how many reached their
+/// root.
 fn complete_of(target: &Target, count: usize) -> usize {
     let mut cache = ObjectCache::default();
     let mut process = Process::open(target.pid(), &mut cache);
     let (mut complete, mut seen) = (0, 0);
     while seen < count {
+        let before = target.ran_nano();
+        while target.ran_nano() < before + APART {
+            std::thread::yield_now();
+        }
         for thread in target.threads() {
             let (mut snapshot, mut frames, mut outcome) = process.look(thread);
             if outcome.unknown_code.is_some() {
@@ -29,6 +37,10 @@ fn complete_of(target: &Target, count: usize) -> usize {
             }
             complete += usize::from(outcome.trust == Trust::Complete);
             seen += 1;
+            if outcome.trust != Trust::Complete {
+                let pcs: Vec<_> = frames.iter().map(|frame| frame.pc).collect();
+                eprintln!("thread {thread}: {outcome:?} {pcs:x?}");
+            }
             // Reading all entries for every frame takes a while.
             if seen % 16 == 0 {
                 let (pcs, end) = oracle::unwind(&process.space, &snapshot.registers, &mut snapshot.stack, 40);

@@ -35,6 +35,15 @@ impl Target {
         threads
     }
 
+    /// How long its threads ran until now, in nanoseconds.
+    pub(crate) fn ran_nano(&self) -> u64 {
+        let ran = |thread: i32| {
+            let counters = std::fs::read_to_string(format!("/proc/{}/task/{thread}/schedstat", self.pid())).ok()?;
+            counters.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        self.threads().into_iter().filter_map(ran).sum()
+    }
+
     /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it starts.
     pub(crate) fn is_blocked(&self, thread: i32) -> bool {
         let call = std::fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid())).unwrap_or_default();
