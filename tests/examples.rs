@@ -317,11 +317,18 @@ fn sampler() {
         assert_eq!((&chunk["release"], &chunk["environment"]), (&"sampler-example@1.0".into(), &"development".into()));
     }
     let busy = busy_times(&chunks);
-    let mut whole = 0;
+    // That a span ended is heard late on a busy machine, so a part of the pause behind it may be there as well; but it is not part of
+    // what is sampled, so where the machine is in time it is not there.
+    let (mut whole, mut without_pause) = (0, 0);
     for (start, end) in &busy {
-        let own = spans.iter().find(|span| span[0] == 1.0 && span[1] < start + 0.05 && *end < span[2] + 0.1);
+        let of = spans.windows(3).find(|near| near[0][2] < start + 0.05 && *end < near[2][1]);
+        let first = || spans.first().filter(|_| *end < spans[1][1]);
+        let last = || spans.last().filter(|_| spans[spans.len() - 2][2] < start + 0.05);
+        let own = of.map(|near| &near[1]).or_else(first).or_else(last).filter(|own| own[0] == 1.0);
         let own = own.unwrap_or_else(|| panic!("{start} to {end} is in no sampled span: {spans:?}, {busy:?}: {log}"));
         whole += usize::from(end - start > 0.8 * (own[2] - own[1]));
+        without_pause += usize::from(own[1] < start + 0.05 && *end < own[2] + 0.1);
     }
+    assert!(without_pause >= 1, "{busy:?}, {spans:?}: {log}");
     assert!(whole >= 1, "{busy:?}, {spans:?}: {log}");
 }
