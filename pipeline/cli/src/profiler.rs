@@ -74,6 +74,9 @@ fn figures(process: &ProcessStatus) -> Vec<String> {
         "{} threads, {:.0} Hz, {} samples, {complete:.1} % complete, {} lost; session {}",
         process.threads, process.rate_hertz, process.observations, process.lost, process.session
     )];
+    if !process.running.is_empty() {
+        lines.push(format!("running threads: {}", process.running));
+    }
     if process.stops > 0 {
         lines.push(format!(
             "{} stops, 99 % of them up to {} us, the longest {} us",
@@ -144,6 +147,7 @@ mod tests {
             observations,
             complete: observations / 2,
             lost: 1,
+            running: "by\u{1b} perf events".to_owned(),
         }
     }
 
@@ -162,6 +166,7 @@ mod tests {
 web: profile_lifecycle trace
   pid 7 /srv/ [2Japp: profiling, 2 sampled root spans are open
     3 threads, 50 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
+    running threads: by  perf events
     5 stops, 99 % of them up to 64 us, the longest 120 us
     rate lowered from 101 Hz: 10 ticks were left out, see max_cpu and max_stopped
     2 ticks were missed: the machine was too busy for the sampler

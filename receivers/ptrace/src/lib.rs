@@ -1,7 +1,7 @@
 //! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
 //!
-//! Blocked threads are never stopped; running threads are stopped for microseconds. No system call of the target fails that
-//! would not fail unprofiled. The library needs nothing of the pipeline.
+//! Blocked threads are never stopped; running threads are sampled by perf events, and stopped for microseconds where the kernel permits none. No system
+//! call of the target fails that would not fail unprofiled. The library needs nothing of the pipeline.
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;

@@ -83,6 +83,43 @@ pub struct Settings {
     pub max_stack: usize,
     /// Processes of this target that are attached at the same time, at most.
     pub max_processes: usize,
+    /// When running threads are stopped to be sampled.
+    pub stops: Stops,
+}
+
+/// When running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stops {
+    /// Where the kernel permits no perf events, and nowhere else.
+    #[default]
+    WithoutEvents,
+    /// Always: perf events are not tried.
+    Always,
+    /// Never: without perf events it is only known for how long threads run.
+    Never,
+}
+
+/// What can be seen of a running thread without stopping it: more on each rung than on the one below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Rung {
+    /// Nothing: no perf event is permitted, or none was asked for yet.
+    #[default]
+    None,
+    /// Its program, while that is what is executed. The time that it spends in the kernel is known, but not where.
+    User,
+    /// Its program, also while the kernel works for it.
+    Kernel,
+}
+
+impl Rung {
+    /// What it means, for a person.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::None => "without perf events",
+            Self::User => "by perf events, without their time in the kernel",
+            Self::Kernel => "by perf events, with their time in the kernel",
+        }
+    }
 }
 
 impl Default for Settings {
@@ -94,6 +131,7 @@ impl Default for Settings {
             max_stopped: 0.02,
             max_stack: 256 << 10,
             max_processes: 64,
+            stops: Stops::default(),
         }
     }
 }
@@ -110,6 +148,7 @@ pub enum Mode {
 
 /// What the sampler process says.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub enum Event {
     /// It runs. What it may do was found out, but no process was looked at yet.
     Ready(Rights),
@@ -267,6 +306,28 @@ pub struct Location {
     pub address: u64,
 }
 
+impl Location {
+    /// The thread ran, and no sample says where.
+    pub const NOT_SAMPLED: Self = Self { mapping: None, address: 1 << 63 | 1 };
+    /// The thread ran in the kernel, which may not be seen.
+    pub const KERNEL_NOT_VISIBLE: Self = Self { mapping: None, address: 1 << 63 | 2 };
+    /// The thread waited for a processor.
+    pub const WAITING_FOR_PROCESSOR: Self = Self { mapping: None, address: 1 << 63 | 3 };
+    /// The thread was blocked, and was never met so.
+    pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
+
+    /// What a location says that is no place in any code; `None` for all others. Their addresses are such as no code can have on x86-64.
+    pub fn explanation(self) -> Option<&'static str> {
+        match self {
+            Self::NOT_SAMPLED => Some("[processor time not sampled]"),
+            Self::KERNEL_NOT_VISIBLE => Some("[kernel, not visible]"),
+            Self::WAITING_FOR_PROCESSOR => Some("[waiting for a processor]"),
+            Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
+            _ => None,
+        }
+    }
+}
+
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Stack {
@@ -298,7 +359,7 @@ pub struct Sample {
     /// Since when it stands for the thread, in nanoseconds since the Unix epoch: where the sample before it ends, which is at most a period
     /// before it was taken unless it came late. A run of the same blocked stack has the time of its start.
     pub time_unix_nano: u64,
-    /// For how long it stands, in nanoseconds: a multiple of the period in mode wall, the time the thread ran in mode cpu.
+    /// For how long it stands, in nanoseconds. Of a running thread that is processor time.
     pub weight_nano: u64,
     /// How often the thread was found with it.
     pub observations: u32,
@@ -344,6 +405,12 @@ pub struct Status {
     pub sampler_cpu_nano: u64,
     /// Observations that were lost because the owner did not keep up.
     pub lost_observations: u64,
+    /// What is seen of running threads without stopping them.
+    pub rung: Rung,
+    /// Samples of running threads that the kernel had no room for.
+    pub lost_samples: u64,
+    /// For how long threads ran without a sample that says where, in nanoseconds.
+    pub not_sampled_nano: u64,
 }
 
 /// Why something cannot be sampled, or not fully.
@@ -380,6 +447,8 @@ pub enum ProblemKind {
     Malformed,
     /// The command could not be started.
     Command,
+    /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and which right gives it.
+    Events,
     /// More processes match than are sampled at once.
     TooMany,
     /// The sampler failed on it: a defect of profbridge, which goes on with the others.

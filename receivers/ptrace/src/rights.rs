@@ -9,6 +9,12 @@ use crate::capability;
 use crate::message::{ProblemKind, Rights};
 use crate::process_info::StatusFile;
 
+/// Whether this runs in a container, as far as one can tell.
+pub(crate) fn in_container() -> bool {
+    let file = |path| fs::exists(path).unwrap_or(false);
+    file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
 /// What the kernel allows to this process. Read once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Powers {
@@ -26,12 +32,11 @@ impl Powers {
     /// Finds out.
     pub(crate) fn read() -> Self {
         let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-        let container = fs::exists("/.dockerenv").unwrap_or(false) || fs::exists("/run/.containerenv").unwrap_or(false);
         Self {
             trace_others: capability::has(capability::SYS_PTRACE),
             user: nix::unistd::geteuid().as_raw(),
             yama: yama.ok().and_then(|scope| scope.trim().parse().ok()).unwrap_or(0),
-            container: container || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+            container: in_container(),
         }
     }
 

@@ -41,7 +41,7 @@ impl Kept {
         let file = open(task, &path())?;
         let result = read(&file);
         // The last descriptors are left to the others of this program.
-        if file.as_raw_fd() < *KEPT_DESCRIPTORS {
+        if is_keepable(file.as_raw_fd()) {
             self.0 = Some(file);
         }
         result
@@ -53,6 +53,11 @@ static KEPT_DESCRIPTORS: LazyLock<i32> = LazyLock::new(|| {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
     i32::try_from(limit - limit.min(256)).unwrap_or(i32::MAX)
 });
+
+/// Whether a descriptor with this number may be kept: the last ones are left to the others of this program.
+pub(crate) fn is_keepable(descriptor: i32) -> bool {
+    descriptor < *KEPT_DESCRIPTORS
+}
 
 fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;

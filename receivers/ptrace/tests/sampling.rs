@@ -9,8 +9,8 @@ mod sampling {
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profbridge_ptrace::message::{Detached, Mode, Settings, Trust};
-use sampling::session::Session;
+use profbridge_ptrace::message::{Detached, Mode, Rung, Settings, Stops, Trust};
+use sampling::session::{Report, Session};
 use sampling::target::Target;
 
 /// So many ticks are a session in these tests, where nothing else decides.
@@ -20,11 +20,92 @@ fn settings(mode: Mode) -> Settings {
     Settings { mode, ..Settings::default() }
 }
 
-/// Guarantees: a thread that runs is sampled by stopping it shortly, with complete stacks, and its samples stand for all the time that passed.
+/// Running threads are stopped, as where the kernel permits no events.
+fn stopping() -> Settings {
+    Settings { stops: Stops::Always, ..Settings::default() }
+}
+
+/// Whether the kernel permits to see what a running thread does, in the kernel too. Tests that need it have nothing to show where it does not.
+fn sees_the_kernel(report: &Report) -> bool {
+    report.status.rung == Rung::Kernel
+}
+
+/// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled inside of them.
+#[test]
+fn long_calls_are_whole() {
+    for rate_hertz in [101.0, 997.0] {
+        let mut target = Target::start("read_much");
+        let session = Session::start(&target, Settings { rate_hertz, max_cpu: 1.0, ..Settings::default() });
+        session.until("samples", |report| report.status.observations > 100);
+        target.wait_for_count(20);
+        let report = session.end();
+        if !sees_the_kernel(&report) {
+            return;
+        }
+        assert_eq!(target.counts().1, 0, "{:?}", report.status);
+        assert_eq!(report.status.stops, 0);
+        assert_eq!(report.status.lost_samples, 0);
+        assert!(report.weight() > report.blocked_weight() + 2 * report.status.not_sampled_nano, "{:?}", report.status);
+        report.assert_seamless();
+    }
+}
+
+/// Guarantees: a thread that works for a millisecond and waits for four has the processor time that the kernel counted, and what it waited is not part
+/// of it.
+#[test]
+fn processor_time_of_a_thread_that_waits() {
+    let mut target = Target::start("duty");
+    let session = Session::start(&target, settings(Mode::Wall));
+    target.wait_for_count(10);
+    session.until("a first batch", |report| !report.batches.is_empty());
+    let before = target.cpu();
+    let weight_before = session.running_weight();
+    session.until("ticks", |report| report.status.ticks > 5 * TICKS);
+    let report = session.end();
+    let used = (target.cpu() - before).as_nanos() as u64;
+    if !sees_the_kernel(&report) {
+        return;
+    }
+    assert_eq!(report.status.stops, 0);
+    report.assert_seamless();
+    let weight = report.weight() - report.blocked_weight() - weight_before;
+    // The process's figure comes in steps of 10 ms, and batches every half second.
+    assert!(weight.abs_diff(used) < used / 4, "{weight} ns in samples, {used} ns used: {:?}", report.status);
+    assert!(report.status.not_sampled_nano * 5 < report.weight(), "{:?}", report.status);
+}
+
+/// Guarantees: without events and without stops, threads are sampled while they are blocked, and for how long they run is said as what it is.
+#[test]
+fn neither_events_nor_stops() {
+    let target = Target::start("busy");
+    let session = Session::start(&target, Settings { stops: Stops::Never, rate_hertz: 101.0, ..Settings::default() });
+    session.until("ticks", |report| report.status.ticks > TICKS);
+    let report = session.end();
+    assert_eq!(report.status.stops, 0);
+    report.assert_seamless();
+}
+
+/// Guarantees: a thread that computes is sampled with complete stacks although it is never stopped, and its samples stand for all the time that passed.
+#[test]
+fn busy_thread_that_is_not_stopped() {
+    let target = Target::start("busy");
+    let session = Session::start(&target, settings(Mode::Wall));
+    session.until("samples", |report| report.status.observations > 100);
+    let report = session.end();
+    if report.status.rung == Rung::None {
+        return;
+    }
+    let status = report.status;
+    assert_eq!(status.stops, 0);
+    assert!(status.complete * 100 >= status.observations * 99, "{status:?}");
+    report.assert_seamless();
+}
+
+/// Guarantees: where the kernel permits no events, a thread that runs is sampled by stopping it shortly, with complete stacks, and its samples stand for all the time that passed.
 #[test]
 fn busy_thread() {
     let target = Target::start("busy");
-    let session = Session::start(&target, settings(Mode::Wall));
+    let session = Session::start(&target, stopping());
     session.until("stops", |report| report.status.stops > 50);
     let report = session.end();
     let status = report.status;
@@ -79,7 +160,7 @@ fn processor_time() {
 #[test]
 fn calls_are_not_interrupted() {
     let mut target = Target::start("short_waits");
-    let fast = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let fast = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..stopping() };
     let session = Session::start(&target, fast);
     session.until("stops", |report| report.status.stops > 100);
     target.wait_for_count(1000);
@@ -92,7 +173,7 @@ fn calls_are_not_interrupted() {
 #[test]
 fn signals() {
     let mut target = Target::start("signals");
-    let session = Session::start(&target, settings(Mode::Wall));
+    let session = Session::start(&target, stopping());
     session.until("stops", |report| report.status.stops > 50);
     session.end();
     let (raised, handled) = target.counts();
@@ -122,8 +203,8 @@ fn stopped_process() {
 #[test]
 fn process_stopped_while_sampled() {
     let target = Target::start("busy");
-    let session = Session::start(&target, settings(Mode::Wall));
-    session.wait_for_stops(5);
+    let session = Session::start(&target, stopping());
+    session.wait_for_running(5);
     kill(Pid::from_raw(target.pid() as i32), Signal::SIGSTOP).unwrap();
     target.wait_for_state('T');
     let before = target.cpu();
@@ -137,10 +218,11 @@ fn process_stopped_while_sampled() {
 /// Guarantees: a process that executes another program, or ends, is let go with what was sampled until then, and the reason.
 #[test]
 fn exec_and_exit() {
-    for (kind, why) in [("exec", Detached::Executed), ("exit", Detached::Exited)] {
+    let ends = [("exec", Detached::Executed), ("exit", Detached::Exited)];
+    for ((kind, why), settings) in ends.into_iter().flat_map(|end| [(end, stopping()), (end, Settings::default())]) {
         let mut target = Target::start(kind);
-        let session = Session::start(&target, settings(Mode::Wall));
-        session.wait_for_stops(5);
+        let session = Session::start(&target, settings);
+        session.wait_for_running(5);
         target.go_on();
         let report = session.until_gone();
         assert_eq!(report.gone, Some(why), "{kind}");
@@ -153,8 +235,8 @@ fn exec_and_exit() {
 fn exit_code_is_not_taken() {
     for _ in 0..20 {
         let mut target = Target::start_in_shell("exit");
-        let session = Session::start(&target, settings(Mode::Wall));
-        session.wait_for_stops(1);
+        let session = Session::start(&target, stopping());
+        session.wait_for_running(1);
         target.go_on();
         assert_eq!(target.line(), "code 7");
         assert_eq!(session.until_gone().gone, Some(Detached::Exited));

@@ -97,7 +97,11 @@ fn refuses(kind: ProblemKind) -> bool {
         | ProblemKind::Command
         | ProblemKind::TooMany
         | ProblemKind::Internal => true,
-        ProblemKind::Traced | ProblemKind::Stopped | ProblemKind::Frozen | ProblemKind::Malformed => false,
+        ProblemKind::Traced
+        | ProblemKind::Stopped
+        | ProblemKind::Frozen
+        | ProblemKind::Malformed
+        | ProblemKind::Events => false,
     }
 }
 

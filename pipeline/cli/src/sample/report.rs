@@ -22,6 +22,9 @@ const MOST_WAITS: usize = 5;
 /// A program that waits for its children for more than one of so many parts of its time does its work in them.
 const CHILDREN_PARTS: u128 = 4;
 
+/// Processor time that was not sampled is said where it is more than one of so many parts of the time that went by.
+const NOT_SAMPLED_PARTS: u128 = 100;
+
 /// The share of complete stacks below which it is explained what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
@@ -130,6 +133,7 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
+        line(&mut out, format_args!("running threads: sampled {}", status.rung.description()));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         line(
             &mut out,
@@ -144,6 +148,13 @@ impl Report<'_> {
 
     fn problems_of_sampling(&self, out: &mut String) {
         let status = &self.status;
+        if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
+            let time = seconds(status.not_sampled_nano);
+            line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known"));
+        }
+        if status.lost_samples > 0 {
+            line(out, format_args!("lost: {} samples of running threads, by the kernel", status.lost_samples));
+        }
         if status.lost_observations > 0 {
             line(out, format_args!("lost: {} samples, since profbridge did not keep up", status.lost_observations));
         }

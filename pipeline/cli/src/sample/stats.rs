@@ -51,6 +51,8 @@ impl Stats {
 
 /// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
 fn add(total: &mut Status, status: &Status) {
+    // The result of all is what the least of them is.
+    total.rung = if total.ticks == 0 { status.rung } else { total.rung.min(status.rung) };
     total.ticks += status.ticks;
     total.missed_ticks += status.missed_ticks;
     total.lowered_ticks += status.lowered_ticks;
@@ -64,6 +66,8 @@ fn add(total: &mut Status, status: &Status) {
     total.longest_stop_nano = total.longest_stop_nano.max(status.longest_stop_nano);
     total.sampler_cpu_nano = total.sampler_cpu_nano.max(status.sampler_cpu_nano);
     total.lost_observations += status.lost_observations;
+    total.lost_samples += status.lost_samples;
+    total.not_sampled_nano += status.not_sampled_nano;
     for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
         *sum += count;
     }

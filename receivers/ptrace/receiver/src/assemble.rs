@@ -308,7 +308,7 @@ impl Places {
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
-                address: location.address,
+                address: if location.explanation().is_some() { 0 } else { location.address },
                 attributes,
                 ..profbridge_model::Location::default()
             },

@@ -382,6 +382,7 @@ impl Target {
                 max_stopped: self.max_stopped,
                 max_stack: self.max_stack.as_usize(),
                 max_processes: self.max_processes,
+                stops: message::Stops::default(),
             },
             lifecycle: self.profile_lifecycle,
             start_on_launch: self.start_on_launch,

@@ -405,6 +405,8 @@ impl Driver {
             ("sampler_complete_stacks", more(status.complete, before.complete)),
             ("sampler_truncated_stacks", more(status.truncated, before.truncated)),
             ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
+            ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
+            ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
         ];
         for (name, count) in notes {
             if count > 0 {

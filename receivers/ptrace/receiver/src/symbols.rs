@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::{Batch, Location, Mapping};
-use profbridge_symbolize::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
+use profbridge_symbolize::{Answer, FileIdentity, Frame, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
 
 use self::kept::{KEPT, Kept};
 use crate::assemble::Names;
@@ -136,6 +136,7 @@ impl ProcessNames {
     }
 
     fn ask_for(&mut self, mut locations: Vec<Location>) {
+        locations.retain(|location| location.explanation().is_none());
         locations.sort_unstable_by_key(|location| (location.mapping, location.address));
         locations.dedup();
         for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
@@ -208,12 +209,20 @@ impl ProcessNames {
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {
+        if location.explanation().is_some() {
+            return None;
+        }
         self.place(location.mapping)?.object
     }
 }
 
 impl Names for ProcessNames {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
+        if let Some(explanation) = location.explanation() {
+            let name = Arc::<str>::from(explanation);
+            let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
+            return Some(Arc::new(Symbols::from(vec![frame])));
+        }
         let object = self.object(location)?;
         self.symbolizer.last_answer(object, location.address).symbols().cloned()
     }

@@ -1,9 +1,13 @@
-//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone), or until a point in time.
+//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone), until there are samples to be read, or until a point in time.
 
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// For how long the thread sleeps between two looks at its tracees where the announcements of their stops can get lost.
 const POLL: Duration = Duration::from_micros(200);
@@ -28,6 +32,8 @@ impl Waker {
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     signals: libc::sigset_t,
+    /// The same signals as a descriptor, to be waited for together with others; `None` where there is none.
+    announcements: Option<SignalFd>,
     /// Whether some thread of this process takes SIGCHLD, and the announcements of stops with it.
     leaky: bool,
 }
@@ -52,12 +58,15 @@ impl Sleeper {
             (signals.assume_init(), libc::gettid())
         };
         let leaky = !blocked_everywhere();
-        Ok((Self { signals, leaky }, Waker { thread }))
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGCHLD);
+        let announcements = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).ok();
+        Ok((Self { signals, announcements, leaky }, Waker { thread }))
     }
 
     /// Sleeps until something happens, or the time is over (`None`: no end). With `stops` expected and announcements that may get lost, shortly at most.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
-    pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool) {
+    pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool, awaited: Option<BorrowedFd<'_>>) {
         let time = match (self.leaky && stops, time) {
             (true, time) => Some(time.map_or(POLL, |time| time.min(POLL))),
             (false, time) => time,
@@ -67,6 +76,15 @@ impl Sleeper {
             tv_nsec: time.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        if let (Some(awaited), Some(announcements)) = (awaited, &self.announcements) {
+            let of = |file: BorrowedFd<'_>| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut files = [of(announcements.as_fd()), of(awaited)];
+            // SAFETY: both descriptors and the time live for the call, and the kernel is told how many descriptors there are.
+            unsafe { libc::ppoll(files.as_mut_ptr(), 2, timeout, std::ptr::null()) };
+            // What was announced is known now.
+            while matches!(announcements.read_signal(), Ok(Some(_))) {}
+            return;
+        }
         // SAFETY: the set and the time live for the call and are only read; no `siginfo_t` is asked for.
         unsafe { libc::sigtimedwait(&raw const self.signals, std::ptr::null_mut(), timeout) };
     }

@@ -8,29 +8,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use nix::errno::Errno;
 
 use super::attr::{EventAttr, Wanted};
+use crate::message::Rung;
 
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 1 << 3;
 
-/// What can be seen of a running thread without stopping it: more on each rung than on the one below.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rung {
-    /// Nothing: the kernel permits no event.
-    None,
-    /// Its program, while that is what is executed. The time that it spends in the kernel is known, but not where.
-    User,
-    /// Its program, also while the kernel works for it.
-    Kernel,
-}
-
-impl Rung {
-    /// What is asked for on a rung; `None` on the lowest.
-    pub fn wanted(self, period_nano: u64) -> Option<Wanted> {
-        match self {
-            Self::None => None,
-            Self::User => Some(Wanted { period_nano, kernel: false }),
-            Self::Kernel => Some(Wanted { period_nano, kernel: true }),
-        }
+/// What is asked for on a rung; `None` on the lowest.
+fn wanted(rung: Rung, period_nano: u64) -> Option<Wanted> {
+    match rung {
+        Rung::None => None,
+        Rung::User => Some(Wanted { period_nano, kernel: false }),
+        Rung::Kernel => Some(Wanted { period_nano, kernel: true }),
     }
 }
 
@@ -95,7 +83,7 @@ pub enum Failure {
 pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> Result<Opened, Failure> {
     let mut refused = Vec::new();
     for rung in [Rung::Kernel, Rung::User].into_iter().filter(|&rung| rung <= from) {
-        let Some(wanted) = rung.wanted(period_nano) else { continue };
+        let Some(wanted) = wanted(rung, period_nano) else { continue };
         match opener.open(&EventAttr::of(wanted), thread) {
             Ok(event) => return Ok(Opened { event, rung, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),

@@ -126,18 +126,22 @@ fn nonsense() {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }
-    assert!(refused(Told::Problem(wire::Problem { kind: 11, ..wire::Problem::default() })).contains("unknown kind"));
+    assert!(refused(Told::Problem(wire::Problem { kind: 12, ..wire::Problem::default() })).contains("unknown kind"));
     assert!(refused(Told::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(Told::Status(wire::Status::default())).contains("14 counters"));
+    assert!(refused(Told::Status(wire::Status::default())).contains("17 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 14],
+            counters: vec![0; 17],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(Told::Status(status)).contains("a rate that is none"));
     }
+    let mut counters = vec![0; 17];
+    counters[14] = 3;
+    let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
+    assert!(refused(Told::Status(status)).contains("a rung"));
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(Told::Attached(process)).contains("process id of 0"));
     let process = wire::Process { pid: 1, namespace_pid: 1, start_unix_nano: u64::MAX, ..wire::Process::default() };

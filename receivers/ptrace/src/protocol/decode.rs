@@ -14,8 +14,8 @@ use super::{
     MAX_PATH, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT, Violation, wire,
 };
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-    Select, Settings, Stack, Status, Target, TargetId, Thread, Trust,
+    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Rung,
+    Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 
 /// Decodes a command. The owner is trusted, so only its form is checked.
@@ -52,6 +52,12 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             max_stopped: target.max_stopped,
             max_stack: usize::try_from(target.max_stack).unwrap_or(usize::MAX),
             max_processes: usize::try_from(target.max_processes).unwrap_or(usize::MAX),
+            stops: match target.stops {
+                0 => Stops::WithoutEvents,
+                1 => Stops::Always,
+                2 => Stops::Never,
+                _ => return Err(Violation::Nonsense("an unknown choice of stops")),
+            },
         },
         environment: target.environment,
         sample_at_once: target.sample_at_once,
@@ -279,8 +285,8 @@ fn decode_samples(columns: &SampleColumns, decoded: &mut Batch) -> Result<(), Vi
 }
 
 fn decode_status(status: wire::Status) -> Result<Event, Violation> {
-    let counters: [u64; 14] =
-        status.counters.try_into().map_err(|_| Violation::Nonsense("a status without its 14 counters"))?;
+    let counters: [u64; 17] =
+        status.counters.try_into().map_err(|_| Violation::Nonsense("a status without its 17 counters"))?;
     let stop_lengths: [u64; 24] =
         status.stop_lengths.try_into().map_err(|_| Violation::Nonsense("a status without its 24 stop lengths"))?;
     if !(0.0..=100_000.0).contains(&status.rate_hertz) {
@@ -301,7 +307,16 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         longest_stop_nano,
         sampler_cpu_nano,
         lost_observations,
+        rung,
+        lost_samples,
+        not_sampled_nano,
     ] = counters;
+    let rung = match rung {
+        0 => Rung::None,
+        1 => Rung::User,
+        2 => Rung::Kernel,
+        _ => return Err(Violation::Nonsense("a rung that is none")),
+    };
     Ok(Event::Status(Status {
         process: ProcessId(status.process),
         threads,
@@ -320,6 +335,9 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         longest_stop_nano,
         sampler_cpu_nano,
         lost_observations,
+        rung,
+        lost_samples,
+        not_sampled_nano,
     }))
 }
 
@@ -337,6 +355,7 @@ fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {
         8 => ProblemKind::Command,
         9 => ProblemKind::TooMany,
         10 => ProblemKind::Internal,
+        11 => ProblemKind::Events,
         _ => return Err(Violation::Nonsense("an unknown kind of problem")),
     };
     Ok(Event::Problem(Problem { target: TargetId(problem.target), pid: problem.pid, kind, message: problem.message }))

@@ -12,7 +12,8 @@ use super::{
     MAX_THREAD_NAME, wire,
 };
 use crate::message::{
-    Batch, Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, Select, Status, Target, Trust,
+    Batch, Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, Rung, Select, Status, Stops, Target,
+    Trust,
 };
 
 /// A packet that is to be sent.
@@ -64,6 +65,11 @@ fn encode_target(target: &Target) -> wire::Target {
         max_processes: target.settings.max_processes as u64,
         environment: target.environment.clone(),
         sample_at_once: target.sample_at_once,
+        stops: match target.settings.stops {
+            Stops::WithoutEvents => 0,
+            Stops::Always => 1,
+            Stops::Never => 2,
+        },
     }
 }
 
@@ -211,6 +217,13 @@ fn encode_status(status: &Status) -> wire::Status {
             status.longest_stop_nano,
             status.sampler_cpu_nano,
             status.lost_observations,
+            match status.rung {
+                Rung::None => 0,
+                Rung::User => 1,
+                Rung::Kernel => 2,
+            },
+            status.lost_samples,
+            status.not_sampled_nano,
         ],
         stop_lengths: status.stop_lengths.to_vec(),
     }
@@ -238,6 +251,7 @@ fn problem_number(kind: ProblemKind) -> u32 {
         ProblemKind::Command => 8,
         ProblemKind::TooMany => 9,
         ProblemKind::Internal => 10,
+        ProblemKind::Events => 11,
     }
 }
 

@@ -11,7 +11,7 @@ use super::socket::{Received, pair, receive, send};
 use super::*;
 use crate::message::{
     Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-    Select, Settings, Stack, Status, Target, TargetId, Thread, Trust,
+    Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 
 /// Sends an event through a real socket.
@@ -34,8 +34,15 @@ fn same(event: Event) {
 /// Guarantees: every command arrives as it was said.
 #[test]
 fn commands() {
-    let settings =
-        Settings { rate_hertz: 99.5, mode: Mode::Cpu, max_cpu: 0.5, max_stopped: 0.25, max_stack: 7, max_processes: 3 };
+    let settings = Settings {
+        rate_hertz: 99.5,
+        mode: Mode::Cpu,
+        max_cpu: 0.5,
+        max_stopped: 0.25,
+        max_stack: 7,
+        max_processes: 3,
+        stops: Stops::Never,
+    };
     let selections = [
         Select::Pid(7),
         Select::Command(vec!["a b".into(), "".into(), std::os::unix::ffi::OsStringExt::from_vec(vec![0xff, 0xfe])]),

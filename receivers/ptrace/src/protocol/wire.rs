@@ -50,6 +50,8 @@ pub(super) struct Target {
     pub(super) environment: Vec<String>,
     #[prost(bool, tag = "15")]
     pub(super) sample_at_once: bool,
+    #[prost(uint32, tag = "16")]
+    pub(super) stops: u32,
 }
 
 #[derive(Clone, PartialEq, Oneof)]

@@ -9,6 +9,7 @@ pub(super) use self::account::{Found, Place};
 use super::batch::Builder;
 use super::budget::Budget;
 use super::clock::Grid;
+use super::events::{Brief, Watch};
 use super::thread_state::ThreadState;
 use crate::address_space::AddressSpace;
 use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status};
@@ -47,6 +48,10 @@ pub(super) struct Active {
     pub(super) threads: Vec<ThreadState>,
     pub(super) census: Census,
     pub(super) budget: Budget,
+    /// How running threads are sampled.
+    pub(super) watch: Watch,
+    /// Threads that are gone before an event could show anything of them.
+    pub(super) brief: Brief,
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
@@ -88,6 +93,8 @@ impl Active {
             threads: Vec::new(),
             census: Census::new(now),
             budget: Budget::new(&settings, now),
+            watch: Watch::Undecided,
+            brief: Brief::default(),
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
             settles_until: 0,
@@ -116,6 +123,8 @@ impl Active {
         self.settled_until = 0;
         self.census = Census::new(now);
         self.budget = Budget::new(&self.settings, now);
+        self.watch = Watch::Undecided;
+        self.brief = Brief::default();
         self.status.rate_hertz = self.settings.rate_hertz;
         self.threads.clear();
         self.doubt = true;
@@ -143,18 +152,20 @@ impl Active {
 
     /// Takes in the threads that came and forgets those that went: how many came.
     pub(super) fn set_threads(&mut self, ids: &[u32]) -> usize {
+        self.settle_gone(ids);
         let before = std::mem::take(&mut self.threads);
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
         // A thread that starts while the process is sampled counts from the tick before it is first seen.
         let slot = self.slot.saturating_sub(1);
+        let since = self.grid.begins(slot + 1);
         for &id in ids {
             while before.next_if(|thread| thread.id() < id).is_some() {}
             let thread = before.next_if(|thread| thread.id() == id);
             self.threads.push(thread.unwrap_or_else(|| {
                 came += 1;
-                ThreadState::new(ThreadFiles::new(id), slot, self.settings.max_stack)
+                ThreadState::new(ThreadFiles::new(id), slot, since, self.settings.max_stack)
             }));
         }
         self.status.threads = self.threads.len() as u64;
@@ -210,6 +221,7 @@ impl Active {
     /// What there is, if there is something.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
         self.flush_due = now + FLUSH;
+        self.settle_all(now);
         if self.batch.is_empty() {
             self.epoch = (now, time::unix_nano());
             return None;

@@ -84,6 +84,24 @@ impl Builder {
         }
     }
 
+    /// A sample begins then and stands for so long.
+    pub(super) fn weigh(&mut self, sample: u32, time_unix_nano: u64, weight_nano: u64) {
+        if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
+            sample.time_unix_nano = time_unix_nano;
+            sample.weight_nano = weight_nano;
+        }
+    }
+
+    /// The stack of a sample with a location on top of it; the location alone where there is no such sample.
+    pub(super) fn stack_below(&mut self, location: Location, sample: Option<u32>) -> u32 {
+        let below = sample.and_then(|sample| self.batch.samples.get(sample as usize));
+        let below = below.and_then(|sample| self.batch.stacks.get(sample.stack as usize));
+        let (trust, places) = below.map_or((Trust::Complete, &[][..]), |stack| (stack.trust, &stack.locations));
+        let below = places.iter().filter_map(|&place| self.batch.locations.get(place as usize)).copied();
+        let locations: Vec<Location> = std::iter::once(location).chain(below).collect();
+        self.add_stack(trust, &locations)
+    }
+
     /// A better stack was found for a sample.
     pub(super) fn replace_stack(&mut self, sample: u32, stack: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
@@ -96,6 +114,8 @@ impl Builder {
         self.locations.clear();
         self.stacks.clear();
         self.number += 1;
+        // Where time ran out for a sample, it stands for none.
+        self.batch.samples.retain(|sample| sample.weight_nano > 0);
         let next = Batch {
             process: self.batch.process,
             period_nano: self.batch.period_nano,

@@ -11,6 +11,7 @@ use crate::arch::{self, RawRegisters};
 use crate::lease::Held;
 use crate::message::{Location, ProcessId, Trust};
 use crate::os::time;
+use crate::perf::record::{CpuMode, OnCpuSample, User};
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Outcome, Registers, StackMemory};
@@ -44,6 +45,8 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked when it was asked to stop.
     blocked: bool,
+    /// For how much running time it was taken, where the thread was not stopped for it.
+    period_nano: Option<u64>,
     stack: CapturedStack,
 }
 
@@ -154,8 +157,28 @@ impl Captures {
             space: process.space_number,
             in_call: arch::is_in_call(raw),
             blocked,
+            period_nano: None,
             stack,
         })
+    }
+
+    /// Takes a sample of a running thread, which the kernel copied.
+    pub(super) fn take_sample(&mut self, process: ProcessId, space: u64, sample: &OnCpuSample<'_>) -> bool {
+        let User::Registers(registers) = sample.user else { return false };
+        let mut pieces = self.spare.pop().unwrap_or_default();
+        pieces.take(registers.stack_pointer(), sample.stack);
+        self.waiting.push_back(Captured {
+            process,
+            thread: sample.thread,
+            registers,
+            at: Instant::now(),
+            space,
+            in_call: sample.mode == CpuMode::Kernel,
+            blocked: false,
+            period_nano: Some(sample.period_nano),
+            stack: CapturedStack::Copied(pieces),
+        });
+        true
     }
 
     /// Unwinds what was taken from a thread, and accounts for it.
@@ -170,10 +193,14 @@ impl Captures {
         let index = process.find(captured.thread);
         let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
-                let outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
+                let mut outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
+                if captured.period_nano.is_some() && outcome.needs_memory.is_some() {
+                    outcome = workshop.unwind_further(process, &captured.registers, &mut pieces, locations, outcome);
+                }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
                     match outcome.needs_memory {
+                        _ if captured.period_nano.is_some() => {}
                         None => thread.copy_size.sufficed(pieces.extent()),
                         Some(address) => {
                             let distance = address.wrapping_sub(sp);
@@ -202,10 +229,11 @@ impl Captures {
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
-            place = process.account_stopped(
-                index,
-                Found { trust: outcome.trust, locations, at: captured.at, blocked: captured.blocked },
-            );
+            let found = Found { trust: outcome.trust, locations, at: captured.at, blocked: captured.blocked };
+            place = match captured.period_nano {
+                Some(period) => Some(process.account_on_cpu(index, found, period)),
+                None => process.account_stopped(index, found),
+            };
         }
         match (place, pieces) {
             (Some(place), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {

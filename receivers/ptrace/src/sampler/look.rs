@@ -82,6 +82,28 @@ impl Workshop {
     }
 }
 
+impl Workshop {
+    /// Unwinds a stack that goes on beyond its copy, whose thread runs: with what is in memory by now, if the end of the copy shows that it has not
+    /// changed there. Else it stays as it is.
+    pub(super) fn unwind_further(
+        &mut self,
+        process: &Active,
+        registers: &Registers,
+        pieces: &mut StackPieces,
+        locations: &mut Vec<Location>,
+        before: Outcome,
+    ) -> Outcome {
+        let shorter = std::mem::take(locations);
+        let files = std::sync::Arc::clone(&process.files);
+        let outcome = self.unwind(process, registers, &mut pieces.live(&files, None), locations);
+        if pieces.end_unchanged(&files) {
+            return outcome;
+        }
+        *locations = shorter;
+        before
+    }
+}
+
 impl Active {
     /// How many slots make a second.
     pub(super) fn slots_per_second(&self) -> u64 {
@@ -155,6 +177,7 @@ impl Active {
         let thread = &self.threads[index];
         match self.settings.mode {
             Mode::Wall => true,
+            Mode::Cpu if self.watch.has_ledger() => false,
             Mode::Cpu => {
                 thread.run_unsampled > 0 && self.slot - thread.unsampled_since.min(self.slot) > self.slots_per_second()
             }
@@ -259,6 +282,7 @@ impl Active {
     fn blocked(&mut self, index: usize, seen: Seen, outcome: Option<Outcome>, now: Instant) -> Passive {
         let slot = self.slot;
         let thread = &mut self.threads[index];
+        thread.sched = seen.sched;
         if seen.sched.kept() {
             if thread.quiet != Some(seen.sched) {
                 thread.idle_since = slot;

@@ -19,7 +19,9 @@ mod active;
 mod batch;
 mod budget;
 mod clock;
+mod events;
 mod leases;
+mod ledger;
 mod look;
 mod run;
 mod seizing;
@@ -29,6 +31,7 @@ mod voice;
 
 /// What the sampling thread says.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "few are alive at a time")]
 pub enum Output {
     /// Samples of a process.
     Batch(Batch),

@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use super::active::Active;
+use super::events::Events;
 use super::leases::{Captures, CpuMark, Leases, MOST_CAPTURED, Taken};
 use super::look::{Seen, Workshop};
 use super::seizing::Seizing;
@@ -56,13 +57,13 @@ pub(super) fn run(
     // Ticks are to be in time: by default the kernel may be 50 microseconds late.
     nix::sys::prctl::set_timerslack(1).ok();
     drop(ready.send(Ok(Started { waker, raised_priority })));
-    let mut engine = Engine::new(out, wake, seizing);
+    let mut engine = Engine::new(out, wake, seizing, Events::new().ok());
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
         match step {
             Ok(Next::Sleep(time)) => {
                 let stops = !engine.leases.is_empty();
-                sleeper.sleep(time, stops);
+                sleeper.sleep(time, stops, engine.events.as_ref().and_then(Events::awaited));
                 engine.noticed = Instant::now();
             }
             Ok(Next::End) => break,
@@ -84,6 +85,8 @@ pub(super) struct Engine<'a> {
     pub(super) leases: Leases,
     pub(super) seizing: Seizing,
     pub(super) captures: Captures,
+    /// `None` where the kernel has not even what is needed to wait for them.
+    pub(super) events: Option<Events>,
     pub(super) workshop: Workshop,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
@@ -102,13 +105,14 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing) -> Self {
+    fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing, events: Option<Events>) -> Self {
         let now = Instant::now();
         Self {
             processes: Vec::new(),
             leases: Leases::default(),
             seizing,
             captures: Captures::default(),
+            events,
             workshop: Workshop::default(),
             locations: Vec::new(),
             ids: Vec::new(),
@@ -221,6 +225,7 @@ impl<'a> Engine<'a> {
 
     /// Lets go of all threads that stopped, then unwinds what was taken from them.
     pub(super) fn serve(&mut self) {
+        self.drain_ready();
         loop {
             self.harvest();
             let Some(captured) = self.captures.waiting.pop_front() else {
@@ -230,7 +235,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(&mut self, captured: super::leases::Captured) {
+    pub(super) fn finish(&mut self, captured: super::leases::Captured) {
         let Some(index) = self.find_on(captured.process) else {
             return;
         };
@@ -337,6 +342,7 @@ impl<'a> Engine<'a> {
     /// Stops sampling a process, and says what there is.
     fn switch_off(&mut self, index: usize) {
         let now = Instant::now();
+        self.drain_process(index);
         let process = &mut self.processes[index];
         process.on = false;
         // Threads that were idle for long may not have been looked at for some ticks.

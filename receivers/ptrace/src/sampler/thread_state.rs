@@ -11,6 +11,9 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
+use super::events::{Thinning, ThreadEvent};
+use super::ledger::Ledger;
+
 /// How many places in the code are remembered at which a thread's frame pointer was seen.
 const SITES: usize = 4;
 
@@ -19,6 +22,9 @@ const ALTERNATE_STACK: u64 = 64 << 10;
 
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A thread that ran for so many nanoseconds between two looks at it is sampled while it runs.
+const WORTH_AN_EVENT: u64 = 50_000;
 
 /// A thread's pointer is looked for so often: what starts may not have told the kernel of its data yet, and what never does (musl, Go)
 /// is not asked for ever.
@@ -69,6 +75,16 @@ pub(super) struct ThreadState {
     pub(super) ran: bool,
     /// For how long it was stopped in the current window.
     pub(super) stopped: Duration,
+    /// What its time went into, where running threads are not stopped.
+    pub(super) ledger: Ledger,
+    /// The counters when they were last read.
+    pub(super) sched: SchedStat,
+    /// It ran for long enough between the last two looks to be worth an event.
+    pub(super) moved: bool,
+    /// The slot in which it was first seen.
+    pub(super) born: u64,
+    pub(super) event: Option<ThreadEvent>,
+    pub(super) thinning: Thinning,
 }
 
 /// The stack of a blocked thread, and what it was derived from.
@@ -121,7 +137,7 @@ impl ThreadState {
         self.pointer = pointer.unwrap_or(0);
     }
 
-    pub(super) fn new(files: ThreadFiles, slot: u64, max_stack: usize) -> Self {
+    pub(super) fn new(files: ThreadFiles, slot: u64, since: Instant, max_stack: usize) -> Self {
         Self {
             namespace_id: None,
             files,
@@ -148,6 +164,12 @@ impl ThreadState {
             run: None,
             ran: false,
             stopped: Duration::ZERO,
+            ledger: Ledger::new(since),
+            sched: SchedStat::default(),
+            moved: false,
+            born: slot,
+            event: None,
+            thinning: Thinning::default(),
         }
     }
 
@@ -163,6 +185,9 @@ impl ThreadState {
             self.unsampled_since = slot;
         }
         self.run_unsampled += ran;
+        self.moved = ran >= WORTH_AN_EVENT;
+        self.sched = sched;
+        self.ledger.saw(sched);
     }
 
     /// It ran, or may have.
@@ -171,6 +196,7 @@ impl ThreadState {
         self.quiet = None;
         self.idle_since = slot;
         self.run = None;
+        self.ledger.runs();
     }
 
     /// Whether its stack is in several places when the stack pointer is this.

@@ -56,6 +56,7 @@ impl Engine<'_> {
             }
         }
         self.count_threads(index, now);
+        self.decide(index);
         let process = &mut self.processes[index];
         let idle_stride = process.idle_stride();
         let number = process.threads.len();
@@ -67,6 +68,7 @@ impl Engine<'_> {
         }
         self.ask_to_stop(index);
         self.sample_blocked(index, now);
+        self.tend_events(index, Instant::now());
         self.serve();
         let now = Instant::now();
         self.account(index, now);
@@ -106,6 +108,7 @@ impl Engine<'_> {
                     process.account_blocked(thread, Instant::now());
                 }
             }
+            Look::Running if process.watch.has_ledger() => self.watch_thread(index, thread),
             Look::Running => {
                 let state = &process.threads[thread];
                 if process.settings.mode == Mode::Wall || state.run_unsampled > 0 {
@@ -113,8 +116,12 @@ impl Engine<'_> {
                 }
             }
             Look::Blocked(seen) => {
+                let moved = std::mem::take(&mut process.threads[thread].moved);
                 if process.wants_blocked(thread) {
                     self.blocked.push((process.threads[thread].files.id, seen));
+                }
+                if moved {
+                    self.watch_thread(index, thread);
                 }
             }
             Look::Ended => {
@@ -229,6 +236,8 @@ impl Engine<'_> {
             match process.passive(state, seen, &mut self.workshop, now) {
                 Passive::Known => process.account_blocked(state, Instant::now()),
                 Passive::Ran => {}
+                // Where running threads are not stopped, blocked ones are not either.
+                Passive::Stop if process.watch.has_ledger() => process.account_blocked(state, Instant::now()),
                 Passive::Stop => self.request(index, thread, true),
             }
             self.harvest();
@@ -251,7 +260,7 @@ impl Engine<'_> {
                 |longest: Duration, thread: &mut ThreadState| longest.max(std::mem::take(&mut thread.stopped));
             let stopped = process.threads.iter_mut().fold(Duration::ZERO, longest);
             let stride = process.budget.review(now, stopped);
-            process.grid.set_stride(stride);
+            process.set_stride(stride);
             #[allow(clippy::cast_precision_loss, reason = "at most 64")]
             let stride = stride as f64;
             process.status.rate_hertz = process.settings.rate_hertz / stride;

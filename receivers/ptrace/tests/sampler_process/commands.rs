@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, TargetId};
+use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, Stops, TargetId};
 
 use crate::Test;
 use crate::session::Session;
@@ -64,7 +64,8 @@ fn a_command_is_sampled_from_its_start() {
 /// Guarantees: the exit code is the command's, or 128 and the signal that ended it, also when it ends while its threads are being stopped for sampling.
 fn exit_codes_come_back() {
     let mut session = Session::start();
-    let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let settings =
+        Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops: Stops::Always, ..Settings::default() };
     for round in 0..20 {
         let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         session.watch_with(2 * round, shell(&format!("{busy}; exit {round}")), &[], settings);

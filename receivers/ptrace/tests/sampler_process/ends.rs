@@ -6,7 +6,7 @@ use std::process::{Command as Program, ExitCode, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profbridge_ptrace::message::{Command, Detached, Event, Select, Settings, Target, TargetId};
+use profbridge_ptrace::message::{Command, Detached, Event, Select, Settings, Stops, Target, TargetId};
 use profbridge_ptrace::{Ending, Notice, SamplerProcess, SendError, StartOptions};
 
 use crate::Test;
@@ -61,7 +61,13 @@ fn a_killed_sampler_harms_nobody() {
     let target = Running::busy();
     for _ in 0..10 {
         let mut session = Session::start();
-        let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+        let settings = Settings {
+            rate_hertz: 1000.0,
+            max_cpu: 1.0,
+            max_stopped: 1.0,
+            stops: Stops::Always,
+            ..Settings::default()
+        };
         session.watch_with(1, Select::Pid(target.pid()), &[], settings);
         session.wait("samples", |session| session.observations() > 20);
         kill(process(session.sampler.pid()), Signal::SIGKILL).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command as Program;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, TargetId};
+use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, Stops, TargetId};
 
 use crate::Test;
 use crate::session::{Running, Session};
@@ -149,7 +149,8 @@ fn a_stopped_target_stays_stopped() {
     kill(pid, Signal::SIGSTOP).unwrap();
     waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED).unwrap();
     let mut session = Session::start();
-    session.watch(1, Select::Pid(target.pid()));
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    session.watch_with(1, Select::Pid(target.pid()), &[], settings);
     let message = session.problem(ProblemKind::Stopped);
     assert!(message.contains("kill -CONT"), "{message}");
     session.wait("a status", |session| !session.statuses.is_empty());

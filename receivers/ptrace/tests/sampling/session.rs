@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use profbridge_ptrace::address_space::AddressSpace;
 use profbridge_ptrace::elf::ObjectCache;
-use profbridge_ptrace::message::{Batch, Detached, ProcessId, Settings, Status};
+use profbridge_ptrace::message::{Batch, Detached, ProblemKind, ProcessId, Settings, Status};
 use profbridge_ptrace::process_files::ProcessFiles;
 use profbridge_ptrace::sampler::{Options, Output, Sampler};
 
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    fn stopped_samples(&self) -> usize {
+    fn running_samples(&self) -> usize {
         let samples = self.batches.iter().flat_map(|batch| &batch.samples);
         samples.filter(|sample| !sample.blocked).count()
     }
@@ -105,6 +105,8 @@ impl Session {
                     self.sampler.set_space(PROCESS, Arc::clone(&space));
                 }
             }
+            // What a machine permits is none of a test's business, unless it asks.
+            Output::Problem { kind: ProblemKind::Events, .. } => {}
             Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
         }
     }
@@ -121,8 +123,13 @@ impl Session {
         }
     }
 
-    pub(crate) fn wait_for_stops(&self, count: usize) {
-        self.until("samples of running threads", |report| report.stopped_samples() >= count);
+    pub(crate) fn wait_for_running(&self, count: usize) {
+        self.until("samples of running threads", |report| report.running_samples() >= count);
+    }
+
+    /// The weight of the samples of running threads so far, as far as was said.
+    pub(crate) fn running_weight(&self) -> u64 {
+        self.report.borrow().sum(Some(false))
     }
 
     pub(crate) fn until_gone(self) -> Report {
@@ -154,6 +161,7 @@ impl Session {
                     assert!(!gone_before);
                 }
                 Output::Reload(_) => {}
+                Output::Problem { kind: ProblemKind::Events, .. } => {}
                 Output::Problem { kind, message, .. } => panic!("{kind:?}: {message}"),
             }
         }

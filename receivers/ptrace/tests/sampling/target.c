@@ -1,6 +1,7 @@
 // A process to be sampled. Says "ready" and its id; answers a "c" with two counters, and does what its kind says on a "g".
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,10 +44,34 @@ static void *short_waits(void *unused) {
   return unused;
 }
 
+static void *read_much(void *unused) {
+  size_t size = 64 << 20;
+  char *bytes = malloc(size);
+  int zero = open("/dev/zero", O_RDONLY);
+  for (;;) {
+    first++;
+    if (read(zero, bytes, size) != (ssize_t)size) second++;
+  }
+  return unused;
+}
+
 static long used(void) {
   struct timespec time;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+// Works for a millisecond and waits for four.
+static void *duty(void *unused) {
+  int poll = epoll_create1(0);
+  struct epoll_event event;
+  for (;;) {
+    long before = used();
+    while (used() - before < 1000000) spin(2000);
+    epoll_wait(poll, &event, 1, 4);
+    first++;
+  }
+  return unused;
 }
 
 // When told to, uses a second of processor time with short waits in between, says how much it was, and waits.
@@ -135,6 +160,8 @@ int main(int count, char **arguments) {
   }
   pthread_create(&thread, NULL, listen, NULL);
   if (!strcmp(kind, "short_waits")) short_waits(NULL);
+  if (!strcmp(kind, "read_much")) read_much(NULL);
+  if (!strcmp(kind, "duty")) duty(NULL);
   if (!strcmp(kind, "churn")) churn(NULL);
   spin_forever(NULL);
 }

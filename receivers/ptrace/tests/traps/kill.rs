@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use profbridge_ptrace::{message::Settings, owner::Ending};
+use profbridge_ptrace::{
+    message::{Settings, Stops},
+    owner::Ending,
+};
 
 use crate::{
     compile, process,
@@ -19,7 +22,8 @@ tests![sampler_is_killed_a_hundred_times];
 fn sampler_is_killed_a_hundred_times() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["3", "2"]);
     // As many stops as possible, so that many kills fall into one.
-    let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let settings =
+        Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops: Stops::Always, ..Settings::default() };
     for round in 0..100_u64 {
         let mut session = Session::with(target.pid(), settings);
         session.until("an attached process", |seen| !seen.lives.is_empty());

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use profbridge_ptrace::message::{ProblemKind, Trust};
+use profbridge_ptrace::message::{ProblemKind, Settings, Stops, Trust};
 
 use crate::{
     compile, process,
@@ -20,12 +20,13 @@ tests![
     setuid_program_without_rights,
 ];
 
-/// Guarantees: a process that another tracer holds is reported as such; its blocked threads are sampled, its running ones are not, and the
-/// other tracer keeps it.
+/// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as such; its blocked threads are sampled,
+/// its running ones are not, and the other tracer keeps it.
 fn beside_another_tracer() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
     let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
-    let mut session = Session::of(target.pid());
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let mut session = Session::with(target.pid(), settings);
     session.until("a problem", |seen| seen.has(ProblemKind::Traced));
     session.ticks(120);
     let tracers = process::tracers(target.pid());
@@ -97,18 +98,20 @@ fn without_the_right_to_trace() -> Outcome {
 }
 
 /// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are sampled through
-/// `/proc/PID/mem` all the same, and the sampler says what is missing.
+/// `/proc/PID/mem` all the same, and the sampler says what is missing where running ones are not.
 fn in_a_filter_without_ptrace() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "3"]);
     let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
     driver.wait_for(&format!("saw {} sample", target.pid()));
     driver.say("");
     let lines = driver.lines_until("done");
-    assert!(lines.iter().any(|line| line.starts_with("hint ") || line.contains(" Permission ")), "{lines:#?}");
     let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
     let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
     let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
-    assert!(samples > 0 && blocked == samples && stops == 0, "{lines:#?}");
+    // Running ones are, too, where the filter permits perf events.
+    assert!(samples >= blocked && blocked > 0 && stops == 0, "{lines:#?}");
+    let said = lines.iter().any(|line| line.starts_with("hint ") || line.contains(" Permission "));
+    assert!(said || samples > blocked, "{lines:#?}");
     Ok(())
 }
 

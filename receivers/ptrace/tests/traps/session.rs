@@ -179,8 +179,13 @@ impl Seen {
                 life.batches += 1;
                 for sample in batch.samples {
                     let stack = &batch.stacks[sample.stack as usize];
-                    let locations: Vec<Location> =
+                    let mut locations: Vec<Location> =
                         stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+                    // What is no place in any code says nothing about stacks.
+                    locations.retain(|location| location.explanation().is_none());
+                    if locations.is_empty() {
+                        continue;
+                    }
                     for index in locations.iter().filter_map(|location| location.mapping) {
                         assert!(
                             (index as usize) < life.mappings.len(),

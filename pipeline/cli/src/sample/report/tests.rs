@@ -111,6 +111,7 @@ fn trust() {
     };
     let expected = "\
 stacks: 1000 samples, 100.0 % complete
+running threads: sampled without perf events
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
     assert_eq!(report(&shares, good).trust(), expected);

@@ -8,6 +8,10 @@ use super::FileMapping;
 
 /// The type of a location with these functions, innermost first, in a process with these files.
 pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping]) -> &'static str {
+    if location.explanation().is_some() {
+        // What the scheduler knows, and what is hidden in the kernel.
+        return "kernel";
+    }
     // The function whose code it is; the others were inlined into it.
     let function = frames.last();
     match location.mapping {

@@ -21,6 +21,7 @@ fn defaults() {
         max_stopped: 0.02,
         max_stack: 256 << 10,
         max_processes: 64,
+        stops: message::Stops::WithoutEvents,
     };
     assert_eq!(target.sampling, sampling);
     assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));

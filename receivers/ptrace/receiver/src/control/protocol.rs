@@ -154,6 +154,9 @@ pub struct ProcessStatus {
     pub complete: u64,
     /// Those that were lost on the way.
     pub lost: u64,
+    /// How running threads are sampled, for a person.
+    #[serde(default)]
+    pub running: String,
 }
 
 impl Response {

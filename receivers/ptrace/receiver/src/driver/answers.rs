@@ -125,6 +125,7 @@ impl Driver {
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
+                    running: tracked.status.rung.description().to_owned(),
                 }
             });
             let processes: Vec<_> = processes.collect();

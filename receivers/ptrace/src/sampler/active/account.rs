@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::Active;
-use crate::message::{Location, Mode, Sample, Thread, Trust};
+use crate::message::{Location, Mode, Rung, Sample, Thread, Trust};
+use crate::probe::SchedStat;
+use crate::sampler::events::{BRIEF, Watch};
+use crate::sampler::ledger::{Rest, Rules};
 
 /// Where a sample is.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,19 @@ impl Active {
         Some(Place { batch: self.batch.number(), sample })
     }
 
+    /// A sample of a thread that ran, for which it was not stopped: its place, for [`Active::replace_stack`]. What it stands for is found out when the
+    /// batch is said. It is not yet counted: see [`Active::observed`].
+    pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> Place {
+        let stack = self.batch.add_stack(found.trust, found.locations);
+        let sample = self.sample(index, stack, Share { begins: found.at, weight_nano: 0 }, false);
+        let sample = self.batch.add_sample(sample);
+        let thread = &mut self.threads[index];
+        thread.ledger.on_cpu(sample, period_nano);
+        thread.run = None;
+        thread.ran = true;
+        Place { batch: self.batch.number(), sample }
+    }
+
     /// A better stack was found for a sample: whether it is not too late.
     pub(in crate::sampler) fn replace_stack(&mut self, place: Place, trust: Trust, locations: &[Location]) -> bool {
         let in_time = place.batch == self.batch.number();
@@ -54,7 +70,9 @@ impl Active {
 
     /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it was the same.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
-        let Some(share) = self.take_share(index, now) else {
+        let ledger = self.watch.has_ledger();
+        let share = if ledger { Some(Share { begins: now, weight_nano: 0 }) } else { self.take_share(index, now) };
+        let Some(share) = share else {
             return;
         };
         let number = self.batch.number();
@@ -64,6 +82,10 @@ impl Active {
             && batch == number
         {
             self.batch.extend(sample, share.weight_nano);
+            if ledger {
+                let sched = thread.sched;
+                thread.ledger.blocked(sample, now, sched);
+            }
         } else {
             let stack = match thread.blocked.stack {
                 Some((batch, stack)) if batch == number => stack,
@@ -75,7 +97,12 @@ impl Active {
             };
             let sample = self.sample(index, stack, share, true);
             let place = self.batch.add_sample(sample);
-            self.threads[index].run = Some((number, place));
+            let thread = &mut self.threads[index];
+            thread.run = Some((number, place));
+            if ledger {
+                let sched = thread.sched;
+                thread.ledger.blocked(place, now, sched);
+            }
         }
         self.observed(trust);
     }
@@ -102,6 +129,92 @@ impl Active {
             }
         };
         (share.weight_nano != 0).then_some(share)
+    }
+
+    /// Shares the time of all threads among their samples.
+    pub(in crate::sampler) fn settle_all(&mut self, now: Instant) {
+        if !self.watch.has_ledger() {
+            return;
+        }
+        let last = !self.on;
+        for index in 0..self.threads.len() {
+            let task = self.files.task();
+            let thread = &mut self.threads[index];
+            match thread.ledger.quiet() {
+                // Nothing has come since it was settled.
+                Some(_) if thread.ledger.is_empty() => {}
+                // It has not run since it was looked at.
+                Some((at, sched)) => self.settle(index, at, Some(sched), last),
+                None => match thread.files.schedstat(task) {
+                    Ok(sched) => self.settle(index, now, Some(sched), last),
+                    Err(_) => self.settle(index, now, None, true),
+                },
+            }
+        }
+    }
+
+    /// Shares the time of the threads that are not among these any more.
+    pub(super) fn settle_gone(&mut self, ids: &[u32]) {
+        if !self.watch.has_ledger() {
+            return;
+        }
+        let now = Instant::now();
+        let mut brief = false;
+        for index in 0..self.threads.len() {
+            if ids.binary_search(&self.threads[index].id()).is_err() {
+                brief |= self.slot.saturating_sub(self.threads[index].born) < BRIEF;
+                self.settle(index, now, None, true);
+            }
+        }
+        self.brief.note(self.slot, self.slots_per_second(), brief);
+    }
+
+    /// From now on running threads are stopped: what is known of their time is said, and it counts anew.
+    pub(in crate::sampler) fn stop_watching(&mut self, now: Instant) {
+        self.settle_all(now);
+        let slot = self.slot;
+        for thread in &mut self.threads {
+            thread.event = None;
+            thread.run = None;
+            thread.credited = slot;
+            thread.run_unsampled = 0;
+        }
+        self.watch = Watch::Stops;
+        self.status.rung = Rung::None;
+    }
+
+    fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, last: bool) {
+        let rules = Rules {
+            period_nano: self.grid.period_nano() * self.grid.stride(),
+            kernel: self.watch != Watch::Events(Rung::User),
+            thinned: self.threads[index].thinning.factor(),
+            cpu: self.settings.mode == Mode::Cpu,
+            last,
+        };
+        let settled = self.threads[index].ledger.settle(now, sched, rules);
+        for &(sample, stretch) in &settled.samples {
+            self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
+        }
+        let before = settled.samples.last().map(|(sample, _)| *sample);
+        for (rest, stretch) in settled.rests {
+            let (location, below, blocked) = match rest {
+                Rest::NotSampled => (Location::NOT_SAMPLED, None, false),
+                Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, None, false),
+                Rest::WaitingForProcessor => (Location::WAITING_FOR_PROCESSOR, before, true),
+                Rest::NotSeen => (Location::WAITING_NOT_SEEN, None, true),
+            };
+            if !blocked {
+                self.status.not_sampled_nano += stretch.nano;
+            }
+            let stack = self.batch.stack_below(location, below);
+            let share = Share { begins: stretch.begins, weight_nano: stretch.nano };
+            let sample = self.sample(index, stack, share, blocked);
+            self.batch.add_sample(sample);
+        }
+        if !settled.samples.is_empty() {
+            // What comes next is another sample: this one's time is said.
+            self.threads[index].run = None;
+        }
     }
 
     fn sample(&mut self, index: usize, stack: u32, share: Share, blocked: bool) -> Sample {

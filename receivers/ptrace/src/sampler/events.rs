@@ -1,0 +1,397 @@
+//! Sampling running threads by perf events: which threads have one, and what their rings say.
+//!
+//! An event costs its thread microseconds at each switch to another one, so only threads that ran lately have one, and those that are switched very often
+//! have it for a part of the time. The ledger makes up for both.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::active::Active;
+use super::leases::{Captures, MOST_CAPTURED};
+use super::run::Engine;
+use crate::message::{ProblemKind, Rung, Stops};
+use crate::perf::open::{Failure, Kernel, next_right, open};
+use crate::perf::record::{Record, User, parse};
+use crate::perf::ring::Ring;
+use crate::threads::is_keepable;
+
+/// The rings of the first threads are large enough for a quarter of a second at the usual rate, when the sampler gets no processor; those of more are
+/// smaller, since all together are memory of the kernel.
+const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 << 10)];
+
+/// A thread that did not run for so long loses its event.
+const IDLE: u64 = 2;
+
+/// An event is kept for at least so long before its cost is judged.
+const JUDGED: Duration = Duration::from_millis(100);
+
+/// A thread that is given a processor more often than this in a second has its event for a part of the time only. With it each time costs 2.5
+/// microseconds more.
+const MOST_SWITCHES: u64 = 4_000;
+
+/// An event is never away for more than so many times as long as it is there.
+const MOST_THINNED: u64 = 50;
+
+/// A thread that is gone after so many periods had an event for hardly any of its time.
+pub(super) const BRIEF: u64 = 4;
+
+/// Where in one of so many ticks such a thread is gone, events do not show what the process does.
+const BRIEF_TICKS: u64 = 4;
+
+/// Threads that are gone soon after they came, in windows of a second.
+#[derive(Debug, Default)]
+pub(super) struct Brief {
+    since: u64,
+    ticks: u64,
+    many: bool,
+}
+
+impl Brief {
+    /// Notes whether such a thread is gone since the last time.
+    pub(super) fn note(&mut self, slot: u64, slots_per_second: u64, gone: bool) {
+        self.ticks += u64::from(gone);
+        if slot.saturating_sub(self.since) >= slots_per_second {
+            self.many = self.ticks * BRIEF_TICKS > slots_per_second;
+            (self.since, self.ticks) = (slot, 0);
+        }
+    }
+}
+
+/// How running threads are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// Not known yet.
+    Undecided,
+    /// By events.
+    Events(Rung),
+    /// By stopping them.
+    Stops,
+    /// Not at all: it is only known for how long they run.
+    Not,
+}
+
+impl Watch {
+    /// Whether the time of threads is shared by the kernel's counters, and no thread is stopped.
+    pub(super) fn has_ledger(self) -> bool {
+        matches!(self, Self::Events(_) | Self::Not)
+    }
+}
+
+/// The rung that opened, and why those above did not.
+type Answer = (Rung, Vec<(Rung, Errno)>);
+
+/// The event of one thread.
+#[derive(Debug)]
+pub(super) struct ThreadEvent {
+    file: OwnedFd,
+    ring: Ring,
+    /// Since when it is judged, and how often the thread had been given a processor then.
+    judged: (Instant, u64),
+}
+
+impl ThreadEvent {
+    /// A sample for each so many nanoseconds from now on.
+    #[allow(unsafe_code, reason = "nix's macros make the same call")]
+    fn set_period(&self, period_nano: u64) {
+        /// `PERF_EVENT_IOC_PERIOD`.
+        const PERIOD: libc::c_ulong = 0x4008_2404;
+        // SAFETY: the kernel reads a number of eight bytes, which lives for the call. Where it refuses, the period stays and samples say so.
+        unsafe { libc::ioctl(self.file.as_raw_fd(), PERIOD as _, &raw const period_nano) };
+    }
+}
+
+/// For which part of the time a thread has its event.
+#[derive(Debug, Default)]
+pub(super) struct Thinning {
+    factor: u64,
+    away_until: Option<Instant>,
+}
+
+impl Thinning {
+    /// One part in so many.
+    pub(super) fn factor(&self) -> u64 {
+        self.factor.max(1)
+    }
+}
+
+/// Waiting for the rings of all threads.
+#[derive(Debug)]
+pub(super) struct Events {
+    epoll: Epoll,
+    /// How many there are. Those that were closed since the last tick still count.
+    open: usize,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    pub(super) fn new() -> Result<Self, Errno> {
+        Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, open: 0, buffer: Vec::new() })
+    }
+
+    /// What is to be waited for; `None` while no thread has an event.
+    pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
+        (self.open > 0).then(|| self.epoll.0.as_fd())
+    }
+
+    /// Opens an event for a thread.
+    fn open(
+        &mut self,
+        thread: u32,
+        period_nano: u64,
+        from: Rung,
+        switches: u64,
+    ) -> Result<(ThreadEvent, Answer), Failure> {
+        let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
+            return Err(Failure::Exhausted(Errno::EMFILE));
+        };
+        let opened = open(&Kernel, thread, period_nano, from)?;
+        let exhausted =
+            |error: std::io::Error| Failure::Exhausted(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)));
+        if !is_keepable(opened.event.as_raw_fd()) {
+            return Err(Failure::Exhausted(Errno::EMFILE));
+        }
+        let ring = Ring::map(opened.event.as_fd(), bytes).map_err(exhausted)?;
+        // Told once: a thread that ended would be told again and again until its event is closed.
+        let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
+        self.epoll.add(&opened.event, interest).map_err(Failure::Exhausted)?;
+        self.open += 1;
+        let event = ThreadEvent { file: opened.event, ring, judged: (Instant::now(), switches) };
+        Ok((event, (opened.rung, opened.refused)))
+    }
+}
+
+impl Engine<'_> {
+    /// Finds out how running threads of a process are sampled.
+    pub(super) fn decide(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        if process.brief.many && process.settings.stops == Stops::WithoutEvents && process.watch.has_ledger() {
+            return self.give_up_events(index);
+        }
+        let process = &mut self.processes[index];
+        if process.watch != Watch::Undecided {
+            return;
+        }
+        let refused = match (process.settings.stops, &mut self.events) {
+            (Stops::Always, _) => {
+                process.watch = Watch::Stops;
+                return;
+            }
+            (_, None) => Vec::new(),
+            (_, Some(events)) => {
+                let period = process.event_period();
+                let mut answer = None;
+                for thread in &process.threads {
+                    match events.open(thread.id(), period, Rung::Kernel, 0) {
+                        // It ended: another one can tell.
+                        Err(Failure::Ended) => {}
+                        other => {
+                            events.open -= usize::from(other.is_ok());
+                            answer = Some(other.map(|(_, answer)| answer));
+                            break;
+                        }
+                    }
+                }
+                match answer {
+                    None => return,
+                    Some(Ok((rung, refused))) => {
+                        process.watch = Watch::Events(rung);
+                        process.status.rung = rung;
+                        refused
+                    }
+                    Some(Err(Failure::Refused(refused))) => refused,
+                    Some(Err(Failure::Exhausted(error))) => vec![(Rung::User, error)],
+                    Some(Err(Failure::Ended)) => return,
+                }
+            }
+        };
+        if process.watch == Watch::Undecided {
+            process.watch = if process.settings.stops == Stops::Never { Watch::Not } else { Watch::Stops };
+        }
+        let Some(right) = next_right(process.status.rung, crate::rights::in_container()) else { return };
+        let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
+        let instead = match process.watch {
+            Watch::Stops => "; they are stopped for microseconds instead, which can end long system calls early",
+            _ => "",
+        };
+        self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
+    }
+
+    /// Threads of a process end before an event shows anything of them: they are met by chance, and stopped.
+    fn give_up_events(&mut self, index: usize) {
+        self.drain_process(index);
+        self.processes[index].stop_watching(Instant::now());
+        let message = "its threads come and go too fast for perf events: running threads are stopped for microseconds instead, which can end \
+                       long system calls early";
+        self.problem(index, ProblemKind::Events, message.to_owned());
+    }
+
+    /// Samples a thread while it runs.
+    pub(super) fn watch_thread(&mut self, index: usize, thread: usize) {
+        let process = &mut self.processes[index];
+        let (Watch::Events(rung), Some(events)) = (process.watch, &mut self.events) else {
+            return;
+        };
+        let period = process.event_period();
+        let state = &mut process.threads[thread];
+        if state.event.is_some() || state.thinning.away_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        // Where it fails for this thread, its time is said not to be sampled.
+        if let Ok((event, _)) = events.open(state.id(), period, rung, state.sched.timeslices) {
+            state.event = Some(event);
+        }
+    }
+
+    /// Closes the events that a process needs no more.
+    pub(super) fn tend_events(&mut self, index: usize, now: Instant) {
+        self.processes[index].tend_events(now);
+        if let Some(events) = &mut self.events {
+            let of = |process: &Active| process.threads.iter().filter(|thread| thread.event.is_some()).count();
+            events.open = self.processes.iter().map(of).sum();
+        }
+    }
+
+    /// Takes the samples of all rings that have some.
+    pub(super) fn drain_ready(&mut self) {
+        let Some(events) = self.events.as_ref().filter(|events| events.open > 0) else { return };
+        // What woke this thread is known now. Which ring it was is seen in the rings: being asked for it by two calls, the kernel tells only one.
+        let mut ready = [EpollEvent::empty(); 64];
+        while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
+        for index in 0..self.processes.len() {
+            self.drain_rings(index);
+        }
+    }
+
+    fn drain_rings(&mut self, index: usize) {
+        for place in 0..self.processes[index].threads.len() {
+            let event = self.processes[index].threads[place].event.as_ref();
+            if event.is_some_and(|event| !event.ring.is_empty()) {
+                self.drain_thread(index, place);
+            }
+        }
+    }
+
+    /// Takes all samples that there are of a process, and accounts for them.
+    pub(super) fn drain_process(&mut self, index: usize) {
+        self.drain_rings(index);
+        while let Some(captured) = self.captures.waiting.pop_front() {
+            self.finish(captured);
+        }
+    }
+
+    fn drain_thread(&mut self, index: usize, place: usize) {
+        let Self { processes, captures, events: Some(events), .. } = self else { return };
+        drain(&mut processes[index], place, captures, &mut events.buffer);
+        while self.captures.waiting.len() >= MOST_CAPTURED {
+            let Some(captured) = self.captures.waiting.pop_front() else { break };
+            self.finish(captured);
+        }
+    }
+}
+
+fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
+    let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
+    let Some(event) = &mut process.threads[place].event else { return };
+    let (status, foreign) = (&mut process.status, &mut process.foreign);
+    let drained = event.ring.drain(pid, buffer, |bytes| match parse(bytes) {
+        Ok(Record::Sample(sample)) => {
+            // One without registers is of a thread that ends: its time is not sampled.
+            captures.take_sample(id, space, &sample);
+            *foreign |= sample.user == User::Foreign;
+        }
+        Ok(Record::Lost(count)) => status.lost_samples += count,
+        Ok(_) => {}
+        Err(_) => status.lost_samples += 1,
+    });
+    status.lost_samples += u64::from(drained.broken);
+}
+
+impl Active {
+    /// The running time between two samples.
+    fn event_period(&self) -> u64 {
+        self.grid.period_nano() * self.grid.stride()
+    }
+
+    /// A tick only in every so many slots.
+    pub(super) fn set_stride(&mut self, stride: u64) {
+        if stride == self.grid.stride() {
+            return;
+        }
+        self.grid.set_stride(stride);
+        let period = self.event_period();
+        for event in self.threads.iter().filter_map(|thread| thread.event.as_ref()) {
+            event.set_period(period);
+        }
+    }
+
+    /// Closes the events of threads that are idle, or are switched too often.
+    fn tend_events(&mut self, now: Instant) {
+        let idle = IDLE * self.slots_per_second();
+        let slot = self.slot;
+        for thread in &mut self.threads {
+            let Some(event) = &mut thread.event else { continue };
+            if !event.ring.is_empty() {
+                // First what it says.
+                continue;
+            }
+            if slot.saturating_sub(thread.idle_since) > idle {
+                thread.event = None;
+                continue;
+            }
+            let (since, switches) = event.judged;
+            let open = now.saturating_duration_since(since);
+            if open < JUDGED {
+                continue;
+            }
+            let factor = thinned(thread.sched.timeslices.saturating_sub(switches), open);
+            event.judged = (now, thread.sched.timeslices);
+            thread.thinning.factor = factor;
+            if factor > 1 {
+                thread.event = None;
+                // Not in step with what the thread does: up to an eighth more or less.
+                let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
+                let away = open.saturating_mul(u32::try_from(factor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
+                thread.thinning.away_until = Some(now + away);
+            }
+        }
+    }
+}
+
+/// For one part in how many of the time an event is affordable, with so many switches in this time.
+fn thinned(switches: u64, open: Duration) -> u64 {
+    let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
+    let rate = switches.saturating_mul(1_000_000) / micros;
+    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_THINNED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: threads that end soon after they came are many where that is seen in a quarter of the ticks of a second, and not before.
+    #[test]
+    fn brief_threads() {
+        for (every, many) in [(2, true), (5, false)] {
+            let mut brief = Brief::default();
+            for slot in 1..=100 {
+                assert!(!brief.many);
+                brief.note(slot, 100, slot % every == 0);
+            }
+            assert_eq!(brief.many, many, "{every}");
+        }
+    }
+
+    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its thread is not switched more often with
+    /// it, up to a bound.
+    #[test]
+    fn thinning() {
+        let tenth = Duration::from_millis(100);
+        for (switches, factor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_THINNED)] {
+            assert_eq!(thinned(switches, tenth), factor, "{switches}");
+        }
+        assert_eq!(thinned(400, Duration::ZERO), MOST_THINNED);
+    }
+}

@@ -1,0 +1,152 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const RULES: Rules = Rules { period_nano: 10 * MS, kernel: true, thinned: 1, cpu: false, last: false };
+
+fn sched(run: u64, wait: u64) -> SchedStat {
+    SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }
+}
+
+fn after(start: Instant, ms: u64) -> Instant {
+    start + Duration::from_millis(ms)
+}
+
+/// A ledger of a thread whose counters were 100 and 50 ms.
+fn ledger(start: Instant) -> Ledger {
+    let mut ledger = Ledger::new(start);
+    ledger.saw(sched(100, 50));
+    ledger
+}
+
+fn weights(settled: &Settled) -> Vec<u64> {
+    settled.samples.iter().map(|(_, stretch)| stretch.nano / MS).collect()
+}
+
+fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
+    settled.rests.iter().map(|(rest, stretch)| (*rest, stretch.nano / MS)).collect()
+}
+
+/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of looks that met it blocked:
+/// the processor's time never goes to a stack that was read while it was blocked.
+#[test]
+fn duty_cycle() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    for sample in 0..8 {
+        ledger.on_cpu(sample * 2, 10 * MS);
+        ledger.blocked(sample * 2 + 1, after(start, 50), sched(0, 0));
+    }
+    let settled = ledger.settle(after(start, 500), Some(sched(200, 50)), RULES);
+    // 12.5 and 50 ms.
+    assert_eq!(weights(&settled), [12, 50].repeat(8));
+    assert!(settled.rests.is_empty());
+}
+
+/// Guarantees: what ran without a sample is said as what it is: not sampled, or in the kernel where that may not be seen. Samples never stand
+/// for it, and a share too small to mean anything waits.
+#[test]
+fn unsampled() {
+    let start = Instant::now();
+    for (kernel, expected) in [(true, Rest::NotSampled), (false, Rest::InTheKernel)] {
+        let mut ledger = ledger(start);
+        let rules = Rules { kernel, ..RULES };
+        let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), rules);
+        assert_eq!(rests(&settled), [(expected, 100)]);
+        ledger.on_cpu(0, 10 * MS);
+        let settled = ledger.settle(after(start, 200), Some(sched(300, 50)), rules);
+        let scaled = if kernel { 20 } else { 10 };
+        assert_eq!((weights(&settled), rests(&settled)), (vec![scaled], vec![(expected, 100 - scaled)]));
+        let settled = ledger.settle(after(start, 210), Some(sched(310, 50)), rules);
+        assert!(settled.samples.is_empty() && settled.rests.is_empty());
+        let settled = ledger.settle(after(start, 220), Some(sched(320, 50)), rules);
+        assert_eq!(rests(&settled), [(expected, 20)]);
+    }
+}
+
+/// Guarantees: an event that is open for a fifth of the time only has samples that stand for all of it.
+#[test]
+fn thinned() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    ledger.on_cpu(0, 10 * MS);
+    ledger.on_cpu(1, 10 * MS);
+    let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), Rules { thinned: 5, ..RULES });
+    assert_eq!((weights(&settled), rests(&settled)), (vec![50, 50], vec![]));
+}
+
+/// Guarantees: waiting for a processor is a part of its own.
+#[test]
+fn queue() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    ledger.on_cpu(0, 10 * MS);
+    ledger.blocked(1, after(start, 90), sched(120, 100));
+    let settled = ledger.settle(after(start, 100), Some(sched(120, 100)), RULES);
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20, 30], vec![(Rest::WaitingForProcessor, 50)]));
+    assert_eq!(ledger.quiet(), Some((after(start, 90), sched(120, 100))));
+}
+
+/// Guarantees: the processor's time alone is what counts in mode cpu.
+#[test]
+fn cpu() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    ledger.on_cpu(0, 10 * MS);
+    let settled = ledger.settle(after(start, 100), Some(sched(150, 90)), Rules { cpu: true, ..RULES });
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::NotSampled, 30)]));
+}
+
+/// Guarantees: a thread that is gone leaves what its samples were taken for, and its waits the rest.
+#[test]
+fn gone() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    ledger.on_cpu(0, 10 * MS);
+    ledger.blocked(1, after(start, 50), sched(110, 50));
+    let settled = ledger.settle(after(start, 100), None, Rules { last: true, ..RULES });
+    assert_eq!((weights(&settled), rests(&settled)), (vec![10, 90], vec![]));
+}
+
+proptest! {
+    /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall and however late the counters are; samples follow
+    /// each other without gaps.
+    #[test]
+    fn all_time_is_accounted_for(
+        batches in prop::collection::vec((
+            1u64..600, 0u64..100, 0u64..100, prop::collection::vec(any::<bool>(), 0..12), any::<bool>(), 1u64..4,
+        ), 1..12),
+    ) {
+        let start = Instant::now();
+        let mut ledger = ledger(start);
+        let (mut now, mut run, mut wait, mut sample, mut sum) = (start, 100, 50, 0, 0);
+        let mut end = start;
+        let last = batches.len() - 1;
+        for (number, (wall, ran, queued, entries, kernel, thinned)) in batches.into_iter().enumerate() {
+            now += Duration::from_millis(wall);
+            run += wall * ran / 100;
+            wait += (wall - wall * ran / 100) * queued / 100;
+            for on_cpu in entries {
+                if on_cpu {
+                    ledger.on_cpu(sample, 10 * MS);
+                } else {
+                    ledger.blocked(sample, now, sched(run, wait));
+                }
+                sample += 1;
+            }
+            let rules = Rules { kernel, thinned, last: number == last, ..RULES };
+            let settled = ledger.settle(now, Some(sched(run, wait)), rules);
+            prop_assert!(ledger.is_empty());
+            let rests = settled.rests.iter().map(|(_, stretch)| *stretch);
+            for stretch in settled.samples.iter().map(|(_, stretch)| *stretch).chain(rests) {
+                prop_assert_eq!(stretch.begins, end);
+                end += Duration::from_nanos(stretch.nano);
+                sum += stretch.nano;
+            }
+            prop_assert!(end <= now);
+        }
+        prop_assert_eq!(end, now);
+        prop_assert_eq!(u128::from(sum), (now - start).as_nanos());
+    }
+}
