@@ -2,14 +2,13 @@
 //! `sentry`, and the commands that start and stop the profiler meanwhile.
 
 use std::collections::HashMap;
-use std::process::Command;
 
 use profbridge_wire::sentry::relay_rules;
 use serde_json::Value;
 
 use crate::backend::sentry::Sentry;
 use crate::process::{Finished, Profbridge, run};
-use crate::targets::{Running, hot};
+use crate::targets::Running;
 
 /// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
 fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
@@ -62,8 +61,8 @@ const SEEN: usize = 400;
 #[test]
 fn a_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(hot()).arg("120"));
-    program.line();
+    let mut program = Running::hot("600");
+    program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
@@ -135,8 +134,8 @@ fn only_the_sampler_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(hot()).arg("120"));
-    program.line();
+    let mut program = Running::hot("600");
+    program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));
@@ -159,8 +158,8 @@ fn who_else_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(hot()).arg("120"));
-    program.line();
+    let mut program = Running::hot("600");
+    program.tell();
     let sentry = Sentry::start();
     let base = configuration(&sentry.dsn(1), folder.path(), &format!("pid: {}", program.pid()));
     let cases = [
@@ -214,8 +213,8 @@ fn open_files_of_a_command() {
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(hot()).arg("120"));
-    program.line();
+    let mut program = Running::hot("600");
+    program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}, start_on_launch: false", program.pid());
     let profbridge = Profbridge::start(&configuration(&sentry.dsn(1), folder.path(), &target));

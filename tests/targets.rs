@@ -1,6 +1,6 @@
 //! Programs that are sampled: built by the tests, from `targets/`, with the compilers of this machine.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
@@ -42,6 +42,19 @@ impl Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
+    }
+
+    /// Starts the Rust program with so many seconds of processor time to use, and waits until it is there. It computes once
+    /// it is [told to](Self::tell).
+    pub(crate) fn hot(seconds: &str) -> Self {
+        let mut program = Self::start(Command::new(hot()).arg(seconds));
+        assert_eq!(program.line(), "started\n");
+        program
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn tell(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
     /// Its process id.

@@ -51,8 +51,7 @@ fn duration_before_the_command_ends() {
         sampling.ended()
     });
     assert!(finished.status.success(), "{}", finished.stderr);
-    let own = finished.stdout.trim_start_matches("seen\n");
-    assert!(own.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
+    assert!(finished.stdout.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
     let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
     assert!(at("wrote out.folded") < at("waiting for the command to end"));
     assert!(Stacks::read(&folder.path().join("out.folded")).under("[running]").nano() > 0);
@@ -76,6 +75,7 @@ fn ends_by(signal: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Running::start(Command::new(known()).args(["held", "0"]));
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
+    program.tell();
     assert_eq!(program.line(), "seen\n");
     let finished = sampling.end(signal);
     assert!(finished.status.success(), "{}", finished.stderr);
@@ -88,10 +88,10 @@ fn ends_by(signal: &str) {
 #[test]
 fn the_process_ends() {
     let folder = tempfile::tempdir().unwrap();
-    // It does not end before it was looked at.
-    let mut program = Running::start(Command::new(hot()).arg("1"));
-    program.line();
-    let finished = run(folder.path(), &["sample", "--pid", &program.pid(), "-o", "out.folded"]);
+    let mut program = Running::hot("1");
+    let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
+    program.tell();
+    let finished = sampling.ended();
     assert!(finished.status.success(), "{}", finished.stderr);
     let running = Stacks::read(&folder.path().join("out.folded")).under("[running]");
     assert_eq!(running.hottest(), "hot::crunch::hot_function");

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::process::{command, run};
-use crate::targets::{Running, hot};
+use crate::targets::Running;
 
 /// Guarantees: what to sample is either a process or a command, and a mistake is explained.
 #[test]
@@ -114,8 +114,8 @@ fn unwritable_folder() {
 fn no_rights() {
     // The user that may do nothing has to write its result somewhere.
     let Some(folder) = folder_for_nobody(0o777) else { return };
-    let mut program = Running::start(Command::new(hot()).arg("60"));
-    program.line();
+    let mut program = Running::hot("600");
+    program.tell();
     let output = as_nobody(folder.path(), &["sample", "--pid", &program.pid(), "--duration", "1"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -1,7 +1,5 @@
-//! A program with one hot function: `hot SECONDS` ends after so many seconds, and not before it was looked at often enough. One
-//! more thread waits.
-
-use std::time::{Duration, Instant};
+//! A program with one hot function: `hot SECONDS` waits until its standard input has a line or ends, and ends after so many
+//! seconds of processor time. One more thread waits.
 
 /// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
 macro_rules! burn {
@@ -28,27 +26,20 @@ mod crunch {
     }
 }
 
-/// How often it is looked at before it ends.
-const LOOKS: u64 = 50;
-
-/// How often this thread was stopped to be looked at: it computes, so it gives its processor up by itself in no other way
-/// (proc(5), `voluntary_ctxt_switches`).
-fn looks() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
-    count.trim().parse().unwrap()
+/// The processor time that this thread used, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+fn used() -> u64 {
+    let counters = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    counters.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn main() {
-    let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seconds: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
     std::thread::Builder::new().name("waiter".to_owned()).spawn(|| std::thread::park()).unwrap();
-    let end = Instant::now() + Duration::from_secs(seconds);
-    // Without anybody who looks it ends all the same.
-    let at_last = end + Duration::from_secs(120);
     println!("started");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
     let mut sum = 0u64;
-    let first = looks();
-    while Instant::now() < end || looks() < first + LOOKS && Instant::now() < at_last {
+    let end = used() + seconds * 1_000_000_000;
+    while used() < end {
         sum = sum.wrapping_add(crunch::hot_function(1_000_000)).wrapping_add(crunch::cold_function(1_000_000));
     }
     println!("{sum}");

@@ -5,12 +5,12 @@
 //   inlined    all in a function that is inlined into another, which is inlined into a third
 //   threads    three threads, each with a function and a name of its own
 //   sleep      one thread runs, without end, and eight sleep
-//   held       as `shares`, until its standard input ends or has a line
+//   held       as `shares`, until its standard input ends
 //
-// Ends after SECONDS of processor time (of each thread), and not before each thread that works was looked at LOOKS times: how
-// fast the machine is, and what else it does, makes no difference to what was seen. `shares` and `held` print what they
-// measured of themselves, function and nanoseconds; `threads` does so for each thread; `sleep` says "ready" when all of its
-// threads sleep. `held` and `sleep` say "seen" when they were looked at so often.
+// Ends after SECONDS of processor time (of each thread): how fast the machine is, and what else it does, makes no difference
+// to what can be seen of it. `shares` and `held` print what they measured of themselves, function and nanoseconds; `threads`
+// does so for each thread; `sleep` says "ready" when all of its threads sleep. `held` and `sleep` are told by a line on
+// standard input that they are sampled, use a second of processor time more, and say "seen".
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,34 +39,25 @@ static uint64_t used(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-// How often a thread that works is looked at before it has been seen.
-#define LOOKS 50
+// Whether the calling thread has worked for long enough.
+static int enough(void) { return used() >= limit; }
 
-// How often the calling thread was stopped to be looked at since this was first asked: a thread that computes gives its
-// processor up by itself in no other way (getrusage(2), `ru_nvcsw`).
-static long looks(void) {
-    static __thread long first = -1;
-    struct rusage usage = {0};
-    getrusage(RUSAGE_THREAD, &usage);
-    if (first < 0)
-        first = usage.ru_nvcsw;
-    return usage.ru_nvcsw - first;
-}
-
-// Whether the calling thread has worked for long enough. Without anybody who looks it ends after two minutes more.
-static int enough(void) {
-    uint64_t now = used();
-    return (looks() >= LOOKS && now >= limit) || now >= limit + 120000000000u;
-}
-
-// Says once that the calling thread has been seen.
-static void say_when_seen(void) {
-    static int said;
-    if (!said && looks() >= LOOKS) {
+// Reads what there is on standard input: whether that ended. A second of processor time after a line came it says "seen".
+static int input_ended(void) {
+    static uint64_t due = UINT64_MAX;
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, 0) > 0) {
+        char line[64];
+        if (read(STDIN_FILENO, line, sizeof line) <= 0)
+            return 1;
+        due = used() + 1000000000u;
+    }
+    if (used() >= due) {
         puts("seen");
         fflush(stdout);
-        said = 1;
+        due = UINT64_MAX;
     }
+    return 0;
 }
 
 #define WORK __attribute__((noinline, noclone))
@@ -93,11 +83,6 @@ static uint64_t calibrate(void) {
     return 100000ull * 1000000ull / fastest;
 }
 
-static int is_held(void) {
-    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
-    return poll(&input, 1, 0) == 0;
-}
-
 static void shares(int held) {
     // Long turns: where one ends, the time since the last sample may be taken for the next one's.
     uint64_t unit = calibrate() * (held ? 10 : 200), spent[3] = {0, 0, 0};
@@ -111,9 +96,7 @@ static void shares(int held) {
         spent[0] += b - a;
         spent[1] += c - b;
         spent[2] += used() - c;
-        if (held)
-            say_when_seen();
-    } while (held ? is_held() : !enough());
+    } while (!(held ? input_ended() : enough()));
     printf("seventy %llu\ntwenty %llu\nten %llu\n", (unsigned long long)spent[0], (unsigned long long)spent[1],
            (unsigned long long)spent[2]);
 }
@@ -172,7 +155,7 @@ WORK void spin(void) {
     uint64_t steps = calibrate() * TURN;
     for (;;) {
         first_work(steps);
-        say_when_seen();
+        input_ended();
     }
 }
 
