@@ -296,13 +296,16 @@ pub struct Thread {
     pub pointer: u64,
 }
 
+/// The kernel's half of the address space (Documentation/arch/x86/x86_64/mm.rst).
+const KERNEL: u64 = 0xffff_8000_0000_0000;
+
 /// A place in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Location {
     /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
     pub mapping: Option<u32>,
-    /// The address in the file (ELF virtual address); without a mapping, the address in the process. Already moved back into the
-    /// call for every frame that is a caller.
+    /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel. Already moved back
+    /// into the call for every frame that is a caller.
     pub address: u64,
 }
 
@@ -315,6 +318,18 @@ impl Location {
     pub const WAITING_FOR_PROCESSOR: Self = Self { mapping: None, address: 1 << 63 | 3 };
     /// The thread was blocked, and was never met so.
     pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
+
+    /// An instruction of the kernel.
+    #[must_use]
+    pub const fn kernel(address: u64) -> Self {
+        Self { mapping: None, address: address | KERNEL }
+    }
+
+    /// Whether it is code of the kernel.
+    #[must_use]
+    pub fn is_kernel(self) -> bool {
+        self.mapping.is_none() && self.address >= KERNEL
+    }
 
     /// What a location says that is no place in any code; `None` for all others. Their addresses are such as no code can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {

@@ -30,7 +30,8 @@ fn sees_the_kernel(report: &Report) -> bool {
     report.status.rung == Rung::Kernel
 }
 
-/// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled inside of them.
+/// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled inside of them, with the kernel's calls
+/// in front of its own.
 #[test]
 fn long_calls_are_whole() {
     for rate_hertz in [101.0, 997.0] {
@@ -46,6 +47,16 @@ fn long_calls_are_whole() {
         assert_eq!(report.status.stops, 0);
         assert_eq!(report.status.lost_samples, 0);
         assert!(report.weight() > report.blocked_weight() + 2 * report.status.not_sampled_nano, "{:?}", report.status);
+        let mut calls = 0;
+        for stack in report.stacks() {
+            let (kernel, program) = stack.split_at(stack.iter().take_while(|location| location.is_kernel()).count());
+            if !kernel.is_empty() {
+                calls += 1;
+                assert!(program.iter().all(|location| location.mapping.is_some()), "{stack:x?}");
+                assert!(kernel.len() > 1 && program.len() > 1, "{stack:x?}");
+            }
+        }
+        assert!(calls > 0);
         report.assert_seamless();
     }
 }

@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(header.process_at().is_none_or(|place| place < 4096));
         if let Ok(Record::Sample(sample)) = parse(record) {
             assert!(sample.stack.len() <= record.len() && sample.stack.len() <= STACK_BYTES as usize);
+            assert!(sample.kernel.addresses().count() <= record.len() / 8);
         }
         rest = behind;
     }

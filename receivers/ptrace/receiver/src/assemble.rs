@@ -20,6 +20,8 @@ use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, Mapp
 use profbridge_ptrace::message::{self, Batch, Mode, Trust};
 use profbridge_symbolize::{Frame, Symbols};
 
+use crate::symbols::NAMELESS_KERNEL;
+
 mod frame_type;
 
 /// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments, and
@@ -285,6 +287,8 @@ fn signed(value: u64) -> i64 {
 struct Places {
     mappings: HashMap<u32, Option<MappingId>>,
     locations: HashMap<message::Location, Option<LocationId>>,
+    /// A function of the kernel whose name is hidden.
+    nameless_kernel: Option<LocationId>,
     frame_types: HashMap<&'static str, Option<AttributeSetId>>,
 }
 
@@ -308,12 +312,16 @@ impl Places {
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
-                address: if location.explanation().is_some() { 0 } else { location.address },
+                // Where the kernel lies in memory is nobody's business, and by function its frames are the same in each stack.
+                address: if kind == frame_type::KERNEL { 0 } else { location.address },
                 attributes,
                 ..profbridge_model::Location::default()
             },
             &lines,
         );
+        if frames.first().is_some_and(|frame| &*frame.function == NAMELESS_KERNEL) {
+            self.nameless_kernel = known;
+        }
         self.locations.insert(location, known);
         known
     }
@@ -388,7 +396,11 @@ impl Rows {
             .map(|stack| {
                 let ids: Option<Vec<_>> =
                     stack.locations.iter().map(|&at| locations.get(at as usize).copied()).collect();
-                ids.map(|ids| (builder.stack(&ids), stack.trust))
+                ids.map(|mut ids| {
+                    // How deep the kernel is in calls whose names are hidden says nothing.
+                    ids.dedup_by(|id, before| id == before && id.is_some() && *id == places.nameless_kernel);
+                    (builder.stack(&ids), stack.trust)
+                })
             })
             .collect();
         let mut sets = HashMap::new();

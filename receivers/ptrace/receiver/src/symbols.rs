@@ -6,20 +6,26 @@
 //! closed or forgot to make room for others.
 
 mod kept;
+mod kernel;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::{Batch, Location, Mapping};
 use profbridge_symbolize::{Answer, FileIdentity, Frame, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
 
 use self::kept::{KEPT, Kept};
+use self::kernel::Kernel;
+pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
 use crate::assemble::Names;
 
 /// A file that was not found is looked for again after this: it may have come back, or another process's root may lead to it.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// There is one kernel for all processes.
+static KERNEL: Mutex<Option<Kernel>> = Mutex::new(None);
 
 /// What addresses belong to.
 #[derive(Debug)]
@@ -136,7 +142,7 @@ impl ProcessNames {
     }
 
     fn ask_for(&mut self, mut locations: Vec<Location>) {
-        locations.retain(|location| location.explanation().is_none());
+        locations.retain(|location| location.explanation().is_none() && !location.is_kernel());
         locations.sort_unstable_by_key(|location| (location.mapping, location.address));
         locations.dedup();
         for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
@@ -209,7 +215,7 @@ impl ProcessNames {
     }
 
     fn object(&self, location: Location) -> Option<ObjectId> {
-        if location.explanation().is_some() {
+        if location.explanation().is_some() || location.is_kernel() {
             return None;
         }
         self.place(location.mapping)?.object
@@ -222,6 +228,10 @@ impl Names for ProcessNames {
             let name = Arc::<str>::from(explanation);
             let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
             return Some(Arc::new(Symbols::from(vec![frame])));
+        }
+        if location.is_kernel() {
+            let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+            return Some(kernel.get_or_insert_default().symbols(location.address));
         }
         let object = self.object(location)?;
         self.symbolizer.last_answer(object, location.address).symbols().cloned()

@@ -11,6 +11,7 @@ pub(super) mod sample {
     pub(in crate::perf) const IP: u64 = 1 << 0;
     pub(in crate::perf) const TID: u64 = 1 << 1;
     pub(in crate::perf) const TIME: u64 = 1 << 2;
+    pub(in crate::perf) const CALLCHAIN: u64 = 1 << 5;
     pub(in crate::perf) const CPU: u64 = 1 << 7;
     pub(in crate::perf) const PERIOD: u64 = 1 << 8;
     pub(in crate::perf) const REGS_USER: u64 = 1 << 12;
@@ -18,8 +19,14 @@ pub(super) mod sample {
 }
 
 /// What a sample has, in the order of the kernel's documentation: see [`super::record`].
-pub(super) const SAMPLE_TYPE: u64 =
-    sample::IP | sample::TID | sample::TIME | sample::CPU | sample::PERIOD | sample::REGS_USER | sample::STACK_USER;
+pub(super) const SAMPLE_TYPE: u64 = sample::IP
+    | sample::TID
+    | sample::TIME
+    | sample::CALLCHAIN
+    | sample::CPU
+    | sample::PERIOD
+    | sample::REGS_USER
+    | sample::STACK_USER;
 
 /// The registers of `arch/x86/include/uapi/asm/perf_regs.h` that a sample has: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to 8) and R8 to R15 (16 to 23).
 /// The flags and the segments between them are of no use for unwinding.
@@ -35,6 +42,8 @@ mod bit {
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
     pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
     pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub(super) const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
+    pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
     #[cfg(test)]
     pub(super) const INHERIT: u64 = 1 << 1;
@@ -48,7 +57,7 @@ const SIZE: u32 = 112;
 pub struct Wanted {
     /// A sample for each so many nanoseconds that the thread runs.
     pub period_nano: u64,
-    /// Time in the kernel as well: with the registers and the stack of the program below it.
+    /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below it.
     pub kernel: bool,
 }
 
@@ -82,7 +91,7 @@ const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 impl EventAttr {
     /// The event for one thread. It counts from when it is opened, and only that thread: not those that it starts.
     pub fn of(wanted: Wanted) -> Self {
-        let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL };
+        let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {
             kind: TYPE_SOFTWARE,
             size: SIZE,
@@ -90,7 +99,13 @@ impl EventAttr {
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
             read_format: 0,
-            flags: kernel | bit::EXCLUDE_HV | bit::EXCLUDE_IDLE | bit::SAMPLE_ID_ALL | bit::USE_CLOCKID,
+            // The program's own call chain is unwound from its stack: the kernel knows frame pointers only.
+            flags: kernel
+                | bit::EXCLUDE_CALLCHAIN_USER
+                | bit::EXCLUDE_HV
+                | bit::EXCLUDE_IDLE
+                | bit::SAMPLE_ID_ALL
+                | bit::USE_CLOCKID,
             wakeup_events: 1,
             breakpoint_type: 0,
             config1: 0,

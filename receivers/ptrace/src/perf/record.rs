@@ -32,6 +32,9 @@ const ABI_NONE: u64 = 0;
 const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;
 
+/// `PERF_CONTEXT_MAX`: numbers in a call chain from here on are no addresses.
+const CONTEXT_MAX: u64 = -4095_i64 as u64;
+
 /// How many registers a sample has.
 const COUNT: usize = REGISTERS.count_ones() as usize;
 
@@ -60,10 +63,25 @@ pub struct OnCpuSample<'a> {
     pub period_nano: u64,
     /// Whether the kernel was executed.
     pub mode: CpuMode,
+    /// The kernel's calls, where it was executed and may be seen.
+    pub kernel: KernelChain<'a>,
     /// The program's registers.
     pub user: User,
     /// The stack from the stack pointer on, as far as it was there.
     pub stack: &'a [u8],
+}
+
+/// The kernel's call chain of a sample, as bytes of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KernelChain<'a>(&'a [u8]);
+
+impl KernelChain<'_> {
+    /// The addresses, the innermost first: where it was, and where each call returns to.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> {
+        let (words, _) = self.0.as_chunks();
+        // Between them are marks that say whose the next ones are (`PERF_CONTEXT_*`, the last 4095 numbers).
+        words.iter().map(|word| u64::from_ne_bytes(*word)).filter(|address| *address < CONTEXT_MAX)
+    }
 }
 
 /// The registers of a program.
@@ -79,6 +97,7 @@ pub enum User {
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "most records are samples, and none is kept")]
 pub enum Record<'a> {
     /// A thread ran.
     Sample(OnCpuSample<'a>),
@@ -195,6 +214,8 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let time_nano = rest.word()?;
     let _processor = rest.word()?;
     let period_nano = rest.word()?;
+    let calls = usize::try_from(rest.word()?).ok().and_then(|calls| calls.checked_mul(8)).ok_or(Malformed::Short)?;
+    let kernel = KernelChain(rest.bytes(calls)?);
     let user = match rest.word()? {
         ABI_NONE => User::None,
         abi => {
@@ -221,7 +242,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     };
     // A hypervisor's or a guest's time is none of the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
-    Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, user, stack })
+    Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, kernel, user, stack })
 }
 
 /// What was not read yet.

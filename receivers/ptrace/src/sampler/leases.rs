@@ -39,6 +39,8 @@ pub(super) struct Captured {
     pub(super) process: ProcessId,
     thread: u32,
     registers: Registers,
+    /// What the kernel did for it, the innermost first.
+    kernel: Vec<Location>,
     at: Instant,
     space: u64,
     /// Whether the thread was in a system call.
@@ -67,6 +69,7 @@ pub(super) struct Unknown {
     place: Place,
     trust: Trust,
     registers: Registers,
+    kernel: Vec<Location>,
     pieces: StackPieces,
 }
 
@@ -153,6 +156,7 @@ impl Captures {
             process: process.id,
             thread,
             registers,
+            kernel: Vec::new(),
             at: Instant::now(),
             space: process.space_number,
             in_call: arch::is_in_call(raw),
@@ -171,6 +175,7 @@ impl Captures {
             process,
             thread: sample.thread,
             registers,
+            kernel: kernel(sample).collect(),
             at: Instant::now(),
             space,
             in_call: sample.mode == CpuMode::Kernel,
@@ -221,6 +226,7 @@ impl Captures {
                 (outcome, None)
             }
         };
+        locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
         if unknown && captured.space == process.space_number {
             process.want_reload();
@@ -237,8 +243,15 @@ impl Captures {
         }
         match (place, pieces) {
             (Some(place), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
-                let (process, trust, registers) = (process.id, outcome.trust, captured.registers);
-                self.unknown.push(Unknown { process, place, trust, registers, pieces });
+                let Captured { registers, kernel, .. } = captured;
+                self.unknown.push(Unknown {
+                    process: process.id,
+                    place,
+                    trust: outcome.trust,
+                    registers,
+                    kernel,
+                    pieces,
+                });
             }
             (place, pieces) => {
                 self.spare.extend(pieces);
@@ -262,6 +275,7 @@ impl Captures {
             self.unknown.push(unknown);
             return;
         }
+        locations.splice(..0, unknown.kernel.iter().copied());
         let replaced = process.replace_stack(unknown.place, outcome.trust, locations);
         process.observed(if replaced { outcome.trust } else { unknown.trust });
         self.spare.push(unknown.pieces);
@@ -285,6 +299,12 @@ impl Captures {
     pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
+}
+
+/// What the kernel did for a thread: where it was, and the calls that led there, moved back from where they return to.
+fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
+    let addresses = sample.kernel.addresses().enumerate();
+    addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
 }
 
 /// The processor time that was used since the last mark.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use profbridge_ptrace::address_space::AddressSpace;
 use profbridge_ptrace::elf::ObjectCache;
-use profbridge_ptrace::message::{Batch, Detached, ProblemKind, ProcessId, Settings, Status};
+use profbridge_ptrace::message::{Batch, Detached, Location, ProblemKind, ProcessId, Settings, Stack, Status};
 use profbridge_ptrace::process_files::ProcessFiles;
 use profbridge_ptrace::sampler::{Options, Output, Sampler};
 
@@ -50,6 +50,17 @@ impl Report {
     /// The weight of the samples of blocked threads.
     pub(crate) fn blocked_weight(&self) -> u64 {
         self.sum(Some(true))
+    }
+
+    /// All stacks but those that only explain why there is none.
+    pub(crate) fn stacks(&self) -> Vec<Vec<Location>> {
+        let of = |batch: &Batch| {
+            let locations = |stack: &Stack| stack.locations.iter().map(|at| batch.locations[*at as usize]).collect();
+            batch.stacks.iter().map(locations).collect::<Vec<Vec<Location>>>()
+        };
+        let mut stacks: Vec<_> = self.batches.iter().flat_map(of).collect();
+        stacks.retain(|stack| stack.iter().all(|location| location.explanation().is_none()));
+        stacks
     }
 
     /// Asserts that the samples of each thread follow each other: each begins where the one before ends.

@@ -6,11 +6,14 @@ use profbridge_symbolize::Frame;
 
 use super::FileMapping;
 
+/// The kernel's code.
+pub(super) const KERNEL: &str = "kernel";
+
 /// The type of a location with these functions, innermost first, in a process with these files.
 pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping]) -> &'static str {
-    if location.explanation().is_some() {
-        // What the scheduler knows, and what is hidden in the kernel.
-        return "kernel";
+    if location.is_kernel() || location.explanation().is_some() {
+        // The others are what the scheduler knows, and what is hidden in the kernel.
+        return KERNEL;
     }
     // The function whose code it is; the others were inlined into it.
     let function = frames.last();

@@ -50,6 +50,19 @@ fn stacks() {
     }
 }
 
+/// Guarantees: a call chain is never longer than what is left of its record, however many calls it claims to have.
+#[test]
+fn call_chains() {
+    let sample = Encoded { chain: vec![1, 2, 3], ..Encoded::default() }.bytes();
+    let place = HEADER + 5 * 8;
+    assert_eq!(sample[place..place + 8], 3_u64.to_ne_bytes());
+    for claimed in [100, 8 << 10, 1 << 61, (1 << 61) + 3, u64::MAX / 8, u64::MAX] {
+        let mut bytes = sample.clone();
+        bytes[place..place + 8].copy_from_slice(&claimed.to_ne_bytes());
+        assert_eq!(parse(&bytes), Err(Malformed::Short), "{claimed}");
+    }
+}
+
 /// Guarantees: registers of a 32-bit program are told apart, and those of nothing are refused.
 #[test]
 fn registers_of_others() {

@@ -12,6 +12,7 @@ pub(in crate::perf) struct Encoded {
     pub(in crate::perf) thread: u32,
     pub(in crate::perf) time: u64,
     pub(in crate::perf) period: u64,
+    pub(in crate::perf) chain: Vec<u64>,
     pub(in crate::perf) abi: u64,
     /// In the order of `perf_regs.h`.
     pub(in crate::perf) registers: Vec<u64>,
@@ -27,6 +28,7 @@ impl Default for Encoded {
             thread: 8,
             time: 9,
             period: 10,
+            chain: Vec::new(),
             abi: 2,
             registers: (100..117).collect(),
             stack: vec![1, 2, 3, 4, 5, 6, 7, 8],
@@ -44,6 +46,8 @@ impl Encoded {
         body.extend(self.time.to_ne_bytes());
         body.extend([3, 0, 0, 0, 0, 0, 0, 0]);
         body.extend(self.period.to_ne_bytes());
+        body.extend((self.chain.len() as u64).to_ne_bytes());
+        body.extend(words(&self.chain));
         body.extend(self.abi.to_ne_bytes());
         for register in &self.registers {
             body.extend(register.to_ne_bytes());
@@ -105,6 +109,7 @@ proptest! {
     #[test]
     fn samples(
         process: u32, thread: u32, time: u64, period: u64, mode in 1u16..3, flags in 0u16..0x1000,
+        chain in prop::collection::vec(prop_oneof![any::<u64>(), 0xffff_8000_0000_0000_u64..], 0..128),
         registers in prop::option::of(prop::collection::vec(any::<u64>(), 17)),
         blocks in 0usize..2049, seed: u8, share in 0.0..=1.0,
     ) {
@@ -112,7 +117,7 @@ proptest! {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let valid = (stack.len() as f64 * share) as u64;
         let encoded = Encoded {
-            misc: mode | flags << 3, process, thread, time, period,
+            misc: mode | flags << 3, process, thread, time, period, chain: chain.clone(),
             abi: if registers.is_some() { 2 } else { 0 },
             registers: registers.clone().unwrap_or_default(),
             stack: stack.clone(), valid,
@@ -123,6 +128,9 @@ proptest! {
         prop_assert_eq!((sample.time_nano, sample.period_nano), (time, period));
         prop_assert_eq!(sample.mode == CpuMode::Kernel, mode == 1);
         prop_assert_eq!(sample.stack, &stack[..valid as usize]);
+        let marks = 0xffff_ffff_ffff_f001..;
+        let calls: Vec<u64> = chain.iter().copied().filter(|call| !marks.contains(call)).collect();
+        prop_assert_eq!(sample.kernel.addresses().collect::<Vec<_>>(), calls);
         match (sample.user, registers) {
             (User::None, None) => {}
             (User::Registers(found), Some(registers)) => {
