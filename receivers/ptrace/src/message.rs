@@ -107,8 +107,10 @@ pub enum Rung {
     None,
     /// Its program, while that is what is executed. The time that it spends in the kernel is known, but not where.
     User,
-    /// Its program, also while the kernel works for it.
+    /// Its program, also while the kernel works for it, and what the kernel does.
     Kernel,
+    /// The same of each thread from its first moment on, by events of the processors, which cost a thread hardly anything at each switch to another.
+    Processors,
 }
 
 impl Rung {
@@ -118,6 +120,7 @@ impl Rung {
             Self::None => "without perf events",
             Self::User => "by perf events, without their time in the kernel",
             Self::Kernel => "by perf events, with their time in the kernel",
+            Self::Processors => "by perf events of processors, with their time in the kernel",
         }
     }
 }

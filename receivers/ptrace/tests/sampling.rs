@@ -27,7 +27,7 @@ fn stopping() -> Settings {
 
 /// Whether the kernel permits to see what a running thread does, in the kernel too. Tests that need it have nothing to show where it does not.
 fn sees_the_kernel(report: &Report) -> bool {
-    report.status.rung == Rung::Kernel
+    report.status.rung >= Rung::Kernel
 }
 
 /// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled inside of them, with the kernel's calls

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::address_space::{AddressSpace, LoadError};
 use crate::command::Stopped;
 use crate::control::{Attached, Control, upkeep};
-use crate::message::{Event, Mapping, ProblemKind, ProcessId, TargetId};
+use crate::message::{Event, Mapping, ProblemKind, ProcessId, Stops, TargetId};
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
 use crate::process_info;
@@ -174,7 +174,10 @@ impl Control {
         self.look_for_perf_map(id);
         self.sampler.attach(id, files, space, settings);
         let traced = stopped.is_some();
-        // It has to be let go before it is sampled: a thread has one tracer.
+        if traced && sample_at_once && settings.stops != Stops::Always {
+            self.sampler.sample_from_start(id);
+        }
+        // Before it can be stopped to be sampled it has to be let go: a thread has one tracer.
         drop(stopped);
         if sample_at_once {
             self.sampler.sample(id, true);

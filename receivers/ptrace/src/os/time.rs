@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 /// The processor time of the calling thread.
 pub(crate) fn thread_cpu() -> Duration {
@@ -17,4 +18,10 @@ pub(crate) fn unix_nano() -> u64 {
 /// The processor time of this process.
 pub(crate) fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// The processor time of a process with all of its threads, ended ones included; `None` where there is no such process.
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
+    clock_gettime(clock).map(Duration::from).ok()
 }

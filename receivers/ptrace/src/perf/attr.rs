@@ -41,6 +41,7 @@ mod bit {
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
     pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
+    pub(super) const WATERMARK: u64 = 1 << 14;
     pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub(super) const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
@@ -59,6 +60,8 @@ pub struct Wanted {
     pub period_nano: u64,
     /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below it.
     pub kernel: bool,
+    /// Whoever reads the samples is woken when the ring is half full, and not by each: the target spends half as much on them.
+    pub seldom_woken: bool,
 }
 
 /// The structure, in the kernel's layout.
@@ -89,7 +92,7 @@ pub struct EventAttr {
 const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 
 impl EventAttr {
-    /// The event for one thread. It counts from when it is opened, and only that thread: not those that it starts.
+    /// An event for one thread or processor. It counts from when it is opened, and only that thread: not those that it starts.
     pub fn of(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {
@@ -101,12 +104,14 @@ impl EventAttr {
             read_format: 0,
             // The program's own call chain is unwound from its stack: the kernel knows frame pointers only.
             flags: kernel
+                | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
                 | bit::EXCLUDE_CALLCHAIN_USER
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
                 | bit::SAMPLE_ID_ALL
                 | bit::USE_CLOCKID,
-            wakeup_events: 1,
+            // As a watermark, 0 is half of the ring (kernel/events/ring_buffer.c, `ring_buffer_init`).
+            wakeup_events: u32::from(!wanted.seldom_woken),
             breakpoint_type: 0,
             config1: 0,
             config2: 0,
@@ -134,7 +139,7 @@ mod tests {
     /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), and children of a thread are never sampled with it.
     #[test]
     fn layout() {
-        let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false });
+        let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false });
         assert_eq!(std::mem::offset_of!(EventAttr, sample_period), 16);
         assert_eq!(std::mem::offset_of!(EventAttr, sample_type), 24);
         assert_eq!(std::mem::offset_of!(EventAttr, flags), 40);
@@ -145,7 +150,7 @@ mod tests {
         assert_eq!(attr.sample_period, 9_900_990);
         assert_eq!(attr.flags & bit::INHERIT, 0);
         assert!(!attr.sees_kernel());
-        assert!(EventAttr::of(Wanted { period_nano: 1, kernel: true }).sees_kernel());
+        assert!(EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true }).sees_kernel());
         assert_eq!(REGISTERS.count_ones(), 17);
         assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < 64 << 10);
     }

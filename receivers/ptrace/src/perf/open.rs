@@ -3,7 +3,8 @@
 //! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own, capabilities override it, and seccomp
 //! filters and security modules refuse on top of it.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
@@ -12,24 +13,40 @@ use crate::message::Rung;
 
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 1 << 3;
+/// `PERF_FLAG_PID_CGROUP`: the process is the descriptor of a control group's folder.
+const PID_CGROUP: libc::c_ulong = 1 << 2;
+
+/// What an event is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject<'a> {
+    /// A thread, on whatever processor it runs.
+    Thread(u32),
+    /// What a processor executes: all of it, or what is in a control group.
+    Processor {
+        /// Its number.
+        number: u32,
+        /// The control group's folder.
+        group: Option<BorrowedFd<'a>>,
+    },
+}
 
 /// What is asked for on a rung; `None` on the lowest.
 fn wanted(rung: Rung, period_nano: u64) -> Option<Wanted> {
     match rung {
         Rung::None => None,
-        Rung::User => Some(Wanted { period_nano, kernel: false }),
-        Rung::Kernel => Some(Wanted { period_nano, kernel: true }),
+        Rung::User => Some(Wanted { period_nano, kernel: false, seldom_woken: false }),
+        Rung::Kernel | Rung::Processors => Some(Wanted { period_nano, kernel: true, seldom_woken: false }),
     }
 }
 
 /// Who opens events.
 pub trait Opener {
-    /// Opens an event for one thread, on whatever processor it runs.
+    /// Opens an event.
     ///
     /// # Errors
     ///
     /// What the kernel says.
-    fn open(&self, attr: &EventAttr, thread: u32) -> Result<OwnedFd, Errno>;
+    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno>;
 }
 
 /// The kernel.
@@ -38,15 +55,23 @@ pub struct Kernel;
 
 impl Opener for Kernel {
     #[allow(unsafe_code, reason = "neither nix nor libc has perf_event_open")]
-    fn open(&self, attr: &EventAttr, thread: u32) -> Result<OwnedFd, Errno> {
-        let thread = libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?;
-        let (any_processor, no_group): (libc::c_int, libc::c_int) = (-1, -1);
+    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+        let (process, processor, flags) = match subject {
+            Subject::Thread(thread) => (libc::pid_t::try_from(thread).map_err(|_| Errno::ESRCH)?, -1, CLOEXEC),
+            Subject::Processor { number, group } => {
+                let number = libc::c_int::try_from(number).map_err(|_| Errno::ENODEV)?;
+                match group {
+                    None => (-1, number, CLOEXEC),
+                    Some(group) => (group.as_raw_fd(), number, CLOEXEC | PID_CGROUP),
+                }
+            }
+        };
+        let no_group: libc::c_int = -1;
         // A kernel that refuses the structure's size writes the one that it knows into it.
         let mut attr = *attr;
         // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its size; it lives for the call.
-        let result = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, &raw mut attr, thread, any_processor, no_group, CLOEXEC)
-        };
+        let result =
+            unsafe { libc::syscall(libc::SYS_perf_event_open, &raw mut attr, process, processor, no_group, flags) };
         let file = i32::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
         // SAFETY: the kernel has just opened it, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(file) })
@@ -84,7 +109,7 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> R
     let mut refused = Vec::new();
     for rung in [Rung::Kernel, Rung::User].into_iter().filter(|&rung| rung <= from) {
         let Some(wanted) = wanted(rung, period_nano) else { continue };
-        match opener.open(&EventAttr::of(wanted), thread) {
+        match opener.open(&EventAttr::of(wanted), Subject::Thread(thread)) {
             Ok(event) => return Ok(Opened { event, rung, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),
             Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(Failure::Exhausted(error)),
@@ -94,10 +119,61 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> R
     Err(Failure::Refused(refused))
 }
 
+/// Opens events for what these processors execute, or for what of it is in a control group; those that were switched off are left out.
+///
+/// # Errors
+///
+/// See [`Failure`]; nothing is open then.
+pub fn open_processors(
+    opener: &dyn Opener,
+    processors: &[u32],
+    group: Option<BorrowedFd<'_>>,
+    period_nano: u64,
+) -> Result<Vec<OwnedFd>, Failure> {
+    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true });
+    let mut events = Vec::new();
+    for &number in processors {
+        match opener.open(&attr, Subject::Processor { number, group }) {
+            Ok(event) => events.push(event),
+            Err(Errno::ENODEV) => {}
+            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(Failure::Exhausted(error)),
+            Err(error) => return Err(Failure::Refused(vec![(Rung::Processors, error)])),
+        }
+    }
+    if events.is_empty() { Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])) } else { Ok(events) }
+}
+
+/// The processors that are switched on.
+///
+/// # Errors
+///
+/// What the kernel says, or `InvalidData` where the list makes no sense.
+pub fn online_processors() -> io::Result<Vec<u32>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_processors(text.trim())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable list of processors"))
+}
+
+/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst).
+fn parse_processors(text: &str) -> Option<Vec<u32>> {
+    /// More than any kernel is built for (CONFIG_NR_CPUS).
+    const MOST: u32 = 8192;
+    let mut processors = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        processors.extend(first..=last);
+    }
+    Some(processors)
+}
+
 /// What the next better rung needs, for a person; `None` on the best.
 pub fn next_right(rung: Rung, container: bool) -> Option<&'static str> {
     match (rung, container) {
-        (Rung::Kernel, _) => None,
+        (Rung::Kernel | Rung::Processors, _) => None,
         (Rung::User, true) => Some(
             "time in the kernel is not visible: give the container CAP_PERFMON (`--cap-add PERFMON`, in Kubernetes \
              `capabilities: {add: [PERFMON]}`), or set kernel.perf_event_paranoid to 1 on the host",

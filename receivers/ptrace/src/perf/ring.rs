@@ -64,9 +64,14 @@ impl Ring {
         self.place(HEAD).load(Ordering::Acquire) == self.place(TAIL).load(Ordering::Relaxed)
     }
 
-    /// Hands on all records that were there when this was called. Samples of other processes than `process` are left out: of those nothing
+    /// Hands on all records that were there when this was called. Samples of processes that are not wanted are left out: of those nothing
     /// but the process is read.
-    pub fn drain(&mut self, process: u32, buffer: &mut Vec<u8>, mut each: impl FnMut(&[u8])) -> Drained {
+    pub fn drain(
+        &mut self,
+        wanted: impl Fn(u32) -> bool,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Drained {
         let mut drained = Drained::default();
         // What the kernel wrote before it moved the head is there.
         let head = self.place(HEAD).load(Ordering::Acquire);
@@ -78,7 +83,7 @@ impl Ring {
                 tail = head;
                 break;
             };
-            if self.is_of(process, header, tail) {
+            if self.is_wanted(&wanted, header, tail) {
                 buffer.resize(header.length, 0);
                 self.copy(tail, buffer);
                 each(buffer);
@@ -103,7 +108,7 @@ impl Ring {
         Header::read(bytes).ok().filter(|header| header.length as u64 <= there)
     }
 
-    fn is_of(&self, process: u32, header: Header, at: u64) -> bool {
+    fn is_wanted(&self, wanted: impl Fn(u32) -> bool, header: Header, at: u64) -> bool {
         let Some(place) = header.process_at() else {
             return true;
         };
@@ -113,7 +118,7 @@ impl Ring {
             return true;
         }
         self.copy(at.wrapping_add(place as u64), &mut bytes);
-        u32::from_ne_bytes(bytes) == process
+        wanted(u32::from_ne_bytes(bytes))
     }
 
     /// Copies from a place of the ring on, over its end.

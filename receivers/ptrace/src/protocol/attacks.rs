@@ -139,7 +139,7 @@ fn nonsense() {
         assert!(refused(Told::Status(status)).contains("a rate that is none"));
     }
     let mut counters = vec![0; 17];
-    counters[14] = 3;
+    counters[14] = 4;
     let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
     assert!(refused(Told::Status(status)).contains("a rung"));
     let process = wire::Process { pid: 1, ..wire::Process::default() };

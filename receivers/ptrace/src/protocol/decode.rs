@@ -315,6 +315,7 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         0 => Rung::None,
         1 => Rung::User,
         2 => Rung::Kernel,
+        3 => Rung::Processors,
         _ => return Err(Violation::Nonsense("a rung that is none")),
     };
     Ok(Event::Status(Status {

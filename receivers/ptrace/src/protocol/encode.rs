@@ -221,6 +221,7 @@ fn encode_status(status: &Status) -> wire::Status {
                 Rung::None => 0,
                 Rung::User => 1,
                 Rung::Kernel => 2,
+                Rung::Processors => 3,
             },
             status.lost_samples,
             status.not_sampled_nano,

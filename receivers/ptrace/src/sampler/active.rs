@@ -10,6 +10,7 @@ use super::batch::Builder;
 use super::budget::Budget;
 use super::clock::Grid;
 use super::events::{Brief, Watch};
+use super::processors::Review;
 use super::thread_state::ThreadState;
 use crate::address_space::AddressSpace;
 use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status};
@@ -50,6 +51,8 @@ pub(super) struct Active {
     pub(super) budget: Budget,
     /// How running threads are sampled.
     pub(super) watch: Watch,
+    /// What its events cover.
+    pub(super) review: Review,
     /// Threads that are gone before an event could show anything of them.
     pub(super) brief: Brief,
     pub(super) status: Status,
@@ -94,6 +97,7 @@ impl Active {
             census: Census::new(now),
             budget: Budget::new(&settings, now),
             watch: Watch::Undecided,
+            review: Review::new(now, false),
             brief: Brief::default(),
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
@@ -124,6 +128,7 @@ impl Active {
         self.census = Census::new(now);
         self.budget = Budget::new(&self.settings, now);
         self.watch = Watch::Undecided;
+        self.review = Review::new(now, false);
         self.brief = Brief::default();
         self.status.rate_hertz = self.settings.rate_hertz;
         self.threads.clear();
@@ -141,6 +146,21 @@ impl Active {
     /// The place of a thread.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
+    }
+
+    /// The place of a thread that was sampled, whether it was seen before or not: it may be gone before its process's threads are listed again.
+    pub(super) fn meet(&mut self, id: u32) -> usize {
+        match self.threads.binary_search_by_key(&id, ThreadState::id) {
+            Ok(place) => place,
+            Err(place) => {
+                let since = self.grid.begins(self.slot);
+                let slot = self.slot.saturating_sub(1);
+                let thread = ThreadState::new(ThreadFiles::new(id), slot, since, self.settings.max_stack);
+                self.threads.insert(place, thread);
+                self.census.invalidate();
+                place
+            }
+        }
     }
 
     /// A thread is not leased any more.

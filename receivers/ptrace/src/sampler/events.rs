@@ -11,6 +11,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::active::Active;
 use super::leases::{Captures, MOST_CAPTURED};
+use super::processors::Processors;
+use super::reach::Reach;
 use super::run::Engine;
 use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, next_right, open};
@@ -123,17 +125,28 @@ pub(super) struct Events {
     epoll: Epoll,
     /// How many there are. Those that were closed since the last tick still count.
     open: usize,
-    buffer: Vec<u8>,
+    pub(super) processors: Vec<Processors>,
+    pub(super) buffer: Vec<u8>,
 }
 
 impl Events {
     pub(super) fn new() -> Result<Self, Errno> {
-        Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, open: 0, buffer: Vec::new() })
+        Ok(Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            open: 0,
+            processors: Vec::new(),
+            buffer: Vec::new(),
+        })
     }
 
     /// What is to be waited for; `None` while no thread has an event.
     pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        (self.open > 0).then(|| self.epoll.0.as_fd())
+        (self.open > 0 || !self.processors.is_empty()).then(|| self.epoll.0.as_fd())
+    }
+
+    /// Waits for the ring of a processor, too.
+    pub(super) fn wait_for(&self, event: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.epoll.add(event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
 
     /// Opens an event for a thread.
@@ -231,7 +244,9 @@ impl Engine<'_> {
     /// Samples a thread while it runs.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) {
         let process = &mut self.processes[index];
-        let (Watch::Events(rung), Some(events)) = (process.watch, &mut self.events) else {
+        let (Watch::Events(rung), Reach::Threads, Some(events)) =
+            (process.watch, process.review.reach, &mut self.events)
+        else {
             return;
         };
         let period = process.event_period();
@@ -256,13 +271,14 @@ impl Engine<'_> {
 
     /// Takes the samples of all rings that have some.
     pub(super) fn drain_ready(&mut self) {
-        let Some(events) = self.events.as_ref().filter(|events| events.open > 0) else { return };
+        let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
         // What woke this thread is known now. Which ring it was is seen in the rings: being asked for it by two calls, the kernel tells only one.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         for index in 0..self.processes.len() {
             self.drain_rings(index);
         }
+        self.drain_processors();
     }
 
     fn drain_rings(&mut self, index: usize) {
@@ -277,6 +293,7 @@ impl Engine<'_> {
     /// Takes all samples that there are of a process, and accounts for them.
     pub(super) fn drain_process(&mut self, index: usize) {
         self.drain_rings(index);
+        self.drain_processors();
         while let Some(captured) = self.captures.waiting.pop_front() {
             self.finish(captured);
         }
@@ -296,22 +313,34 @@ fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &m
     let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
     let Some(event) = &mut process.threads[place].event else { return };
     let (status, foreign) = (&mut process.status, &mut process.foreign);
-    let drained = event.ring.drain(pid, buffer, |bytes| match parse(bytes) {
-        Ok(Record::Sample(sample)) => {
-            // One without registers is of a thread that ends: its time is not sampled.
-            captures.take_sample(id, space, &sample);
-            *foreign |= sample.user == User::Foreign;
-        }
-        Ok(Record::Lost(count)) => status.lost_samples += count,
-        Ok(_) => {}
-        Err(_) => status.lost_samples += 1,
-    });
+    let drained = event.ring.drain(
+        |process| process == pid,
+        buffer,
+        |bytes| match parse(bytes) {
+            Ok(Record::Sample(sample)) => {
+                // One without registers is of a thread that ends: its time is not sampled.
+                captures.take_sample(id, space, &sample);
+                *foreign |= sample.user == User::Foreign;
+            }
+            Ok(Record::Lost(count)) => status.lost_samples += count,
+            Ok(_) => {}
+            Err(_) => status.lost_samples += 1,
+        },
+    );
     status.lost_samples += u64::from(drained.broken);
 }
 
 impl Active {
+    /// Threads have no events of their own any more.
+    pub(super) fn close_events(&mut self) {
+        for thread in &mut self.threads {
+            thread.event = None;
+            thread.thinning = Thinning::default();
+        }
+    }
+
     /// The running time between two samples.
-    fn event_period(&self) -> u64 {
+    pub(super) fn event_period(&self) -> u64 {
         self.grid.period_nano() * self.grid.stride()
     }
 

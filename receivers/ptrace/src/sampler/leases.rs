@@ -195,7 +195,10 @@ impl Captures {
         locations: &mut Vec<Location>,
     ) {
         let sp = captured.registers.stack_pointer();
-        let index = process.find(captured.thread);
+        let index = match captured.period_nano {
+            Some(_) => Some(process.meet(captured.thread)),
+            None => process.find(captured.thread),
+        };
         let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 let mut outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::address_space::AddressSpace;
 use crate::message::{Batch, Detached, ProblemKind, ProcessId, Settings, Status};
@@ -23,6 +24,8 @@ mod events;
 mod leases;
 mod ledger;
 mod look;
+mod processors;
+mod reach;
 mod run;
 mod seizing;
 mod thread_state;
@@ -56,6 +59,9 @@ pub enum Output {
         message: String,
     },
 }
+
+/// How long a command waits at most until it is known how it is sampled.
+const START: Duration = Duration::from_secs(1);
 
 /// How the sampling thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +109,7 @@ impl Shared {
 #[derive(Debug)]
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
+    SampleFromStart(ProcessId, SyncSender<()>),
     SetSpace(ProcessId, Arc<AddressSpace>),
     Sample(ProcessId, bool),
     Detach(ProcessId),
@@ -148,6 +155,14 @@ impl Sampler {
     /// Samples a process from now on, or stops doing so and says what there is.
     pub fn sample(&self, process: ProcessId, on: bool) {
         self.send(Command::Sample(process, on));
+    }
+
+    /// Samples a process that has not executed anything yet, and returns when it may: what it does from then on is sampled, where the kernel permits events.
+    pub fn sample_from_start(&self, process: ProcessId) {
+        let (sender, ready) = std::sync::mpsc::sync_channel(1);
+        self.send(Command::SampleFromStart(process, sender));
+        // Better some of it is not sampled than that it waits for a sampling thread that gets no processor.
+        ready.recv_timeout(START).ok();
     }
 
     /// Lets go of a process: what there is is said, then [`Output::Gone`].

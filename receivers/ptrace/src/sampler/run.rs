@@ -10,6 +10,7 @@ use super::active::Active;
 use super::events::Events;
 use super::leases::{Captures, CpuMark, Leases, MOST_CAPTURED, Taken};
 use super::look::{Seen, Workshop};
+use super::processors::Review;
 use super::seizing::Seizing;
 use super::voice::{RETRY, Voice};
 use super::{Command, Options, Output, Shared};
@@ -207,6 +208,16 @@ impl<'a> Engine<'a> {
                     }
                 }
             }
+            Command::SampleFromStart(process, ready) => {
+                if let Some(index) = self.find(process) {
+                    self.current = Some(process);
+                    self.processes[index].switch_on(now);
+                    self.processes[index].review = Review::new(now, true);
+                    self.prepare_events(index, now);
+                }
+                // Whoever waited has given up, if it is not heard.
+                ready.try_send(()).ok();
+            }
             Command::Detach(process) => {
                 if let Some(index) = self.find(process) {
                     self.current = Some(process);
@@ -343,6 +354,7 @@ impl<'a> Engine<'a> {
     fn switch_off(&mut self, index: usize) {
         let now = Instant::now();
         self.drain_process(index);
+        self.leave_processors(self.processes[index].id);
         let process = &mut self.processes[index];
         process.on = false;
         // Threads that were idle for long may not have been looked at for some ticks.
@@ -395,6 +407,7 @@ impl<'a> Engine<'a> {
         };
         // Whatever state it is in: nothing of it is used any more.
         self.captures.forget(process);
+        self.leave_processors(process);
         if let Some(index) = self.find(process) {
             self.processes.swap_remove(index);
             self.voice.say(Output::Problem {

@@ -79,6 +79,8 @@ pub(super) struct ThreadState {
     pub(super) ledger: Ledger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
+    /// How often it had been given a processor when that was last asked for; 0 before.
+    pub(super) switched: u64,
     /// It ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
     /// The slot in which it was first seen.
@@ -166,6 +168,7 @@ impl ThreadState {
             stopped: Duration::ZERO,
             ledger: Ledger::new(since),
             sched: SchedStat::default(),
+            switched: 0,
             moved: false,
             born: slot,
             event: None,

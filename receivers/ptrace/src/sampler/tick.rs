@@ -55,8 +55,7 @@ impl Engine<'_> {
                 Life::Exited => return self.let_go(index, Detached::Exited),
             }
         }
-        self.count_threads(index, now);
-        self.decide(index);
+        self.prepare_events(index, now);
         let process = &mut self.processes[index];
         let idle_stride = process.idle_stride();
         let number = process.threads.len();
@@ -73,6 +72,13 @@ impl Engine<'_> {
         let now = Instant::now();
         self.account(index, now);
         self.say_regular(index, now);
+    }
+
+    /// Finds out which threads there are, and how they are sampled while they run.
+    pub(super) fn prepare_events(&mut self, index: usize, now: Instant) {
+        self.count_threads(index, now);
+        self.decide(index);
+        self.review_reach(index, now);
     }
 
     fn count_threads(&mut self, index: usize, now: Instant) {

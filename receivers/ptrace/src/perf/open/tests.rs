@@ -18,7 +18,7 @@ struct Answers<F> {
 }
 
 impl<F: Fn(bool) -> Result<(), Errno>> Opener for Answers<F> {
-    fn open(&self, attr: &EventAttr, _thread: u32) -> Result<OwnedFd, Errno> {
+    fn open(&self, attr: &EventAttr, _subject: Subject<'_>) -> Result<OwnedFd, Errno> {
         self.asked.borrow_mut().push(attr.sees_kernel());
         (self.answer)(attr.sees_kernel())?;
         Ok(File::open("/dev/null").unwrap().into())
@@ -44,6 +44,34 @@ fn ladder() {
     let lower = with(|_| Ok(()));
     assert_eq!(open(&lower, 1, 1, Rung::User).unwrap().rung, Rung::User);
     assert_eq!(*lower.asked.borrow(), [false]);
+}
+
+/// Guarantees: lists of processors are read as the kernel writes them, and nonsense is refused.
+#[test]
+fn processors() {
+    assert_eq!(parse_processors("0"), Some(vec![0]));
+    assert_eq!(parse_processors("0-3,8,10-11"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+    for nonsense in ["", "a", "1-", "-1", "0-4294967295", "1,,2", "8192"] {
+        assert_eq!(parse_processors(nonsense), None, "{nonsense}");
+    }
+    assert!(!online_processors().unwrap().is_empty());
+}
+
+/// Guarantees: a processor that is switched off is left out; whatever else is refused leaves none open.
+#[test]
+fn all_processors_or_none() {
+    struct Machine(Errno);
+    impl Opener for Machine {
+        fn open(&self, _attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+            let Subject::Processor { number, group: None } = subject else { panic!("{subject:?}") };
+            if number == 1 { Err(self.0) } else { Ok(File::open("/dev/null").unwrap().into()) }
+        }
+    }
+    let opened = |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1).map(|all| all.len());
+    assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
+    assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Rung::Processors, Errno::EACCES)])));
+    assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Errno::EMFILE)));
+    assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])));
 }
 
 /// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower rung is tried for them.
@@ -103,16 +131,20 @@ fn sample_until(rung: Rung, work: impl Fn() + Send + 'static, mut accept: impl F
     let (mut buffer, mut done) = (Vec::new(), false);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done && Instant::now() < deadline {
-        let drained = ring.drain(std::process::id(), &mut buffer, |bytes| {
-            let record = parse(bytes).unwrap();
-            if let Record::Sample(sample) = &record {
-                assert_eq!(
-                    (sample.process, sample.thread, sample.period_nano),
-                    (std::process::id(), thread, 1_000_000)
-                );
-            }
-            done |= accept(&record);
-        });
+        let drained = ring.drain(
+            |process| process == std::process::id(),
+            &mut buffer,
+            |bytes| {
+                let record = parse(bytes).unwrap();
+                if let Record::Sample(sample) = &record {
+                    assert_eq!(
+                        (sample.process, sample.thread, sample.period_nano),
+                        (std::process::id(), thread, 1_000_000)
+                    );
+                }
+                done |= accept(&record);
+            },
+        );
         assert_eq!(drained.foreign, 0);
         std::thread::yield_now();
     }

@@ -44,7 +44,7 @@ impl Kernel {
 
     fn drain(&mut self) -> (Vec<Vec<u8>>, Drained) {
         let (mut records, mut buffer) = (Vec::new(), Vec::new());
-        let drained = self.ring.drain(7, &mut buffer, |bytes| records.push(bytes.to_vec()));
+        let drained = self.ring.drain(|process| process == 7, &mut buffer, |bytes| records.push(bytes.to_vec()));
         (records, drained)
     }
 }

@@ -1,0 +1,253 @@
+//! Sampling by events of processors: which there are, for whom, and what their rings say.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::active::Active;
+use super::events::Watch;
+use super::leases::MOST_CAPTURED;
+use super::reach::{Reach, Usage, machine_cpu};
+use super::run::Engine;
+use crate::message::{ProcessId, Rung};
+use crate::os::time;
+use crate::perf::control_group::ControlGroup;
+use crate::perf::open::{Kernel, online_processors, open_processors};
+use crate::perf::record::{Record, User, parse};
+use crate::perf::ring::Ring;
+
+/// How often it is looked at who uses the processors.
+const REVIEW: Duration = Duration::from_secs(1);
+
+/// After what the kernel refused, it is asked again after this.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills 1.7 MB in a second at the usual rate,
+/// and on a saturated machine this thread may get no processor for a quarter of it.
+const RINGS: usize = 8 << 20;
+const RING: (usize, usize) = (64 << 10, 512 << 10);
+
+/// Events of all processors, for processes that are sampled with them.
+#[derive(Debug)]
+pub(super) struct Processors {
+    /// `None` for all that a processor does.
+    group: Option<ControlGroup>,
+    period_nano: u64,
+    rings: Vec<(OwnedFd, Ring)>,
+    /// The processors that were switched on.
+    online: Vec<u32>,
+    processes: Vec<(ProcessId, u32)>,
+}
+
+impl Processors {
+    fn open(group: Option<ControlGroup>, period_nano: u64) -> Option<Self> {
+        let online = online_processors().ok()?;
+        let folder = group.as_ref().map(ControlGroup::folder);
+        let events = open_processors(&Kernel, &online, folder, period_nano).ok()?;
+        let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
+        let mut rings = Vec::with_capacity(events.len());
+        for event in events {
+            let ring = Ring::map(event.as_fd(), bytes).ok()?;
+            rings.push((event, ring));
+        }
+        Some(Self { group, period_nano, rings, online, processes: Vec::new() })
+    }
+
+    /// Whether they are of these processors, which are on now.
+    fn covers(&self, online: &[u32]) -> bool {
+        self.online == online
+    }
+}
+
+/// What is known of who uses the processors, for the next look.
+#[derive(Debug)]
+pub(super) struct Review {
+    pub(super) reach: Reach,
+    due: Instant,
+    group: Option<ControlGroup>,
+    before: Option<Marks>,
+    /// Nothing is known of a command that has just been started, but that its threads may be gone before they are looked at.
+    started: bool,
+}
+
+/// Counters at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Marks {
+    at: Instant,
+    own: Duration,
+    group: Option<Duration>,
+    machine: Duration,
+}
+
+impl Review {
+    pub(super) fn new(now: Instant, started: bool) -> Self {
+        Self { reach: Reach::Threads, due: now, group: None, before: None, started }
+    }
+
+    /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given one so often.
+    fn usage(&mut self, pid: u32, switches: u64, now: Instant) -> Option<Usage> {
+        let machine = std::fs::read_to_string("/proc/stat").ok()?;
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok()??;
+        let marks = Marks {
+            at: now,
+            own: time::cpu_of(pid)?,
+            group: self.group.as_ref().and_then(ControlGroup::cpu),
+            machine: machine_cpu(&machine, u64::try_from(ticks).ok()?)?,
+        };
+        let before = self.before.replace(marks)?;
+        let elapsed = now.saturating_duration_since(before.at);
+        let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+        Some(Usage {
+            elapsed,
+            own: marks.own.saturating_sub(before.own),
+            group: marks.group.zip(before.group).map(|(after, before)| after.saturating_sub(before)),
+            machine: marks.machine.saturating_sub(before.machine),
+            switches: switches.saturating_mul(1000) / millis,
+        })
+    }
+}
+
+impl Engine<'_> {
+    /// Chooses what the events of a process cover, where that is to be looked at.
+    pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
+        let process = &mut self.processes[index];
+        if now < process.review.due || !matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors)) {
+            return;
+        }
+        process.review.due = now + REVIEW;
+        let reach = process.wanted_reach(now);
+        let covered = process.review.reach != Reach::Threads;
+        let (id, stale) = (process.id, covered && !self.covers_all(index));
+        if reach == self.processes[index].review.reach && !stale {
+            return;
+        }
+        self.drain_process(index);
+        self.leave_processors(id);
+        let entered = reach == Reach::Threads || self.enter_processors(index, reach);
+        let process = &mut self.processes[index];
+        if !entered {
+            process.review.due = now + REFUSED;
+        }
+        let reach = if entered { reach } else { Reach::Threads };
+        process.review.reach = reach;
+        let rung = if reach == Reach::Threads { Rung::Kernel } else { Rung::Processors };
+        process.watch = Watch::Events(rung);
+        process.status.rung = rung;
+        process.close_events();
+    }
+
+    /// Whether the events that a process is sampled with are of all processors that are on by now.
+    fn covers_all(&self, index: usize) -> bool {
+        let id = self.processes[index].id;
+        let Ok(online) = online_processors() else { return true };
+        let mut sets = self.events.iter().flat_map(|events| &events.processors);
+        sets.any(|set| set.covers(&online) && set.processes.iter().any(|(process, _)| *process == id))
+    }
+
+    /// Samples a process with events of processors, where the kernel permits that.
+    fn enter_processors(&mut self, index: usize, reach: Reach) -> bool {
+        let Some(events) = &mut self.events else { return false };
+        let process = &self.processes[index];
+        let (id, pid, period_nano) = (process.id, process.files.pid(), process.event_period());
+        let group = if reach == Reach::Group { process.review.group.clone() } else { None };
+        // There is one set for a machine or group, whoever else is sampled with it.
+        let set = match events.processors.iter().position(|set| set.group == group) {
+            Some(set) if events.processors[set].period_nano == period_nano => set,
+            Some(_) => return false,
+            None => {
+                let Some(set) = Processors::open(group, period_nano) else { return false };
+                if set.rings.iter().any(|(event, _)| events.wait_for(event.as_fd()).is_err()) {
+                    return false;
+                }
+                events.processors.push(set);
+                events.processors.len() - 1
+            }
+        };
+        events.processors[set].processes.push((id, pid));
+        true
+    }
+
+    /// A process is not sampled with events of processors any more.
+    pub(super) fn leave_processors(&mut self, process: ProcessId) {
+        let Some(events) = &mut self.events else { return };
+        for set in &mut events.processors {
+            set.processes.retain(|(id, _)| *id != process);
+        }
+        events.processors.retain(|set| !set.processes.is_empty());
+    }
+
+    /// Takes the samples that there are of processors. What is of no process that is sampled goes no further than its number.
+    pub(super) fn drain_processors(&mut self) {
+        let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
+        for set in 0..sets {
+            let rings = self.events.as_ref().map_or(0, |events| events.processors[set].rings.len());
+            for ring in 0..rings {
+                self.drain_processor(set, ring);
+            }
+        }
+    }
+
+    fn drain_processor(&mut self, set: usize, ring: usize) {
+        let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
+        let Processors { rings, processes, .. } = &mut events.processors[set];
+        let (_, ring) = &mut rings[ring];
+        if ring.is_empty() {
+            return;
+        }
+        let mut lost = 0;
+        let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
+        let drained = ring.drain(wanted, &mut events.buffer, |bytes| match parse(bytes) {
+            Ok(Record::Sample(sample)) => {
+                let of = processes.iter().find(|(_, pid)| *pid == sample.process);
+                let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
+                let Some(process) = process else { return };
+                captures.take_sample(process.id, process.space_number, &sample);
+                process.foreign |= sample.user == User::Foreign;
+            }
+            Ok(Record::Lost(count)) => lost += count,
+            Ok(_) => {}
+            Err(_) => lost += 1,
+        });
+        lost += u64::from(drained.broken);
+        if lost > 0 {
+            // Whose they were is lost with them.
+            for (id, _) in processes.iter() {
+                if let Some(process) = sampled.iter_mut().find(|process| process.id == *id) {
+                    process.status.lost_samples += lost;
+                }
+            }
+        }
+        while self.captures.waiting.len() >= MOST_CAPTURED {
+            let Some(captured) = self.captures.waiting.pop_front() else { break };
+            self.finish(captured);
+        }
+    }
+}
+
+impl Active {
+    fn wanted_reach(&mut self, now: Instant) -> Reach {
+        let switches = self.switches();
+        if self.review.group.is_none() && self.review.before.is_none() {
+            self.review.group = ControlGroup::of(self.files.directory());
+        }
+        let usage = self.review.usage(self.files.pid(), switches, now);
+        let started = std::mem::take(&mut self.review.started);
+        match usage {
+            // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
+            _ if self.grid.stride() != 1 => Reach::Threads,
+            Some(usage) => self.review.reach.next(usage),
+            None if started => Reach::Machine,
+            None => self.review.reach,
+        }
+    }
+
+    /// How often its busiest thread was given a processor since the last time.
+    fn switches(&mut self) -> u64 {
+        let of = |thread: &mut super::thread_state::ThreadState| {
+            let before = std::mem::replace(&mut thread.switched, thread.sched.timeslices);
+            if before == 0 { 0 } else { thread.sched.timeslices.saturating_sub(before) }
+        };
+        self.threads.iter_mut().map(of).max().unwrap_or(0)
+    }
+}
