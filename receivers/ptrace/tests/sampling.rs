@@ -9,7 +9,7 @@ mod sampling {
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profbridge_ptrace::message::{Detached, Mode, Rung, Settings, Stops, Trust};
+use profbridge_ptrace::message::{Detached, Mode, Rung, Sample, Settings, Stops, Trust};
 use sampling::session::{Report, Session};
 use sampling::target::Target;
 
@@ -252,6 +252,23 @@ fn exit_code_is_not_taken() {
         assert_eq!(target.line(), "code 7");
         assert_eq!(session.until_gone().gone, Some(Detached::Exited));
     }
+}
+
+/// Guarantees: a process that is sampled from its start begins with events of processors, which show threads that are gone before they could be looked at.
+#[test]
+fn brief_threads() {
+    let mut target = Target::start("brief");
+    let session = Session::start_from_start(&target, settings(Mode::Cpu));
+    target.wait_for_count(10);
+    session.until("a first batch", |report| !report.batches.is_empty());
+    let report = session.end();
+    if report.status.rung < Rung::Kernel {
+        return;
+    }
+    let first = &report.batches[0];
+    let seen = |sample: &&Sample| first.threads[sample.thread as usize].id != target.pid();
+    assert!(first.samples.iter().any(|sample| seen(&sample)), "{first:?}");
+    assert_eq!(report.status.stops, 0);
 }
 
 /// Guarantees: threads that come and go by the thousand neither stop sampling nor keep the target or its threads from ending.

@@ -180,7 +180,8 @@ impl Engine<'_> {
     /// Finds out how running threads of a process are sampled.
     pub(super) fn decide(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        if process.brief.many && process.settings.stops == Stops::WithoutEvents && process.watch.has_ledger() {
+        let seen = process.review.reach != Reach::Threads;
+        if process.brief.many && !seen && process.settings.stops == Stops::WithoutEvents && process.watch.has_ledger() {
             return self.give_up_events(index);
         }
         let process = &mut self.processes[index];

@@ -24,9 +24,9 @@ const REVIEW: Duration = Duration::from_secs(1);
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills 1.7 MB in a second at the usual rate,
-/// and on a saturated machine this thread may get no processor for a quarter of it.
-const RINGS: usize = 8 << 20;
-const RING: (usize, usize) = (64 << 10, 512 << 10);
+/// and on a saturated machine this thread may get no processor for half of it.
+const RINGS: usize = 16 << 20;
+const RING: (usize, usize) = (64 << 10, 1 << 20);
 
 /// Events of all processors, for processes that are sampled with them.
 #[derive(Debug)]

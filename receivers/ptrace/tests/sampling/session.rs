@@ -93,13 +93,22 @@ impl Report {
 
 impl Session {
     pub(crate) fn start(target: &Target, settings: Settings) -> Self {
+        Self::with(target, settings, |sampler| sampler.sample(PROCESS, true))
+    }
+
+    /// As if the target had not executed anything yet.
+    pub(crate) fn start_from_start(target: &Target, settings: Settings) -> Self {
+        Self::with(target, settings, |sampler| sampler.sample_from_start(PROCESS))
+    }
+
+    fn with(target: &Target, settings: Settings, sample: impl FnOnce(&Sampler)) -> Self {
         let files = Arc::new(ProcessFiles::open(target.pid()).unwrap());
         let space = AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap();
         let space = Arc::new(space);
         let (out, outputs) = sync_channel(256);
         let sampler = Sampler::start(Options::default(), out, || {}).unwrap();
         sampler.attach(PROCESS, Arc::clone(&files), Arc::clone(&space), settings);
-        sampler.sample(PROCESS, true);
+        sample(&sampler);
         Self { sampler, outputs, files, space: std::cell::RefCell::new(space), report: std::cell::RefCell::default() }
     }
 

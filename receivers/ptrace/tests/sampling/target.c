@@ -120,6 +120,26 @@ static void *churn(void *unused) {
   return unused;
 }
 
+static void *brief_work(void *unused) {
+  struct timespec time;
+  do {
+    spin(2000);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  } while (time.tv_nsec < 2000000);
+  return unused;
+}
+
+// Threads that use two milliseconds of processor time each, one after the other.
+static void *brief(void *unused) {
+  for (;;) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, brief_work, NULL);
+    pthread_join(thread, NULL);
+    first++;
+  }
+  return unused;
+}
+
 static const char *kind, *program;
 
 static void *listen(void *unused) {
@@ -163,5 +183,6 @@ int main(int count, char **arguments) {
   if (!strcmp(kind, "read_much")) read_much(NULL);
   if (!strcmp(kind, "duty")) duty(NULL);
   if (!strcmp(kind, "churn")) churn(NULL);
+  if (!strcmp(kind, "brief")) brief(NULL);
   spin_forever(NULL);
 }

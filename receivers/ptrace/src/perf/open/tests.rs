@@ -123,6 +123,46 @@ fn permitted(rung: Rung) -> bool {
     open(&Kernel, own, 1_000_000, rung).is_ok_and(|opened| opened.rung == rung)
 }
 
+/// Guarantees: events of processors show threads that are gone before anybody could look at them, with as many samples as stand for the processor time
+/// that they used, but for those that the kernel says it had no room for; and no sample of others comes out.
+#[test]
+fn brief_threads() {
+    const PERIOD: u64 = 1_000_000;
+    let processors = online_processors().unwrap();
+    let Ok(events) = open_processors(&Kernel, &processors, None, PERIOD) else { return };
+    let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 512 << 10).unwrap()).collect();
+    let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
+    let (mut seen, mut lost) = (0_u64, 0_u64);
+    for _ in 0..200 {
+        let work = || {
+            while crate::os::time::thread_cpu() < Duration::from_millis(2) {
+                std::hint::black_box((0..1000_u64).sum::<u64>());
+            }
+            (nix::unistd::gettid().as_raw().unsigned_abs(), crate::os::time::thread_cpu())
+        };
+        let (thread, cpu) = std::thread::spawn(work).join().unwrap();
+        threads.insert(thread);
+        used += cpu;
+        let mut buffer = Vec::new();
+        for ring in &mut rings {
+            ring.drain(
+                |process| process == std::process::id(),
+                &mut buffer,
+                |bytes| match parse(bytes).unwrap() {
+                    Record::Sample(sample) => {
+                        assert_eq!(sample.process, std::process::id());
+                        seen += u64::from(threads.contains(&sample.thread)) * sample.period_nano;
+                    }
+                    Record::Lost(count) => lost += count * PERIOD,
+                    _ => {}
+                },
+            );
+        }
+    }
+    let used = used.as_nanos() as u64;
+    assert!(seen < used + used / 4 && seen + lost > used - used / 4, "{seen} and {lost} ns in samples, {used} ns used");
+}
+
 /// Samples of a worker, until one is accepted.
 fn sample_until(rung: Rung, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
     let (thread, end) = worker(work);
