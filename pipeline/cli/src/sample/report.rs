@@ -7,7 +7,7 @@ mod text;
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Mode, Status};
+use profbridge_ptrace::message::{Mode, Rung, Status};
 
 use super::shares::{Function, Shares, Side};
 use super::stats::complete_percent;
@@ -175,9 +175,11 @@ impl Report<'_> {
         }
         if of_ticks(status.missed_ticks) > MISSED_PERCENT {
             let missed = of_ticks(status.missed_ticks);
+            // Events are the kernel's, and come all the same.
+            let what = if status.rung == Rung::None { "samples" } else { "looks at waiting threads" };
             line(
                 out,
-                format_args!("late: {missed:.1} % of the samples were missed, since the sampler had no processor"),
+                format_args!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"),
             );
         }
     }

@@ -84,8 +84,8 @@ impl Active {
         settings: Settings,
         now: Instant,
     ) -> Self {
-        let unix = time::unix_nano();
-        let grid = Grid::new(now, settings.rate_hertz, unix ^ u64::from(files.pid()));
+        let epoch = both_clocks();
+        let grid = Grid::new(now, settings.rate_hertz, epoch.1 ^ u64::from(files.pid()));
         Self {
             id,
             space,
@@ -108,7 +108,7 @@ impl Active {
             batch: Builder::new(id, grid.period_nano(), settings.mode),
             grid,
             files,
-            epoch: (now, unix),
+            epoch,
             flush_due: now + FLUSH,
             status_due: now + STATUS,
             reload_due: now,
@@ -243,7 +243,7 @@ impl Active {
         self.flush_due = now + FLUSH;
         self.settle_all(now);
         if self.batch.is_empty() {
-            self.epoch = (now, time::unix_nano());
+            self.epoch = both_clocks();
             return None;
         }
         let number = self.batch.number();
@@ -270,7 +270,7 @@ impl Active {
             }
         }
         let batch = self.batch.take();
-        self.epoch = (now, time::unix_nano());
+        self.epoch = both_clocks();
         Some(batch)
     }
 
@@ -288,6 +288,11 @@ impl Active {
         self.status.sampler_cpu_nano = u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
         self.status
     }
+}
+
+/// A moment on both clocks. They are read next to each other: what is between them would be a gap in the profile.
+fn both_clocks() -> (Instant, u64) {
+    (Instant::now(), time::unix_nano())
 }
 
 /// The place of a stop's length in [`Status::stop_lengths`].

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use profbridge_model::{Builder, Mapping, Profile, Profiles};
-use profbridge_ptrace::message::{Mode, Status};
+use profbridge_ptrace::message::{Mode, Rung, Status};
 
 use super::Report;
 use crate::sample::shares::Shares;
@@ -131,8 +131,12 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         "lost: 5 samples",
         "refused: 6 stops",
         "rate: lowered, 32.5 %",
-        "late: 2.6 %",
+        "late: 2.6 % of the samples",
+        "sampled without perf events",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    let text = report(&shares, Status { rung: Rung::Kernel, ..bad }).trust();
+    assert!(text.contains("late: 2.6 % of the looks at waiting threads"), "{text}");
+    assert!(text.contains("sampled by perf events, with their time in the kernel"), "{text}");
 }
