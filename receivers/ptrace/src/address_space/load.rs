@@ -138,6 +138,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             module.kind = Kind::Unusable;
             return Ok(module);
         };
+        self.space.hotspot |= entry.path.ends_with(b"/libjvm.so");
         module.kind = Kind::File;
         module.bias = bias;
         module.mapping = self.index(entry, &object, bias, file);

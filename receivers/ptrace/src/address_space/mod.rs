@@ -131,6 +131,8 @@ pub struct AddressSpace {
     faults: Vec<Fault>,
     /// What files were mapped executable where.
     fingerprint: u64,
+    /// The library of Java's HotSpot virtual machine is mapped.
+    hotspot: bool,
     code: Arc<dyn CodeMemory>,
 }
 
@@ -144,6 +146,7 @@ impl AddressSpace {
             images: Vec::new(),
             faults: Vec::new(),
             fingerprint: 0,
+            hotspot: false,
             code,
         }
     }
@@ -205,6 +208,11 @@ impl AddressSpace {
     /// The executable mappings by address.
     pub fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// Whether code that is made at run time is likely Java's.
+    pub(crate) fn has_hotspot(&self) -> bool {
+        self.hotspot
     }
 
     /// Its number, never used again in this process, and none of an [`Object`].

@@ -9,6 +9,7 @@
 use super::code::{
     Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
 };
+use super::trampoline::trampoline;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::Stop;
@@ -51,6 +52,14 @@ impl Walk<'_> {
         if !self.exact && ends_coroutine(&window.after) && call_before(pc, &window.before).is_none() {
             return Err(Stop::Root);
         }
+        if module.kind == Kind::Generated
+            && let Some(row) = trampoline(&window.before, &window.after)
+        {
+            let caller = self.step(&row, None)?;
+            if self.call_before(caller.registers.instruction_pointer()).is_some() {
+                return Ok(caller);
+            }
+        }
         let address = lookup.wrapping_sub(module.bias);
         if let Some(object) = &module.object
             && address.checked_sub(object.entry()).is_some_and(|distance| distance < ENTRY_LENGTH)
@@ -64,7 +73,11 @@ impl Walk<'_> {
         {
             return Ok(caller);
         }
-        if module.kind == Kind::Generated || go || module.builtins.contains(&address) {
+        let java = module.kind == Kind::Generated && self.space.has_hotspot();
+        if java && let Some(caller) = self.by_hotspot()? {
+            return Ok(caller);
+        }
+        if module.kind == Kind::Generated && !java || go || module.builtins.contains(&address) {
             let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
             if let Some(caller) = self.by_frame_pointer(progress, go)? {
                 return Ok(caller);
@@ -114,7 +127,7 @@ impl Walk<'_> {
         within_go || self.call_before(address).is_some()
     }
 
-    fn is_frame(&self, frame: u64) -> bool {
+    pub(super) fn is_frame(&self, frame: u64) -> bool {
         frame.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| distance < MAX_FRAME)
     }
 

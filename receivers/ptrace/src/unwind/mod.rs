@@ -5,17 +5,21 @@
 //! compiled-at-run-time code, Go's own table, the kernel's signal frame), and by a checked scan of the stack last. It says
 //! of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it ends.
 
+mod ahead;
 mod cache;
 mod code;
 mod code_cache;
 mod expression;
 mod fallback;
 mod go;
+mod hotspot;
+mod instruction;
 mod memory;
 mod registers;
 mod row;
 mod search;
 mod step;
+mod trampoline;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;
 mod walk;

@@ -171,6 +171,13 @@ impl Row {
         row.save_frame_pointer()
     }
 
+    /// A function that has made room for one word and saved nothing.
+    pub(super) fn spaced() -> Self {
+        let mut row = Self::entry();
+        row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
+        row
+    }
+
     /// A function whose frame pointer stands.
     pub(super) fn framed() -> Self {
         let mut row = Self::entry();

@@ -1,0 +1,76 @@
+//! Java's frames, in the HotSpot virtual machine.
+//!
+//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is special is what they return
+//! to. The interpreter does not call: it pushes the address of code of its own that goes on behind the call, and jumps. A method that is
+//! stopped at a safepoint goes on at the instruction that looked whether it should stop, and one whose assumptions fell at the code that turns its frame
+//! into an interpreter's. Each of these places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`:
+//! `templateInterpreterGenerator_x86.cpp` generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler,
+//! `c1_LIRAssembler_x86.cpp` safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
+
+use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
+use super::row::Row;
+use super::step::Stop;
+use super::walk::{Caller, Walk};
+use crate::address_space::Kind;
+
+/// Whether code is entered by a return without a call before it.
+pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
+    const ENTRIES: [&[u8]; 5] = [
+        // The interpreter behind a call: its stack pointer is restored (since JDK 21 from a distance), and the place cleared.
+        b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00",
+        b"\x48\x8b\x4d\xf0\x48\x8d\x64\xcd\x00\x48\xc7\x45\xf0",
+        // The interpreter in a frame that was a compiled method's.
+        b"\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
+        // A compiled method whose frame is to be made an interpreter's: it pushes where it is.
+        b"\xe8\x00\x00\x00\x00\x48\x83\x2c\x24\x05",
+        b"\x4c\x8d\x15\xf9\xff\xff\xff\x41\x52",
+    ];
+    // The bottom of what was copied to the stack of a virtual thread: it takes the thread's own stack pointer, and keeps the result.
+    let thawed = matches!(code, [0x49, 0x8b, 0xa7, _, _, _, _, 0x50, ..]);
+    let poll = match code {
+        // `test %eax, (register)`: the page cannot be read where the thread shall stop.
+        [0x41, 0x85, mode, ..] | [0x85, mode, ..] => *mode < 8 && !matches!(*mode, 4 | 5) || *mode == 5 && code[0] == 0x85,
+        _ => false,
+    };
+    poll || thawed || ENTRIES.iter().any(|entry| code.starts_with(entry))
+}
+
+impl Walk<'_> {
+    /// The caller of code that HotSpot made. `None` where its frame pointer does not lead to one.
+    pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, Stop> {
+        if self.exact
+            && let Some(ahead) = self.look_ahead(|walk, word| walk.returns_to_java(word))
+            && self.returns_to_java(ahead.returns)
+        {
+            let mut registers = self.registers;
+            registers.known = 0;
+            registers.set(STACK_POINTER, ahead.stack);
+            registers.set(INSTRUCTION_POINTER, ahead.returns);
+            registers.set(FRAME_POINTER, ahead.frame);
+            return Ok(Some(Caller { registers, lost: self.lost, interrupted: false }));
+        }
+        let frame = self.register(FRAME_POINTER)?;
+        if !self.is_frame(frame) {
+            return Ok(None);
+        }
+        let mut caller = match self.step(&Row::framed(), None) {
+            Ok(caller) => caller,
+            Err(Stop::Root) => return Ok(None),
+            Err(stop) => return Err(stop),
+        };
+        if !self.returns_to_java(caller.registers.instruction_pointer()) {
+            return Ok(None);
+        }
+        for register in [3, 12, 13, 14, 15] {
+            caller.registers.forget(register);
+        }
+        Ok(Some(caller))
+    }
+
+    /// Whether a word is an address that is returned to.
+    fn returns_to_java(&mut self, address: u64) -> bool {
+        let generated = self.space.find(address).is_some_and(|module| module.kind == Kind::Generated);
+        self.call_before(address).is_some()
+            || generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
+    }
+}

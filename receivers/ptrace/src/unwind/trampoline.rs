@@ -1,0 +1,34 @@
+//! The code by which CPython marks Python's functions for profilers.
+//!
+//! With `-X perf` (CPython 3.12 and later) each Python function is entered through a copy of one small function of its own, at an address that the perf map
+//! names. It calls the interpreter's loop and returns, and it has no call frame information. All of it is known (python/cpython
+//! `Python/asm_trampoline.S`), so where it is recognized its caller is known exactly, and all registers that functions preserve are.
+
+use super::code::CALL_LENGTH;
+use super::row::Row;
+
+/// `sub $8, %rsp; call *%rcx; add $8, %rsp; ret`: 3.12, 3.13 to 3.13.5.
+const SPACED: &[u8] = b"\x48\x83\xec\x08\xff\xd1\x48\x83\xc4\x08\xc3";
+/// `push %rbp; mov %rsp, %rbp; call *%rcx; pop %rbp; ret`: 3.13.6, 3.14 and later.
+const FRAMED: &[u8] = b"\x55\x48\x89\xe5\xff\xd1\x5d\xc3";
+/// `endbr64` before it, where Python was built for such processors.
+const MARK: &[u8] = b"\xf3\x0f\x1e\xfa";
+
+/// The rules for the instruction at `after`, if it is one of CPython's trampoline; `before` are the bytes before it.
+pub(super) fn trampoline(before: &[u8; CALL_LENGTH], after: &[u8]) -> Option<Row> {
+    let entered = after.strip_prefix(MARK).unwrap_or(after);
+    if entered.starts_with(SPACED) || entered.starts_with(FRAMED) {
+        return Some(Row::entry());
+    }
+    let is_at = |code: &[u8], place: usize| {
+        let seen = place.min(CALL_LENGTH);
+        before.ends_with(&code[place - seen..place]) && after.starts_with(&code[place..])
+    };
+    if [4, 6].into_iter().any(|place| is_at(SPACED, place)) {
+        return Some(Row::spaced());
+    }
+    if [1, 4, 6].into_iter().any(|place| is_at(FRAMED, place)) {
+        return Some(Row::pushed());
+    }
+    (is_at(SPACED, 10) || is_at(FRAMED, 7)).then(Row::entry)
+}
