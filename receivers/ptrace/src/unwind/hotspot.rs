@@ -7,6 +7,9 @@
 //! `templateInterpreterGenerator_x86.cpp` generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler,
 //! `c1_LIRAssembler_x86.cpp` safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
 
+use foldhash::fast::RandomState;
+use hashbrown::HashSet;
+
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::Stop;
@@ -35,9 +38,60 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     poll || thawed || ENTRIES.iter().any(|entry| code.starts_with(entry))
 }
 
+/// Code before an address that is searched for the start of a method.
+const MAX_SEARCHED: u64 = 4096;
+/// Addresses of one process before which is searched, each once.
+const MAX_LOOKS: usize = 4096;
+/// Processes that are remembered.
+const MAX_PROCESSES: usize = 64;
+
+/// What is known of processes' compiled methods.
+#[derive(Debug, Default)]
+pub(super) struct Habits(Vec<Habit>);
+
+#[derive(Debug)]
+struct Habit {
+    /// The address space's number.
+    space: u64,
+    looked: HashSet<u64, RandomState>,
+    /// A method was seen that keeps no frame pointer.
+    without: bool,
+}
+
+/// Whether there is the start of a compiled method that makes room behind `push %rbp` without setting its frame pointer: it touches the stack far below first
+/// (`mov %eax, -N(%rsp)`).
+pub(super) fn has_method_without_frame_pointer(code: &[u8]) -> bool {
+    let starts = |code: &[u8]| matches!(code, [0x89, 0x84, 0x24, _, _, _, 0xff, 0x55, 0x48, 0x81 | 0x83, 0xec]);
+    code.windows(11).any(starts)
+}
+
 impl Walk<'_> {
+    /// Whether the methods of this process may keep frame pointers, by the code before an address. The virtual machine has one rule for all, which is
+    /// known once a method was seen that does not.
+    fn may_keep_frame_pointers(&mut self, address: u64) -> bool {
+        let space = self.space.id();
+        let habits = &mut self.scratch.java.0;
+        let place = habits.iter().position(|habit| habit.space == space).unwrap_or_else(|| {
+            if habits.len() == MAX_PROCESSES {
+                habits.remove(0);
+            }
+            habits.push(Habit { space, looked: HashSet::default(), without: false });
+            habits.len() - 1
+        });
+        let habit = &mut habits[place];
+        if !habit.without && habit.looked.len() < MAX_LOOKS && habit.looked.insert(address) {
+            let first = self.space.find(address.wrapping_sub(1)).map_or(address, |module| module.start);
+            let length = address.saturating_sub(first).min(MAX_SEARCHED);
+            let mut code = [0; MAX_SEARCHED as usize];
+            let count = self.space.read_code(address - length, &mut code[..length as usize]).min(length as usize);
+            habit.without = has_method_without_frame_pointer(&code[..count]);
+        }
+        !habit.without
+    }
+
     /// The caller of code that HotSpot made. `None` where its frame pointer does not lead to one.
     pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, Stop> {
+        self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
         if self.exact
             && let Some(ahead) = self.look_ahead(|walk, word| walk.returns_to_java(word))
             && self.returns_to_java(ahead.returns)

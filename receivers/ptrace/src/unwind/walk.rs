@@ -3,6 +3,7 @@
 use super::cache::RowCache;
 use super::code_cache::CodeCache;
 use super::go::GoCache;
+use super::hotspot::Habits;
 use super::memory::StackMemory;
 use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, Row, look_up};
@@ -27,6 +28,7 @@ pub(super) struct Scratch {
     pub(super) rows: RowCache,
     pub(super) code: CodeCache,
     pub(super) go: GoCache,
+    pub(super) java: Habits,
     pub(super) context: Box<Context>,
 }
 

@@ -5,5 +5,6 @@
 mod known;
 mod oracle;
 mod programs;
+mod runtimes;
 mod snapshot;
 mod target;
