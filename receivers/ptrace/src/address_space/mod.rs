@@ -131,8 +131,8 @@ pub struct AddressSpace {
     faults: Vec<Fault>,
     /// What files were mapped executable where.
     fingerprint: u64,
-    /// The library of Java's HotSpot virtual machine is mapped.
-    hotspot: bool,
+    /// The library of Java's HotSpot virtual machine is mapped, so code that is made at run time is likely Java's.
+    pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
 }
 
@@ -208,11 +208,6 @@ impl AddressSpace {
     /// The executable mappings by address.
     pub fn modules(&self) -> &[Module] {
         &self.modules
-    }
-
-    /// Whether code that is made at run time is likely Java's.
-    pub(crate) fn has_hotspot(&self) -> bool {
-        self.hotspot
     }
 
     /// Its number, never used again in this process, and none of an [`Object`].

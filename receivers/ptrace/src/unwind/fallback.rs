@@ -73,7 +73,7 @@ impl Walk<'_> {
         {
             return Ok(caller);
         }
-        let java = module.kind == Kind::Generated && self.space.has_hotspot();
+        let java = module.kind == Kind::Generated && self.space.hotspot;
         if java && let Some(caller) = self.by_hotspot()? {
             return Ok(caller);
         }

@@ -38,6 +38,8 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     poll || thawed || ENTRIES.iter().any(|entry| code.starts_with(entry))
 }
 
+/// A caller's stack pointer is not further away than this, in bytes.
+const MAX_FRAME: i64 = 16 << 20;
 /// Code before an address that is searched for the start of a method.
 const MAX_SEARCHED: u64 = 4096;
 /// Addresses of one process before which is searched, each once.
@@ -92,13 +94,16 @@ impl Walk<'_> {
     /// The caller of code that HotSpot made. `None` where its frame pointer does not lead to one.
     pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, Stop> {
         self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
+        let stack = self.register(STACK_POINTER)?;
         if self.exact
             && let Some(ahead) = self.look_ahead(|walk, word| walk.returns_to_java(word))
             && self.returns_to_java(ahead.returns)
+            && ahead.stack.wrapping_sub(stack).cast_signed() < MAX_FRAME
         {
             let mut registers = self.registers;
             registers.known = 0;
-            registers.set(STACK_POINTER, ahead.stack);
+            // Arguments may be pushed on the way.
+            registers.set(STACK_POINTER, ahead.stack.max(stack));
             registers.set(INSTRUCTION_POINTER, ahead.returns);
             registers.set(FRAME_POINTER, ahead.frame);
             return Ok(Some(Caller { registers, lost: self.lost, interrupted: false }));
@@ -128,3 +133,6 @@ impl Walk<'_> {
             || generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -354,3 +354,6 @@ fn vector(map: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
     };
     Some((1 + length + usize::from(number), Effect::Changes(changed)))
 }
+
+#[cfg(test)]
+mod tests;

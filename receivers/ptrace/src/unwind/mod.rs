@@ -14,6 +14,8 @@ mod fallback;
 mod go;
 mod hotspot;
 mod instruction;
+#[cfg(test)]
+mod made;
 mod memory;
 mod registers;
 mod row;

@@ -32,3 +32,6 @@ pub(super) fn trampoline(before: &[u8; CALL_LENGTH], after: &[u8]) -> Option<Row
     }
     (is_at(SPACED, 10) || is_at(FRAMED, 7)).then(Row::entry)
 }
+
+#[cfg(test)]
+mod tests;

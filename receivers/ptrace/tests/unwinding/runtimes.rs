@@ -7,7 +7,7 @@ use std::process::Command;
 use profbridge_ptrace::address_space::Kind;
 use profbridge_ptrace::elf::ObjectCache;
 use profbridge_ptrace::message::Trust;
-use profbridge_ptrace::unwind::Frame;
+use profbridge_ptrace::unwind::{Frame, Registers};
 
 use crate::snapshot::Process;
 use crate::target::Target;
@@ -180,4 +180,87 @@ fn assert_callers(java: &[&str]) -> bool {
         assert!(possible.contains(&caller.as_str()), "{callee} called by {caller}: {java:?}");
     }
     any
+}
+
+/// The Pythons on this machine that mark functions for profilers: on the path, and pyenv's.
+fn pythons() -> Vec<PathBuf> {
+    let names = ["python3", "python3.12", "python3.13", "python3.14", "python3.15"].map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
+    let candidates = names.into_iter().chain(versions.map(|version| version.path().join("bin/python3")));
+    let question = "import sys; assert sys.is_stack_trampoline_active(); print(sys.executable, end='')";
+    let answer = |python: PathBuf| {
+        let answer = Command::new(python).args(["-X", "perf", "-c", question]).output().ok()?;
+        answer.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&answer.stdout).into_owned()))
+    };
+    let mut pythons: Vec<_> = candidates.filter_map(answer).collect();
+    pythons.sort();
+    pythons.dedup();
+    pythons
+}
+
+/// Guarantees: at least 99.5 % of the stacks of Python with `-X perf` are complete, with all registers or with the stack pointer and the instruction pointer alone
+/// where it is blocked; in each, Python's functions are those that the source says, from the one that runs to `<module>`.
+#[test]
+fn python_with_trampolines() {
+    const STACKS: usize = 400;
+    let text = "
+import time
+def leaf(n):
+    s = 0
+    for i in range(50): s += i * n
+    return s
+def middle(n): return leaf(n) + sum(map(leaf, range(3)))
+def outer(n):
+    time.sleep(0.0001)
+    return max(middle(n), sorted([n, 1], key=middle)[0])
+def work():
+    while True: list(map(outer, (3, 4)))
+print('\\n', end='', flush=True)
+work()
+";
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-trampolines.py", std::process::id()));
+    std::fs::write(&place, text).expect("the script can be written");
+    let pythons = pythons();
+    if pythons.is_empty() {
+        untested("there is no Python that has trampolines (3.12 or later)");
+    }
+    for python in pythons {
+        let target = Target::start(&python, &["-X", "perf", place.to_str().expect("a plain path")]);
+        let mut cache = ObjectCache::default();
+        let mut process = Process::open(target.pid(), &mut cache);
+        let main = target.threads()[0];
+        let mut stacks = Vec::new();
+        let mut complete = 0;
+        while stacks.len() < STACKS {
+            let (mut snapshot, mut frames, mut outcome) = process.look(main);
+            if outcome.unknown_code.is_some() {
+                process.reload(&mut cache);
+                (frames, outcome) = snapshot.unwind(&process.files, &process.space, &mut process.unwinder);
+            }
+            complete += usize::from(outcome.trust == Trust::Complete);
+            if outcome.trust == Trust::Complete {
+                let registers = snapshot.registers;
+                let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
+                let mut passive = Vec::new();
+                let space = &process.space;
+                let found = process.unwinder.unwind(space, &two, &mut snapshot.stack, &mut passive);
+                assert!(found.trust != Trust::Complete || passive == frames, "{passive:x?} instead of {frames:x?}");
+            }
+            stacks.push((kinds(&process, &frames), outcome.trust));
+        }
+        assert!(complete >= STACKS * 995 / 1000, "{complete} of {STACKS} {python:?}");
+        let names = Names::of(target.pid());
+        std::fs::remove_file(format!("/tmp/perf-{}.map", target.pid())).expect("the map can be removed");
+        for (stack, _) in stacks.iter().filter(|(_, trust)| *trust == Trust::Complete) {
+            let functions = stack.iter().filter_map(|part| match part {
+                Part::Generated(address) => Some(names.get(*address).expect("every function has a name")),
+                _ => None,
+            });
+            let functions: Vec<_> = functions.filter_map(|name| name.split(':').nth(2)).collect();
+            let whole = ["leaf", "middle", "outer", "work", "<module>"];
+            let expected = whole.iter().rposition(|name| functions.first() == Some(name)).map(|at| &whole[at..]);
+            assert_eq!(Some(&functions[..]), expected, "{python:?}");
+        }
+    }
 }

@@ -1,0 +1,114 @@
+//! Instructions as assemblers write them, one by one and by the library.
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "these are tests")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Guarantees: what moves the stack pointer, the frame pointer or a word between registers and the stack is understood, with all forms of operands.
+#[test]
+fn known() {
+    let place = |base, distance| Place { base: Some(base), distance };
+    let cases: &[(&[u8], Effect)] = &[
+        (b"\x55", Effect::Push(Some(RBP))),
+        (b"\x41\x57", Effect::Push(Some(15))),
+        (b"\x68\x00\x01\x00\x00", Effect::Push(None)),
+        (b"\x6a\x00", Effect::Push(None)),
+        (b"\xff\x74\x24\x08", Effect::Push(None)),
+        (b"\x5d", Effect::Pop(Some(RBP))),
+        (b"\x41\x5c", Effect::Pop(Some(12))),
+        (b"\x48\x89\xe5", Effect::Copy { to: RBP, from: RSP }),
+        (b"\x48\x8b\xec", Effect::Copy { to: RBP, from: RSP }),
+        (b"\x49\x8b\xe5", Effect::Copy { to: RSP, from: 13 }),
+        (b"\x48\x83\xec\x08", Effect::Add { to: RSP, value: -8 }),
+        (b"\x48\x81\xec\x80\x00\x00\x00", Effect::Add { to: RSP, value: -128 }),
+        (b"\x48\x83\xc4\x10", Effect::Add { to: RSP, value: 16 }),
+        (b"\x48\x83\xe4\xf0", Effect::Mask { to: RSP, value: -16 }),
+        (b"\x48\x8d\x65\xd8", Effect::Point { to: RSP, at: place(RBP, -40) }),
+        (b"\x4c\x8d\x54\x24\x08", Effect::Point { to: 10, at: place(RSP, 8) }),
+        (b"\x48\x8d\x64\xcd\x00", Effect::Point { to: RSP, at: Place { base: None, distance: 0 } }),
+        (b"\x48\x89\x6c\x24\x10", Effect::Store { to: place(RSP, 16), from: RBP }),
+        (b"\x48\x8b\x65\xf0", Effect::Load { to: RSP, from: place(RBP, -16) }),
+        (b"\x64\x48\x8b\x04\x25\x00\x00\x00\x00", Effect::Load { to: 0, from: Place { base: None, distance: 0 } }),
+        (b"\x64\x48\x8b\x44\x24\x08", Effect::Load { to: 0, from: Place { base: None, distance: 8 } }),
+        (b"\xc9", Effect::Leave),
+        (b"\xc3", Effect::Return),
+        (b"\xf3\xc3", Effect::Return),
+        (b"\xe8\x00\x00\x00\x00", Effect::Call),
+        (b"\xff\xd1", Effect::Call),
+        (b"\xe9\x10\x00\x00\x00", Effect::Jump(16)),
+        (b"\xeb\xfe", Effect::Jump(-2)),
+        (b"\x74\x05", Effect::Branch),
+        (b"\x0f\x87\x01\x00\x00\x00", Effect::Branch),
+        (b"\x41\xff\xe5", Effect::JumpThrough(Some(13))),
+        (b"\xff\x63\x48", Effect::JumpThrough(None)),
+        (b"\x0f\x0b", Effect::End),
+        (b"\xf4", Effect::End),
+        // Comparisons, stores of bytes and of halves, and instructions with vector registers change none of the two.
+        (b"\x49\x3b\xa7\x60\x01\x00\x00", Effect::Changes(0)),
+        (b"\x48\x39\xe5", Effect::Changes(0)),
+        (b"\x48\x85\xed", Effect::Changes(0)),
+        (b"\x89\x84\x24\x00\xc0\xfe\xff", Effect::Changes(0)),
+        (b"\xc5\xf8\x77", Effect::Changes(0)),
+        (b"\x66\x0f\x6f\xec", Effect::Changes(0)),
+        (b"\xc5\xfd\x6f\xec", Effect::Changes(0)),
+        (b"\x62\xf1\xfe\x48\x6f\xec", Effect::Changes(0)),
+        (b"\xb4\x01", Effect::Changes(1)),
+        (b"\x88\xe5", Effect::Changes(2)),
+        (b"\x31\xed", Effect::Changes(1 << RBP)),
+        (b"\xbd\x01\x00\x00\x00", Effect::Changes(1 << RBP)),
+        (b"\x48\x0f\x44\xe8", Effect::Changes(1 << RBP)),
+        (b"\x48\x29\xc4", Effect::Changes(1 << RSP | 1)),
+    ];
+    for (code, effect) in cases {
+        let found = decode(code).map(|found| (found.length, found.effect));
+        assert_eq!(found, Some((code.len(), *effect)), "{code:02x?}");
+        assert_eq!(decode(&code[..code.len() - 1]).map(|found| found.length < code.len()), None, "{code:02x?} cut off");
+    }
+}
+
+/// Guarantees: every instruction of the C library is as long as a disassembler says.
+#[test]
+fn lengths_of_a_library() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let library = maps.lines().find_map(|line| Some(&line[line.find('/')?..]).filter(|path| path.contains("/libc.so")));
+    let listing = library.and_then(|library| {
+        let mut command = Command::new("objdump");
+        command.args(["-d", "--wide", "-w", "-j", ".text"]).arg(library).stdout(Stdio::piped()).spawn().ok()
+    });
+    let Some(mut listing) = listing else {
+        eprintln!("untested here: there is no objdump, or no C library of its own");
+        return;
+    };
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for line in BufReader::new(listing.stdout.take().expect("it is piped")).lines() {
+        let line = line.expect("text");
+        let mut fields = line.split('\t');
+        let (Some(_), Some(bytes), Some(text)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let code: Vec<u8> = bytes.split_whitespace().filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        // What no program of 64 bits executes: data between functions, and instructions for the system.
+        if text.contains("(bad)") || text.contains("xabort") || text.contains("xbegin") {
+            continue;
+        }
+        seen += 1;
+        let found = decode(&code).map(|found| found.length);
+        if found != Some(code.len()) {
+            wrong.push(line);
+        }
+    }
+    assert!(listing.wait().expect("it ends").success());
+    assert!(seen > 100_000 && wrong.len() < seen / 10_000, "{} of {seen}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+proptest! {
+    /// Guarantees: no bytes make the decoder panic, and no instruction is longer than its bytes.
+    #[test]
+    fn attack_any_bytes(code in prop::collection::vec(any::<u8>(), 0..20)) {
+        if let Some(found) = decode(&code) {
+            prop_assert!((1..=code.len()).contains(&found.length));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A process for tests that is nothing but some code without a file, and stacks for it.
+#![allow(clippy::expect_used, reason = "these are tests")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use super::{COUNT, FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
+use crate::address_space::{AddressSpace, CodeMemory, FileId, MapsEntry, ProcessView};
+use crate::elf::ObjectCache;
+
+/// Where its code is.
+pub(super) const CODE: u64 = 0x10_0000;
+/// Where its stack ends.
+pub(super) const STACK: u64 = 0x7000_0000;
+/// What the first function's callee returns to: behind `call *%rax` the thread is ended by `mov %eax, %edi; mov $60, %eax; syscall`.
+pub(super) const ROOT: u64 = CODE + 2;
+
+/// The code.
+#[derive(Debug, Clone)]
+pub(super) struct Made(Vec<u8>);
+
+impl Made {
+    /// Code that ends a thread, at its start.
+    pub(super) fn new() -> Self {
+        let mut made = Self(vec![0xcc; 0x4000]);
+        made.put(CODE, b"\xff\xd0\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05");
+        made
+    }
+
+    pub(super) fn put(&mut self, address: u64, code: &[u8]) {
+        let at = (address - CODE) as usize;
+        self.0[at..at + code.len()].copy_from_slice(code);
+    }
+
+    pub(super) fn space(&self) -> AddressSpace {
+        AddressSpace::load(self, None, &mut ObjectCache::default()).expect("it loads")
+    }
+}
+
+impl CodeMemory for Made {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
+        let rest = address.checked_sub(CODE).and_then(|at| self.0.get(usize::try_from(at).ok()?..)).unwrap_or_default();
+        let count = rest.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&rest[..count]);
+        count
+    }
+}
+
+impl ProcessView for Made {
+    fn maps(&self) -> io::Result<Vec<u8>> {
+        Ok(format!("{CODE:x}-{:x} r-xp 00000000 00:00 0 \n", CODE + self.0.len() as u64).into())
+    }
+
+    fn executable(&self) -> Option<FileId> {
+        None
+    }
+
+    fn open(&self, _: &MapsEntry) -> io::Result<File> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+/// A thread, as far as it matters to its stack; registers by DWARF's numbers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Thread {
+    pub(super) registers: [u64; COUNT],
+    words: BTreeMap<u64, u64>,
+}
+
+impl Thread {
+    /// At the end of its stack, with other values in its registers.
+    pub(super) fn new() -> Self {
+        let mut thread = Self { registers: [0x5a5a; COUNT], words: BTreeMap::new() };
+        thread.registers[7] = STACK;
+        thread
+    }
+
+    pub(super) fn push(&mut self, word: u64) {
+        self.registers[7] -= 8;
+        self.words.insert(self.registers[7], word);
+    }
+
+    pub(super) fn pop(&mut self) -> u64 {
+        self.registers[7] += 8;
+        self.words[&(self.registers[7] - 8)]
+    }
+
+    pub(super) fn write(&mut self, address: u64, word: u64) {
+        self.words.insert(address, word);
+    }
+
+    /// Makes room that holds what was there before: nothing that is a return address.
+    pub(super) fn room(&mut self, bytes: u64) {
+        for _ in 0..bytes / 8 {
+            self.push(0x1111);
+        }
+    }
+
+    /// Sets up a frame pointer.
+    pub(super) fn frame(&mut self) {
+        self.push(self.registers[usize::from(FRAME_POINTER)]);
+        self.registers[usize::from(FRAME_POINTER)] = self.registers[7];
+    }
+
+    /// The frames at an instruction, with all registers or with these (bit N for register N).
+    pub(super) fn unwind(&mut self, space: &AddressSpace, pc: u64, known: u32) -> (Vec<u64>, Outcome) {
+        self.registers[16] = pc;
+        let registers = Registers { values: self.registers, known };
+        let mut frames: Vec<Frame> = Vec::new();
+        let outcome = Unwinder::new().unwind(space, &registers, self, &mut frames);
+        (frames.iter().map(|frame| frame.pc).collect(), outcome)
+    }
+}
+
+impl StackMemory for Thread {
+    fn read_u64(&mut self, address: u64) -> Option<u64> {
+        self.words.get(&address).copied()
+    }
+}
