@@ -3,6 +3,9 @@
 mod answers;
 mod ends;
 mod errors;
+mod restarts;
+mod supervision;
+mod wrappers;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -132,19 +135,49 @@ impl Sampling {
         }
     }
 
+    /// Reads the next line of its standard output, which is its command's.
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let stdout = self.child.stdout.as_mut().unwrap();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "its output ended: {}", self.said);
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
+    /// Sends it a signal, and no other process.
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
     /// Sends it a signal, and waits for its end.
     fn end(self, signal: &str) -> Finished {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+        self.signal(signal);
         self.ended()
     }
 
-    /// Closes the standard input that it shares with its command, and waits for its end.
-    fn ended(mut self) -> Finished {
-        drop(self.stdin.take());
+    /// Waits for its end, with the standard input that it shares with its command open.
+    fn ended_by_itself(&mut self) -> Finished {
         let status = eventually("the run ends", || self.child.try_wait().unwrap());
         let mut stdout = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         self.stderr.read_to_string(&mut self.said).unwrap();
         Finished { status, stdout, stderr: std::mem::take(&mut self.said) }
+    }
+
+    /// Closes the standard input that it shares with its command, and waits for its end.
+    fn ended(mut self) -> Finished {
+        drop(self.stdin.take());
+        self.ended_by_itself()
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }

@@ -11,6 +11,12 @@ pub(crate) fn known() -> &'static Path {
     KNOWN.get_or_init(|| build("known.c", "cc", &["-O2", "-g", "-pthread"]))
 }
 
+/// The C program that computes until its standard input ends.
+pub(crate) fn worker() -> &'static Path {
+    static WORKER: OnceLock<PathBuf> = OnceLock::new();
+    WORKER.get_or_init(|| build("worker.c", "cc", &["-O2", "-g"]))
+}
+
 /// The Rust program with one hot function.
 pub(crate) fn hot() -> &'static Path {
     static HOT: OnceLock<PathBuf> = OnceLock::new();
@@ -72,6 +78,11 @@ impl Running {
     /// Whether it runs still.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Closes its standard input.
+    pub(crate) fn close(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// Ends it.

@@ -5,64 +5,71 @@
 
 mod collect;
 mod course;
+mod follow;
+mod gaps;
+mod processes;
 mod progress;
 mod report;
 mod run;
+mod sampler;
 mod shares;
 mod signals;
 mod sink;
 mod stats;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use profbridge_ptrace::message::{Command, Mode, Select, Settings, Target, TargetId};
-use profbridge_ptrace::owner::{SamplerProcess, StartOptions};
-use profbridge_receiver_ptrace::resource::ENVIRONMENT;
+use profbridge_ptrace::message::TargetId;
+use profbridge_ptrace::owner::{Inherited, SuperviseError, Supervised};
 use profbridge_symbolize::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
-use crate::args::sampling::{self, SampleArgs};
+use crate::args::sampling::SampleArgs;
 use crate::destination::Destination;
-use crate::{Failure, logging};
+use crate::{Failure, logging, terminal};
 use run::{Run, Sampling};
+use sampler::Sampler;
 use signals::Interrupt;
 
-/// The one target of a run.
+/// What is sampled: the process, or the command. What a command starts has other numbers.
 const TARGET: TargetId = TargetId(0);
 
 /// Samples, writes and shows.
 pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
+    // The command gets what profbridge was given, and not what is changed from here on.
+    let inherited =
+        Inherited::now().map_err(|error| Failure::new("the system does not tell this process its limits", &error))?;
+    let interrupt = Interrupt::listen()?;
     logging::start(LevelFilter::WARN);
     // A long run must not end with the news that its file cannot be written.
     let pid = arguments.pid.unwrap_or_else(std::process::id);
     arguments.output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
     let symbolizer = Symbolizer::start(profbridge_symbolize::Settings::default())
         .map_err(|error| Failure::new("threads cannot be started", &error))?;
-    let interrupt = Interrupt::listen()?;
-    let (sampler, events) = SamplerProcess::start(StartOptions::default())
-        .map_err(|error| Failure::new("nothing can be sampled", &error))?;
-    // Each file that the process has mapped is opened here. The command, if there is one, gets the limit from before.
+    let sampler = Sampler::start().map_err(|error| Failure::new("nothing can be sampled", &error))?;
+    // Each file that the process has mapped is opened here.
     crate::limits::raise_open_files();
-    let target = target(arguments);
-    let settings = target.settings;
-    sampler.send(Command::Watch(target)).map_err(|error| Failure::new("nothing can be sampled", &error))?;
-    Run::new(arguments, settings, Sampling { sampler, events, interrupt }, symbolizer).go()
+    let command = match arguments.pid {
+        Some(_) => None,
+        None => match Supervised::start(arguments.command.clone(), inherited) {
+            Ok(command) => Some(Arc::new(command)),
+            Err(error) => return Ok(not_started(&error)),
+        },
+    };
+    let pid = command.as_ref().map_or(pid, |command| command.pid());
+    if arguments.output.is_none() {
+        // Nothing of the command has run: it ends with this if its file cannot be written.
+        Destination::of_process(pid).check()?;
+    }
+    if let Some(command) = &command {
+        interrupt.pass_on_to(command);
+    }
+    Run::new(arguments, Sampling { sampler, interrupt, command, pid }, symbolizer).go()
 }
 
-fn target(arguments: &SampleArgs) -> Target {
-    let mode = match arguments.mode {
-        sampling::Mode::Wall => Mode::Wall,
-        sampling::Mode::Cpu => Mode::Cpu,
-    };
-    let select = match arguments.pid {
-        Some(pid) => Select::Pid(pid),
-        None => Select::Command(arguments.command.clone()),
-    };
-    Target {
-        id: TARGET,
-        select,
-        settings: Settings { rate_hertz: arguments.rate, mode, ..Settings::default() },
-        environment: ENVIRONMENT.map(str::to_owned).to_vec(),
-        sample_at_once: true,
-    }
+/// Says why there is no command. The status is what a shell would have.
+fn not_started(error: &SuperviseError) -> ExitCode {
+    terminal::say(format!("error: {error}"));
+    ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(u8::MAX))
 }

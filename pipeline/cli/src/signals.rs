@@ -49,7 +49,7 @@ impl Signals {
 }
 
 /// Whether this process was started with SIGHUP ignored. Known on Linux only.
-fn hangup_is_ignored() -> bool {
+pub(crate) fn hangup_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 

@@ -2,16 +2,17 @@
 //!
 //! The child asks to be traced before it executes the program, so it stops by itself right behind the exec, when the
 //! program is mapped and nothing of it ran. What has to be known of it is read then. Like under any tracer, a set-user-ID program
-//! that is started this way keeps the user it was started by. A sampler that is killed in these milliseconds takes the
-//! child with it; from then on the command depends on nobody.
+//! that is started this way keeps the user it was started by. Whoever started it and is killed in these milliseconds takes the
+//! child with it; from then on a command depends on nobody, unless it was bound to the one who started it ([`Bond`]).
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::sys::prctl;
 use nix::sys::ptrace;
-use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -21,10 +22,13 @@ use crate::pidfd::PidFd;
 /// Says that the child may not be traced; no exec fails with this.
 const REFUSED: i32 = libc::EPROTO;
 
-/// What the sampler process was given and changed for itself, and what a command is to be given again. The priority is not among
+/// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems only.
+const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
+
+/// What this process was given and changed for itself, and what a command is to be given again. The priority is not among
 /// it: only the sampling thread's is raised, and commands are started by another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inherited {
+pub struct Inherited {
     /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
     pub(crate) signal_mask: SigSet,
     /// The limit on open files, soft and hard.
@@ -33,9 +37,34 @@ pub(crate) struct Inherited {
     pub(crate) realtime: (rlim_t, rlim_t),
 }
 
+impl Inherited {
+    /// What the calling thread has now: to be asked before anything of it is changed.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn now() -> io::Result<Self> {
+        Ok(Self {
+            signal_mask: SigSet::thread_get_mask()?,
+            files: getrlimit(Resource::RLIMIT_NOFILE)?,
+            realtime: getrlimit(Resource::RLIMIT_RTTIME)?,
+        })
+    }
+}
+
+/// With whom a command lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// With nobody: it runs on when the one who started it is gone.
+    None,
+    /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL (`PR_SET_PDEATHSIG` of prctl(2),
+    /// which means the *thread* that started it). A program that changes its user loses the bond when it is executed.
+    Owner(u32),
+}
+
 /// Why a command does not run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CommandError {
+pub enum CommandError {
     /// There is no word.
     #[error("there is no command")]
     Empty,
@@ -52,7 +81,7 @@ pub(crate) enum CommandError {
 
 impl CommandError {
     /// The exit code that a shell would report.
-    pub(crate) fn shell_code(&self) -> i32 {
+    pub fn shell_code(&self) -> i32 {
         match self {
             Self::Execute(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             _ => 126,
@@ -80,19 +109,24 @@ impl Drop for Stopped {
     }
 }
 
-/// Starts a command. Only for the thread that drops the result, since that is its tracer.
+/// Starts a command. Only for the thread that drops the result, since that is its tracer. With a bond it has to be a thread that lives as
+/// long as the process.
 ///
 /// # Errors
 ///
 /// When there is no such program, it cannot be executed, or not be traced.
-pub(crate) fn start(words: &[OsString], inherited: Inherited) -> Result<(Stopped, PidFd), CommandError> {
+pub(crate) fn start(
+    words: &[OsString],
+    inherited: Inherited,
+    bond: Bond,
+) -> Result<(Stopped, PidFd), CommandError> {
     let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
     let mut command = Command::new(program);
     command.args(arguments);
     #[allow(unsafe_code, reason = "std has no safe way to run something between fork and exec")]
     // SAFETY: the closure makes system calls only, allocates nothing and takes no lock.
     unsafe {
-        command.pre_exec(move || prepare(inherited));
+        command.pre_exec(move || prepare(inherited, bond));
     }
     // std waits until the program is executed: by then the child is on its way into the stop.
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
@@ -120,12 +154,32 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited) -> Result<(Stopped
 }
 
 /// Runs in the child, between fork and exec.
-fn prepare(inherited: Inherited) -> io::Result<()> {
+fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
+    if let Bond::Owner(owner) = bond {
+        live_with(owner)?;
+    }
     // Limits that cannot be restored are those that the sampler could not change either.
     setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
     setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();
     ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(REFUSED))?;
     // Last, since a signal that arrives now acts on a child that looks like the command.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;
+    Ok(())
+}
+
+/// Binds the calling process, a child of the owner, to the owner's life.
+fn live_with(owner: u32) -> io::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if nix::unistd::getppid().as_raw().unsigned_abs() != owner {
+        // The owner died before the line above.
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    #[allow(unsafe_code, reason = "nix has no PR_SET_PTRACER")]
+    // SAFETY: the call takes numbers only.
+    unsafe {
+        // Where Yama allows only ancestors to trace (`kernel.yama.ptrace_scope` 1), the owner's descendants may as well from now on: the
+        // sampler process is a child of the owner, like the command. Without Yama it is an error that means nothing.
+        libc::prctl(PR_SET_PTRACER, libc::c_ulong::from(owner), 0, 0, 0);
+    }
     Ok(())
 }

@@ -51,6 +51,8 @@ mod rights;
 mod separation;
 
 #[cfg(target_os = "linux")]
+pub use discover::awaited_child;
+#[cfg(target_os = "linux")]
 pub use owner::{
     Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,
 };

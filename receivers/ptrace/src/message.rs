@@ -322,6 +322,9 @@ impl Location {
     /// The thread was blocked, and was never met so.
     pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
 
+    /// Nothing is known of the thread: the sampler process had ended, and another one was not there yet. Said by owners.
+    pub const NO_SAMPLER: Self = Self { mapping: None, address: 1 << 63 | 5 };
+
     /// An instruction of the kernel.
     #[must_use]
     pub const fn kernel(address: u64) -> Self {
@@ -341,6 +344,7 @@ impl Location {
             Self::KERNEL_NOT_VISIBLE => Some("[kernel, not visible]"),
             Self::WAITING_FOR_PROCESSOR => Some("[waiting for a processor]"),
             Self::WAITING_NOT_SEEN => Some("[waiting, not seen]"),
+            Self::NO_SAMPLER => Some("[no sampler process]"),
             _ => None,
         }
     }

@@ -18,6 +18,10 @@ use profbridge_receiver_ptrace::session::Session;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
 use profbridge_symbolize::Symbolizer;
 
+use super::shares::printable;
+
+#[cfg(test)]
+pub(crate) use part::OfProcess;
 pub(crate) use part::{Halves, Part};
 
 /// How long a part is. Sentry takes chunks of up to 66 seconds; what is blocked at the end of a part reaches beyond it.
@@ -30,9 +34,17 @@ const MOST_SAMPLES: usize = 1 << 19;
 #[derive(Debug)]
 struct Tracked {
     id: ProcessId,
+    pid: u32,
+    label: String,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
     names: ProcessNames,
+}
+
+/// What a process is called where there may be several: by its program and its id.
+pub(crate) fn label(process: &Process) -> String {
+    let name = process.executable.rsplit('/').next().unwrap_or_default();
+    printable(&format!("{name} (pid {})", process.pid)).into()
 }
 
 /// Everything that is known of the processes of a run.
@@ -73,6 +85,8 @@ impl Collector {
         self.places.insert(process.id, number);
         self.processes.push(Tracked {
             id: process.id,
+            pid: process.pid,
+            label: label(&process),
             resource: described.attributes,
             mappings: Vec::new(),
             names: ProcessNames::new(self.symbolizer.clone(), number as u64, process.root),
@@ -83,6 +97,11 @@ impl Collector {
     fn process(&mut self, id: ProcessId) -> Option<&mut Tracked> {
         let at = *self.places.get(&id)?;
         self.processes.get_mut(at)
+    }
+
+    /// The id that a process has outside of here.
+    pub(crate) fn pid_of(&self, id: ProcessId) -> Option<u32> {
+        self.processes.get(*self.places.get(&id)?).map(|process| process.pid)
     }
 
     /// A file is mapped into a process.

@@ -4,17 +4,23 @@ use std::collections::HashSet;
 
 use profbridge_ptrace::message::{Detached, Event, ProblemKind, ProcessId};
 
+use super::TARGET;
+
 /// The course of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     /// Whether a command was started for it.
     with_command: bool,
     attached: HashSet<ProcessId>,
+    /// Those of them that are the process or command itself, and not what a command started.
+    own: HashSet<ProcessId>,
     ever: bool,
     /// The process executed another program and was not found again yet.
     executing: bool,
+    /// The sampler process ended, and another one has not found the process yet.
+    searching: bool,
     code: Option<i32>,
-    refused: Option<(ProblemKind, String)>,
+    refused: Option<String>,
 }
 
 impl Course {
@@ -29,19 +35,35 @@ impl Course {
             Event::Attached(process) => {
                 self.attached.insert(process.id);
                 self.ever = true;
-                self.executing = false;
+                if process.target == TARGET {
+                    self.own.insert(process.id);
+                    (self.executing, self.searching) = (false, false);
+                }
             }
             Event::Detached { process, why } => {
                 self.attached.remove(process);
-                self.executing = *why == Detached::Executed;
+                if self.own.remove(process) {
+                    self.executing = *why == Detached::Executed;
+                }
             }
-            Event::Problem(problem) if self.attached.is_empty() && refuses(problem.kind) => {
-                self.executing = false;
-                self.refused.get_or_insert((problem.kind, problem.message.clone()));
+            Event::Problem(problem) if self.own.is_empty() && problem.target == TARGET && refuses(problem.kind) => {
+                (self.executing, self.searching) = (false, false);
+                self.refused.get_or_insert_with(|| problem.message.clone());
             }
-            Event::CommandEnded { code, .. } => self.code = Some(*code),
             _ => {}
         }
+    }
+
+    /// The command ended with this code.
+    pub(crate) fn command_ended(&mut self, code: i32) {
+        self.code = Some(code);
+    }
+
+    /// The sampler process ended, and another one will look for the process.
+    pub(crate) fn lose(&mut self) {
+        self.attached.clear();
+        self.own.clear();
+        (self.executing, self.searching) = (false, true);
     }
 
     /// Whether a process is being sampled.
@@ -61,7 +83,7 @@ impl Course {
 
     /// Why no process can be sampled.
     pub(crate) fn refusal(&self) -> Option<&str> {
-        self.refused.as_ref().map(|(_, message)| message.as_str())
+        self.refused.as_deref()
     }
 
     /// The command's exit code, once it has ended.
@@ -69,20 +91,16 @@ impl Course {
         self.code
     }
 
-    /// Whether the command could not even be started.
-    pub(crate) fn never_started(&self) -> bool {
-        matches!(self.refused, Some((ProblemKind::Command, _)))
-    }
-
     /// Whether there is nothing left to sample, now and later.
     pub(crate) fn is_over(&self) -> bool {
-        if self.is_attached() {
+        if !self.own.is_empty() {
             return false;
         }
         match self.with_command {
-            // A command that must not be sampled runs on all the same, and may execute another program that may be.
-            true => self.code.is_some() || self.never_started(),
-            false => !self.executing && (self.ever || self.refused.is_some()),
+            // A command that must not be sampled runs on all the same, and may execute another program that may be. What it started and left
+            // behind is not waited for.
+            true => self.code.is_some(),
+            false => !self.executing && !self.searching && (self.ever || self.refused.is_some()),
         }
     }
 }
@@ -112,9 +130,13 @@ mod tests {
     use super::*;
 
     fn attached(number: u64) -> Event {
+        attached_for(TARGET, number)
+    }
+
+    fn attached_for(target: TargetId, number: u64) -> Event {
         Event::Attached(Box::new(Process {
             id: ProcessId(number),
-            target: TargetId(0),
+            target,
             pid: 7,
             namespace_pid: 7,
             start_unix_nano: 1,
@@ -136,8 +158,6 @@ mod tests {
     fn problem(kind: ProblemKind) -> Event {
         Event::Problem(Problem { target: TargetId(0), pid: None, kind, message: format!("{kind:?}") })
     }
-
-    const ENDED: Event = Event::CommandEnded { target: TargetId(0), code: 3 };
 
     fn course(with_command: bool, events: &[Event]) -> Course {
         let mut course = Course::new(with_command);
@@ -170,18 +190,47 @@ mod tests {
         assert_eq!(course(false, &[attached(1), problem(ProblemKind::Internal)]).refusal(), None);
     }
 
-    /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived, or if it could not
-    /// be started; a command that must not be sampled is waited for.
+    /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that must not be sampled is
+    /// waited for, and what the command started and left behind is not.
     #[test]
     fn a_command() {
         assert!(!course(true, &[attached(1), detached(1, Detached::Exited)]).is_over());
-        assert!(!course(true, &[attached(1), ENDED]).is_over());
-        let ended = course(true, &[attached(1), ENDED, detached(1, Detached::Exited)]);
-        assert!(ended.is_over());
-        assert_eq!(ended.exit_code(), Some(3));
-        let unstarted = course(true, &[problem(ProblemKind::Command)]);
-        assert!(unstarted.is_over() && unstarted.never_started());
-        assert!(!course(true, &[problem(ProblemKind::Permission)]).is_over());
-        assert!(course(true, &[problem(ProblemKind::Permission), ENDED]).is_over());
+        let mut running = course(true, &[attached(1)]);
+        running.command_ended(3);
+        assert!(!running.is_over());
+        running.hear(&attached_for(TargetId(1), 2));
+        running.hear(&detached(1, Detached::Exited));
+        assert!(running.is_over() && running.is_attached());
+        assert_eq!(running.exit_code(), Some(3));
+        let mut refused = course(true, &[problem(ProblemKind::Permission)]);
+        assert!(!refused.is_over());
+        refused.command_ended(0);
+        assert!(refused.is_over());
+    }
+
+    /// Guarantees: what becomes of a process that a command started says nothing about the command.
+    #[test]
+    fn what_a_command_started() {
+        let other = attached_for(TargetId(1), 2);
+        let events = [attached(1), other, detached(2, Detached::Executed)];
+        assert!(!course(true, &events).is_executing());
+        let missing = Problem { target: TargetId(1), pid: None, kind: ProblemKind::Missing, message: String::new() };
+        assert_eq!(course(true, &[Event::Problem(missing)]).refusal(), None);
+    }
+
+    /// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process is gone.
+    #[test]
+    fn without_a_sampler_process() {
+        let mut lost = course(false, &[attached(1)]);
+        lost.lose();
+        assert!(!lost.is_over() && !lost.is_attached());
+        let mut found = course(false, &[attached(1)]);
+        found.lose();
+        found.hear(&attached(2));
+        assert!(!found.is_over());
+        found.hear(&detached(2, Detached::Exited));
+        assert!(found.is_over());
+        lost.hear(&problem(ProblemKind::Missing));
+        assert!(lost.is_over());
     }
 }

@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use profbridge_ptrace::message::{Mode, Rung, Status};
 
+use super::processes::ProcessShare;
 use super::shares::{Function, Shares, Side};
 use super::stats::complete_percent;
 use text::{percent, seconds};
 
 /// How many functions are listed.
 const MOST_FUNCTIONS: usize = 12;
+
+/// How many processes are listed.
+const MOST_PROCESSES: usize = 8;
 
 /// How many places of waiting are listed.
 const MOST_WAITS: usize = 5;
@@ -36,6 +40,12 @@ const MISSED_PERCENT: f64 = 2.0;
 pub(crate) struct Report<'a> {
     /// The time by function.
     pub(crate) shares: &'a Shares,
+    /// The time by process, most first.
+    pub(crate) processes: Vec<&'a ProcessShare>,
+    /// Whether processes were sampled that the command started.
+    pub(crate) followed: bool,
+    /// The time for which there was no sampler process, where one ended by itself.
+    pub(crate) missing: Option<Missing>,
     /// What the sampler counted.
     pub(crate) status: Status,
     /// What was sampled.
@@ -46,10 +56,20 @@ pub(crate) struct Report<'a> {
     pub(crate) most_threads: u64,
 }
 
+/// Time of which nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// How long it was, in nanoseconds.
+    pub(crate) nano: u64,
+    /// How often the sampler process ended.
+    pub(crate) count: u32,
+}
+
 impl Report<'_> {
     /// The functions, and in wall mode where threads waited.
     pub(crate) fn functions(&self) -> String {
         let mut out = String::new();
+        self.list_processes(&mut out);
         let running = &self.shares.running;
         let processors = running.nano() as f64 / (self.elapsed.as_nanos() as f64).max(1.0);
         line(&mut out, format_args!("running: {} ({processors:.2} processors)", seconds(running.nano())));
@@ -61,6 +81,24 @@ impl Report<'_> {
             self.list_waits(&mut out, waiting);
         }
         out
+    }
+
+    /// The processes, where there are several: which of them did the work.
+    fn list_processes(&self, out: &mut String) {
+        let processes = &self.processes;
+        if processes.len() < 2 {
+            return;
+        }
+        let waits = if self.mode == Mode::Wall { "waiting" } else { "" };
+        line(out, format_args!("{:>10}  {waits:>10}  process", "running"));
+        for process in processes.iter().take(MOST_PROCESSES) {
+            let waiting = if self.mode == Mode::Wall { seconds(process.waiting_nano) } else { String::new() };
+            line(out, format_args!("{:>10}  {waiting:>10}  {}", seconds(process.running_nano), process.label));
+        }
+        if let Some(more) = processes.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
+            let rest: u64 = processes.iter().skip(MOST_PROCESSES).map(|process| process.running_nano).sum();
+            line(out, format_args!("{:>10}  {:>10}  in {more} more", seconds(rest), ""));
+        }
     }
 
     fn list_functions(&self, out: &mut String, side: &Side) {
@@ -97,7 +135,7 @@ impl Report<'_> {
         }
         let children = places.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
         let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
-        if u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
+        if !self.followed && u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
             line(
                 out,
                 format_args!(
@@ -148,6 +186,11 @@ impl Report<'_> {
 
     fn problems_of_sampling(&self, out: &mut String) {
         let status = &self.status;
+        if let Some(missing) = self.missing {
+            let times = if missing.count == 1 { "once".to_owned() } else { format!("{} times", missing.count) };
+            let time = seconds(missing.nano);
+            line(out, format_args!("missing: {time} of the run, since the sampler process ended by itself {times}"));
+        }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
             line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known"));

@@ -1,19 +1,26 @@
 //! A run from its start to what is shown at its end.
 
 mod finish;
+mod targets;
 
 use std::process::ExitCode;
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profbridge_ptrace::message::{Command, Event, Problem, ProblemKind, Process, Rights, Settings};
-use profbridge_ptrace::owner::{Ending, Events, Notice, SamplerProcess};
+use profbridge_ptrace::message::{
+    Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings,
+};
+use profbridge_ptrace::owner::Supervised;
 use profbridge_symbolize::Symbolizer;
 
 use super::TARGET;
-use super::collect::{Collector, Halves};
+use super::collect::{Collector, Halves, label};
 use super::course::Course;
+use super::follow::Follow;
+use super::gaps::Gaps;
+use super::processes::ProcessShares;
 use super::progress::Look;
+use super::sampler::{Heard, Sampler};
 use super::shares::{Shares, printable};
 use super::signals::Interrupt;
 use super::sink::{Sink, Written};
@@ -35,11 +42,17 @@ const EXECUTING: Duration = Duration::from_secs(2);
 /// How long the sampler may take to hand over its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
+/// How soon a command that is not sampled any more is found to have ended.
+const ENDING: Duration = Duration::from_millis(5);
+
 /// What a run stands on.
 pub(super) struct Sampling {
-    pub(super) sampler: SamplerProcess,
-    pub(super) events: Events,
+    pub(super) sampler: Sampler,
     pub(super) interrupt: Interrupt,
+    /// The command, if it is one that is sampled, held at its first instruction.
+    pub(super) command: Option<Arc<Supervised>>,
+    /// The process, or the command's.
+    pub(super) pid: u32,
 }
 
 /// A run.
@@ -49,19 +62,25 @@ pub(super) struct Run<'a> {
     sampling: Sampling,
     symbolizer: Symbolizer,
     course: Course,
+    follow: Follow,
+    gaps: Gaps,
     stats: Stats,
     collector: Collector,
     shares: Shares,
+    processes: ProcessShares,
     output: Output,
     progress: Option<Progress>,
     title: String,
+    /// What is known of the process, so that another one with its id is not taken for it.
+    identity: Option<targets::Identity>,
     /// When the sampler was told of the target.
     told: Instant,
     /// When the first process was attached.
     begun: Option<Instant>,
+    /// The same, in nanoseconds since the Unix epoch.
+    begun_unix_nano: u64,
     /// Since when the process executes another program.
     executing: Option<Instant>,
-    ended: Option<Ending>,
     rights: Rights,
 }
 
@@ -87,51 +106,50 @@ enum Finish {
 }
 
 impl<'a> Run<'a> {
-    /// A run whose target the sampler knows.
-    pub(super) fn new(
-        arguments: &'a SampleArgs,
-        settings: Settings,
-        sampling: Sampling,
-        symbolizer: Symbolizer,
-    ) -> Self {
+    /// A run whose target the sampler process does not know yet.
+    pub(super) fn new(arguments: &'a SampleArgs, sampling: Sampling, symbolizer: Symbolizer) -> Self {
+        let now = Instant::now();
         Self {
             arguments,
-            settings,
+            settings: targets::settings(arguments),
+            course: Course::new(sampling.command.is_some()),
             sampling,
             collector: Collector::new(symbolizer.clone()),
             symbolizer,
-            course: Course::new(arguments.pid.is_none()),
+            follow: Follow::new(now),
+            gaps: Gaps::default(),
             stats: Stats::default(),
             shares: Shares::default(),
+            processes: ProcessShares::default(),
             output: Output { destination: arguments.output.clone(), ..Output::default() },
             progress: None,
             title: String::new(),
-            told: Instant::now(),
+            identity: None,
+            told: now,
             begun: None,
+            begun_unix_nano: 0,
             executing: None,
-            ended: None,
             rights: Rights::default(),
         }
     }
 
     /// Samples, writes, shows, and waits for the command.
     pub(super) fn go(mut self) -> Result<ExitCode, Failure> {
-        let finish = self.sample()?;
+        self.watch()?;
+        let finish = self.sample();
         let elapsed = self.begun.map(|begun| begun.elapsed()).unwrap_or_default();
-        if finish != Finish::Over {
+        // What goes wrong with the result is said before the command is waited for: it is not ended for that.
+        let shown = finish.and_then(|finish| {
             self.stop_sampling(finish)?;
-        }
-        // What goes wrong with the result is said after the command was waited for.
-        let shown = self.finish(finish, elapsed);
+            self.finish(finish, elapsed)
+        });
         if let Err(Failure(why)) = &shown {
             self.say(why);
         }
-        let code = self.command_code()?.map(|code| ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
-        self.end_sampler();
+        let code = self.command_code().map(|code| ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
         Ok(match (shown, code) {
             (Ok(()), Some(code)) => code,
             (Ok(()), None) => ExitCode::SUCCESS,
-            (Err(_), Some(code)) if self.course.never_started() => code,
             (Err(_), _) => ExitCode::FAILURE,
         })
     }
@@ -139,6 +157,9 @@ impl<'a> Run<'a> {
     /// Samples until there is a reason to end.
     fn sample(&mut self) -> Result<Finish, Failure> {
         loop {
+            if let Some(code) = self.sampling.command.as_ref().and_then(|command| command.exit_code()) {
+                self.course.command_ended(code);
+            }
             if self.course.is_over() || self.is_lost() {
                 return Ok(Finish::Over);
             }
@@ -152,11 +173,22 @@ impl<'a> Run<'a> {
             if left.is_zero() {
                 return Ok(Finish::Duration);
             }
-            if !self.hear(left.min(TICK))? {
+            if !self.hear(left.min(self.pause()))? {
                 return Ok(Finish::Sampler);
             }
+            self.look_at_command();
             self.take_parts(false)?;
             self.show_progress();
+        }
+    }
+
+    /// How long may be waited for what the sampler process says.
+    fn pause(&self) -> Duration {
+        match &self.sampling.command {
+            None => TICK,
+            // It ends right now, or cannot be sampled.
+            Some(_) if self.course.ever_attached() && !self.course.is_attached() => ENDING,
+            Some(_) => TICK.min(self.follow.pause(Instant::now())),
         }
     }
 
@@ -167,31 +199,33 @@ impl<'a> Run<'a> {
         executing || never_found
     }
 
-    /// Hears what the sampler says next, for some time; returns whether it is still there.
+    /// Hears what the sampler process says next, for some time; returns whether there is one, or will be.
     fn hear(&mut self, time: Duration) -> Result<bool, Failure> {
-        match self.sampling.events.next_within(time) {
-            Ok(Notice::Event(event)) => self.take(event)?,
-            Ok(Notice::Ended(ending)) => {
-                self.ended = Some(ending);
-                return Ok(false);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(false),
+        match self.sampling.sampler.hear(time) {
+            Heard::Event(event) => self.take(event)?,
+            Heard::Nothing => {}
+            Heard::Ended(ending) => self.sampler_ended(ending),
+            Heard::Started => self.watch()?,
         }
-        Ok(true)
+        Ok(self.sampling.sampler.is_hopeful())
     }
 
     fn take(&mut self, event: Event) -> Result<(), Failure> {
         self.course.hear(&event);
         match event {
-            Event::Ready(rights) => self.rights = rights,
+            // What it may do is no other than what the first one might.
+            Event::Ready(rights) => {
+                if self.begun.is_none() {
+                    self.rights = rights;
+                }
+            }
             Event::Attached(process) => self.attached(*process)?,
             Event::Mapping(mapping) => self.collector.mapping(mapping),
             Event::PerfMap { process, file } => self.collector.perf_map(process, file),
-            Event::Batch(batch) => self.collector.batch(batch),
+            Event::Batch(batch) => self.batch(batch),
             Event::Status(status) => self.stats.update(status),
             Event::Problem(problem) => self.problem(&problem),
-            Event::Detached { process, .. } => self.stats.forget(process),
+            Event::Detached { process, why } => self.detached(process, why),
             Event::CommandEnded { .. } => {}
         }
         // With a command its end is the end; it may well execute something that cannot be sampled.
@@ -200,12 +234,31 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    fn batch(&mut self, mut batch: Batch) {
+        if let Some(gap) = self.gaps.fill(&mut batch) {
+            self.say(&format!("note: sampling goes on; {:.2} s are missing", gap as f64 / 1e9));
+        }
+        self.collector.batch(batch);
+    }
+
     fn attached(&mut self, process: Process) -> Result<(), Failure> {
-        let name = process.executable.rsplit('/').next().unwrap_or_default();
-        self.title = printable(&format!("{name} (pid {})", process.pid)).into();
         let pid = process.pid;
+        let label = label(&process);
+        if process.target == TARGET {
+            if !self.is_the_same(&process) {
+                return Ok(());
+            }
+            if self.begun.is_some() && self.title != label {
+                self.say(&format!("sampling goes on with {label}, which {} executed", self.title));
+            }
+            self.title = label;
+        } else {
+            self.say(&format!("sampling {label} as well, which the command waits for"));
+        }
+        self.let_run(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
+            self.begun_unix_nano = unix_nano();
             let until = match self.arguments.duration {
                 Some(duration) => format!("for {} s", duration.as_secs_f64()),
                 None => "until it ends".to_owned(),
@@ -221,15 +274,31 @@ impl<'a> Run<'a> {
         }
         if self.output.sink.is_none() {
             let destination = self.output.destination.get_or_insert_with(|| Destination::of_process(pid));
-            self.output.sink = Some(Sink::open(destination, &self.title, self.settings.mode)?);
+            self.output.sink = Some(Sink::open(destination, self.settings.mode)?);
         }
         Ok(())
+    }
+
+    fn detached(&mut self, process: ProcessId, why: Detached) {
+        if why == Detached::Exited
+            && let Some(pid) = self.collector.pid_of(process)
+        {
+            self.follow.ended(pid);
+        }
+        self.stats.forget(process);
     }
 
     /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves
     /// what right is missing.
     fn problem(&mut self, problem: &Problem) {
+        if problem.target != TARGET && problem.kind == ProblemKind::Missing {
+            // What a command started has ended before it could be looked at.
+            problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
+            return;
+        }
         if self.course.refusal() == Some(&problem.message) {
+            // It runs all the same.
+            self.release();
             return;
         }
         self.say(&format!("note: {}", problem.message));
@@ -263,22 +332,6 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Lets go of what is sampled and hears the last samples of it.
-    fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
-        if finish == Finish::Sampler {
-            return Ok(());
-        }
-        // A command that was started for the target runs on, and its end is told all the same.
-        self.sampling.sampler.send(Command::Unwatch(TARGET)).map_err(|error| Failure::new("the sampler", &error))?;
-        let deadline = Instant::now() + LAST_SAMPLES;
-        while self.course.is_attached() && Instant::now() < deadline {
-            if !self.hear(TICK)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Adds up and writes the parts that have their names; all of them where `give_up`.
     fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
         for part in self.collector.ready(give_up) {
@@ -289,11 +342,16 @@ impl<'a> Run<'a> {
     }
 
     fn take_halves(&mut self, halves: &Halves) -> Result<(), Failure> {
-        if let Some(running) = &halves.running {
-            self.shares.add(running, false);
-        }
-        if let Some(waiting) = &halves.waiting {
-            self.shares.add(waiting, true);
+        for each in &halves.each {
+            let before = (self.shares.running.nano(), self.shares.waiting.nano());
+            if let Some(running) = &each.running {
+                self.shares.add(running, false);
+            }
+            if let Some(waiting) = &each.waiting {
+                self.shares.add(waiting, true);
+            }
+            let after = (self.shares.running.nano(), self.shares.waiting.nano());
+            self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         }
         self.output.written.losses.add(profbridge_model::Reason::Malformed, halves.malformed);
         match &mut self.output.sink {
@@ -301,4 +359,10 @@ impl<'a> Run<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The wall clock, in nanoseconds since the Unix epoch.
+fn unix_nano() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,43 +1,205 @@
-//! Ctrl-C: once to see what there is, twice to leave.
+//! The signals that ask for the end, and the command that is told of them.
+//!
+//! The first one ends sampling and is passed on to the command, the second one ends both. A signal that the terminal sent has reached the
+//! command already, since a terminal sends to its whole foreground process group. Which those are is said by `si_code` (sigaction(2)): `SI_KERNEL` for
+//! what the terminal sends, `SI_USER` for kill(2). It cannot be seen whether kill(2) was told one process or a group, so its signals are always
+//! passed on, as `sudo` does; but for the command's own, which knows what it does.
 
-use std::sync::Arc;
+mod escalation;
+
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::signals::{ASKED_TWICE, Signals};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use profbridge_ptrace::owner::Supervised;
+
+use crate::signals::{ASKED_TWICE, hangup_is_ignored};
 use crate::{Failure, terminal};
+use escalation::{Answer, Escalation, GRACE};
+
+/// `SI_KERNEL`: sent by the kernel itself (sigaction(2); Linux, `include/uapi/asm-generic/siginfo.h`).
+const FROM_KERNEL: i32 = 0x80;
+
+/// How long a command that was killed may take to be gone. One that waits for a disk takes as long as that.
+const DYING: Duration = Duration::from_secs(5);
 
 /// Whether somebody asked for the end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(super) struct Interrupt(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    wanted: AtomicBool,
+    told: Mutex<Told>,
+}
+
+/// What is passed on to whom.
+#[derive(Debug, Default)]
+struct Told {
+    command: Option<Arc<Supervised>>,
+    /// What came before there was a command.
+    missed: Vec<Signal>,
+}
 
 impl Interrupt {
-    /// Whether somebody asked for the end by now.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Listens for SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. The second signal ends the program at once,
-    /// whatever it is doing.
+    /// Takes SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. Has to be called before any other thread is started, since they are
+    /// blocked for all of them. The second one ends the program at once, whatever it is doing.
+    ///
+    /// # Errors
+    ///
+    /// The system does not allow it.
     pub(super) fn listen() -> Result<Self, Failure> {
         let failed =
             |error: &std::io::Error| Failure::new("the system does not let this process wait for signals", error);
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(&error))?;
-        let entered = runtime.enter();
-        let mut signals = Signals::listen().map_err(|error| failed(&error))?;
-        drop(entered);
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        // A signal that is blocked is not ignored any more.
+        if !hangup_is_ignored() {
+            set.add(Signal::SIGHUP);
+        }
+        set.thread_block().map_err(|error| failed(&error.into()))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&set, flags).map_err(|error| failed(&error.into()))?;
         let this = Self::default();
-        let wanted = Arc::clone(&this.0);
-        let wait = move || {
-            runtime.block_on(signals.next());
-            wanted.store(true, Ordering::Relaxed);
-            runtime.block_on(signals.next());
-            terminal::say("ended by a second signal; nothing more is written");
-            #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
-            std::process::exit(ASKED_TWICE.into());
-        };
+        let shared = Arc::clone(&this.0);
         let thread = std::thread::Builder::new().name("signals".to_owned());
-        thread.spawn(wait).map_err(|error| failed(&error))?;
+        thread.spawn(move || shared.watch(&signals)).map_err(|error| failed(&error))?;
         Ok(this)
+    }
+
+    /// Whether somebody asked for the end by now.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::Relaxed)
+    }
+
+    /// From now on signals are passed on to a command, those included that came before it was started.
+    pub(super) fn pass_on_to(&self, command: &Arc<Supervised>) {
+        let mut told = self.0.told();
+        told.command = Some(Arc::clone(command));
+        for signal in std::mem::take(&mut told.missed) {
+            pass_on(command, signal);
+        }
+    }
+}
+
+impl Shared {
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for signals until the program ends.
+    fn watch(&self, signals: &SignalFd) {
+        let mut escalation = Escalation::default();
+        loop {
+            let left = escalation.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left.map_or(PollTimeout::NONE, |left| {
+                // Rounded up, so that what is due then is due.
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+            });
+            // Whatever this says, the next lines find out what there is.
+            poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout).ok();
+            while let Ok(Some(information)) = signals.read_signal() {
+                self.hear(&mut escalation, &information);
+            }
+            if escalation.is_due(Instant::now()) {
+                self.lose_patience();
+            }
+        }
+    }
+
+    fn hear(&self, escalation: &mut Escalation, information: &siginfo) {
+        let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { return };
+        let from_terminal = information.ssi_code == FROM_KERNEL;
+        match escalation.hear(signal, from_terminal, Instant::now()) {
+            Answer::Begin => {
+                self.wanted.store(true, Ordering::Relaxed);
+                self.tell(signal, from_terminal, information.ssi_pid, true);
+            }
+            Answer::AsWell => self.tell(signal, from_terminal, information.ssi_pid, false),
+            Answer::Again => {}
+            Answer::End => self.end(),
+        }
+    }
+
+    /// Passes a signal on, unless the command has it.
+    fn tell(&self, signal: Signal, from_terminal: bool, sender: u32, loud: bool) {
+        let mut told = self.told();
+        let Some(command) = &told.command else {
+            told.missed.push(signal);
+            return;
+        };
+        if command.exit_code().is_some() {
+            return;
+        }
+        let pid = command.pid();
+        if from_terminal && command.is_in_own_group() {
+            if loud {
+                terminal::say(format!(
+                    "the terminal sent {signal} to the command (process {pid}) as well; once more, and it is killed"
+                ));
+            }
+        } else if sender == pid {
+            if loud {
+                terminal::say(format!("{signal} was sent by the command (process {pid}) itself"));
+            }
+        } else if pass_on(command, signal) && loud {
+            let grace = if from_terminal {
+                "once more, and it is killed".to_owned()
+            } else {
+                format!("it is killed if it has not ended in {} s", GRACE.as_secs())
+            };
+            terminal::say(format!("{signal} was passed on to the command (process {pid}); {grace}"));
+        }
+    }
+
+    /// The command did not end in time.
+    fn lose_patience(&self) {
+        let told = self.told();
+        let Some(command) = told.command.as_ref().filter(|command| command.exit_code().is_none()) else { return };
+        terminal::say(format!(
+            "the command (process {}) has not ended in {} s, and is killed",
+            command.pid(),
+            GRACE.as_secs()
+        ));
+        pass_on(command, Signal::SIGKILL);
+    }
+
+    /// Somebody asked for the second time.
+    fn end(&self) {
+        let told = self.told();
+        let running = told.command.as_ref().filter(|command| command.exit_code().is_none());
+        match running {
+            None => terminal::say("ended by a second signal; nothing more is written"),
+            Some(command) => {
+                terminal::say(format!(
+                    "ended by a second signal, and the command (process {}) is killed; nothing more is written",
+                    command.pid()
+                ));
+                pass_on(command, Signal::SIGKILL);
+                command.ended_within(DYING);
+            }
+        }
+        #[allow(clippy::exit, reason = "whoever asks twice does not want to wait for anything")]
+        std::process::exit(ASKED_TWICE.into());
+    }
+}
+
+/// Sends the command a signal; whether it was there to get it.
+fn pass_on(command: &Supervised, signal: Signal) -> bool {
+    // It gets it now, and not when it is let run.
+    command.let_run();
+    match command.signal(signal) {
+        Ok(()) => true,
+        Err(error) => {
+            if command.exit_code().is_none() && error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32) {
+                terminal::say(format!("{signal} cannot be passed on to process {}: {error}", command.pid()));
+            }
+            false
+        }
     }
 }

@@ -39,12 +39,12 @@ pub(crate) struct Written {
 
 impl Sink {
     /// A sink for a destination. Nothing is written before its end, but for envelopes.
-    pub(crate) fn open(destination: &Destination, title: &str, mode: Mode) -> Result<Self, Failure> {
+    pub(crate) fn open(destination: &Destination, mode: Mode) -> Result<Self, Failure> {
         // In wall mode threads are sampled whether they run or wait, and the one must not be taken for the other.
         let apart = mode == Mode::Wall;
         let path = destination.path.clone();
         Ok(match destination.format {
-            Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, title, apart))),
+            Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, apart))),
             Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
             Format::Otlp => Self::Otlp(Box::new(Otlp::new(path)?)),
             Format::Envelope => Self::Envelopes(Box::new(Envelopes::open(destination.clone())?)),
@@ -65,10 +65,10 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes what is left.
-    pub(crate) fn close(self, written: &mut Written) -> Result<(), Failure> {
+    /// Writes what is left. `title` is what a graph is called.
+    pub(crate) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
         match self {
-            Self::Stacks(stacks) => stacks.close(written),
+            Self::Stacks(stacks) => stacks.close(title, written),
             Self::Otlp(otlp) => {
                 let mut tally = Tally::default();
                 let path = otlp.path().to_owned();

@@ -26,6 +26,12 @@ impl Stats {
         }
     }
 
+    /// The sampler process ended, and with it all that it knew.
+    pub(crate) fn forget_all(&mut self) {
+        let known: Vec<ProcessId> = self.of.keys().copied().collect();
+        known.into_iter().for_each(|process| self.forget(process));
+    }
+
     /// The threads at the moment.
     pub(crate) fn threads(&self) -> u64 {
         self.of.values().map(|status| status.threads).sum()

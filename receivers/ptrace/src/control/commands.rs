@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::command::{self, CommandError};
+use crate::command::{self, Bond, CommandError};
 use crate::control::Control;
 use crate::message::{Detached, Event, ProblemKind, TargetId};
 use crate::pidfd::PidFd;
@@ -23,7 +23,7 @@ pub(super) struct Running {
 impl Control {
     /// Starts a target's command, and lets it run when everything is ready for its first instruction.
     pub(super) fn start_command(&mut self, target: TargetId, words: &[OsString]) {
-        match command::start(words, self.inherited) {
+        match command::start(words, self.inherited, Bond::None) {
             Ok((stopped, process)) => {
                 let pid = stopped.pid();
                 self.commands.push(Running { target, pid, process, code: None });

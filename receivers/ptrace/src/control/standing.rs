@@ -16,13 +16,13 @@ impl Control {
             return;
         };
         let (target, pid) = (attached.target, attached.pid);
-        for (kind, message) in hindrances(&attached.files) {
+        for (kind, message) in hindrances(&attached.files, self.own.owner()) {
             self.say(target, Some(pid), kind, message);
         }
     }
 }
 
-fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
+fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
     let pid = files.pid();
     let mut hindrances = Vec::new();
     if files.stat().is_ok_and(|stat| stat.state == b'T') {
@@ -32,8 +32,10 @@ fn hindrances(files: &ProcessFiles) -> Vec<(ProblemKind, String)> {
         hindrances.push((ProblemKind::Stopped, message));
     }
     let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
-    // The sampling thread itself shows as the tracer while it has a thread stopped.
-    if tracer != 0 && !fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false) {
+    // The sampling thread itself shows as the tracer while it has a thread stopped, and a thread of the owner while it holds a command at its
+    // first instruction.
+    let is_thread_of = |process: &str| fs::exists(format!("/proc/{process}/task/{tracer}")).unwrap_or(false);
+    if tracer != 0 && !is_thread_of("self") && !is_thread_of(&owner.to_string()) {
         let message = format!(
             "process {pid} is traced by process {tracer} (a debugger, or another profiler): blocked threads are sampled, running ones are not"
         );

@@ -119,6 +119,11 @@ impl Own {
         Self { pids: [owner, std::process::id()], program }
     }
 
+    /// The owner's id.
+    pub(crate) fn owner(&self) -> u32 {
+        self.pids[0]
+    }
+
     /// Whether the id is that of this process or its owner.
     pub(crate) fn is_pid(&self, pid: u32) -> bool {
         self.pids.contains(&pid)

@@ -12,9 +12,12 @@ use crate::message::Event;
 
 mod process;
 mod receive;
+mod supervised;
 
+pub use crate::command::{CommandError, Inherited};
 pub use crate::separation::{give_up_ptrace, run_if_sampler};
 pub use process::SamplerProcess;
+pub use supervised::{Supervised, SuperviseError};
 pub(crate) use receive::close_on_exec;
 
 /// How the sampler process is started.

@@ -13,29 +13,45 @@ pub(crate) struct Part {
     pub(super) batches: Vec<Batch>,
 }
 
-/// The profiles of a stretch of time: all, and those of running and of blocked threads alone.
+/// The profiles of a stretch of time: all, and those of running and of blocked threads of each process.
 #[derive(Debug)]
 pub(crate) struct Halves {
     /// All of them.
     pub(crate) whole: Profiles,
+    /// By process; none without samples.
+    pub(crate) each: Vec<OfProcess>,
+    /// Observations that made no sense and are in none of them.
+    pub(crate) malformed: u64,
+}
+
+/// The profiles of one process.
+#[derive(Debug)]
+pub(crate) struct OfProcess {
+    /// What it is called.
+    pub(crate) label: String,
     /// Of threads that ran; `None` where none did.
     pub(crate) running: Option<Profiles>,
     /// Of threads that were blocked; `None` where none was.
     pub(crate) waiting: Option<Profiles>,
-    /// Observations that made no sense and are in none of them.
-    pub(crate) malformed: u64,
 }
 
 impl Part {
     pub(super) fn halves(&self, processes: &[Tracked]) -> Result<Halves, Invalid> {
         let (whole, malformed) = assemble(processes, &self.batches)?;
-        let half = |blocked: bool| -> Result<Option<Profiles>, Invalid> {
-            let batches: Vec<Batch> = self.batches.iter().map(|batch| some(batch, blocked)).collect();
-            let (profiles, _) = assemble(processes, &batches)?;
-            Ok((profiles.observations() > 0).then_some(profiles))
-        };
-        let (running, waiting) = (half(false)?, half(true)?);
-        Ok(Halves { whole, running, waiting, malformed })
+        let mut each = Vec::new();
+        for process in processes {
+            let half = |blocked: bool| -> Result<Option<Profiles>, Invalid> {
+                let own = self.batches.iter().filter(|batch| batch.process == process.id);
+                let batches: Vec<Batch> = own.map(|batch| some(batch, blocked)).collect();
+                let (profiles, _) = assemble(std::slice::from_ref(process), &batches)?;
+                Ok((profiles.observations() > 0).then_some(profiles))
+            };
+            let (running, waiting) = (half(false)?, half(true)?);
+            if running.is_some() || waiting.is_some() {
+                each.push(OfProcess { label: process.label.clone(), running, waiting });
+            }
+        }
+        Ok(Halves { whole, each, malformed })
     }
 }
 

@@ -64,7 +64,8 @@ fn halves(collector: &mut Collector) -> Vec<Halves> {
     collector.ready(true).iter().map(|part| collector.assemble(part).unwrap()).collect()
 }
 
-/// Guarantees: what ran and what was blocked are told apart and add up to the whole, and each process has its own resource.
+/// Guarantees: what ran and what was blocked are told apart, for each process by itself, and add up to the whole, in which each process has its own
+/// resource.
 #[test]
 fn running_and_waiting() {
     let mut collector = collector();
@@ -82,7 +83,9 @@ fn running_and_waiting() {
     assert!(collector.is_empty() && parts.len() == 1);
     let part = &parts[0];
     let half = |half: &Option<profbridge_model::Profiles>| half.as_ref().map(seconds);
-    assert_eq!((seconds(&part.whole), half(&part.running), half(&part.waiting)), (6, Some(2), Some(4)));
+    let each: Vec<_> = part.each.iter().map(|of| (&*of.label, half(&of.running), half(&of.waiting))).collect();
+    assert_eq!(seconds(&part.whole), 6);
+    assert_eq!(each, [("app1 (pid 7)", Some(1), Some(2)), ("app2 (pid 7)", Some(1), Some(2))]);
     let executables: Vec<_> = part
         .whole
         .resources()
@@ -103,7 +106,8 @@ fn on_the_processor() {
     collector.batch(Batch { mode: Mode::Cpu, ..batch(1, 0) });
     collector.cut();
     let parts = halves(&mut collector);
-    assert!(parts[0].running.as_ref().is_some_and(|running| seconds(running) == 3) && parts[0].waiting.is_none());
+    let of = &parts[0].each[0];
+    assert!(of.running.as_ref().is_some_and(|running| seconds(running) == 3) && of.waiting.is_none());
 }
 
 /// Guarantees: a half without samples is none.
@@ -116,7 +120,7 @@ fn only_running() {
     collector.batch(batch);
     collector.cut();
     let parts = halves(&mut collector);
-    assert!(parts[0].running.is_some() && parts[0].waiting.is_none());
+    assert!(parts[0].each[0].running.is_some() && parts[0].each[0].waiting.is_none());
 }
 
 /// Guarantees: a long run comes in parts that Sentry takes as chunks, and no sample is in two of them or in none.
@@ -129,6 +133,6 @@ fn long_run() {
     }
     collector.cut();
     let parts = halves(&mut collector);
-    let lengths: Vec<u64> = parts.iter().map(|part| part.running.as_ref().map_or(0, seconds)).collect();
+    let lengths: Vec<u64> = parts.iter().map(|part| part.each[0].running.as_ref().map_or(0, seconds)).collect();
     assert_eq!(lengths, [45, 45, 10]);
 }

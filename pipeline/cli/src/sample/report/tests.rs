@@ -3,7 +3,8 @@ use std::time::Duration;
 use profbridge_model::{Builder, Mapping, Profile, Profiles};
 use profbridge_ptrace::message::{Mode, Rung, Status};
 
-use super::Report;
+use super::{Missing, Report};
+use crate::sample::processes::ProcessShare;
 use crate::sample::shares::Shares;
 
 /// Stacks of the program `/srv/app`, leaf first, each with its milliseconds.
@@ -34,7 +35,16 @@ fn batch_of(file: &str, stacks: &[(&[&str], i64)]) -> Profiles {
 }
 
 fn report(shares: &Shares, status: Status) -> Report<'_> {
-    Report { shares, status, mode: Mode::Wall, elapsed: Duration::from_secs(1), most_threads: 64 }
+    Report {
+        shares,
+        processes: Vec::new(),
+        followed: false,
+        missing: None,
+        status,
+        mode: Mode::Wall,
+        elapsed: Duration::from_secs(1),
+        most_threads: 64,
+    }
 }
 
 /// Guarantees: the hot function leads although sixty times as much time was spent waiting, and the shares are those of
@@ -84,6 +94,41 @@ fn children() {
     let text = report_of(800);
     assert!(text.contains("children: 0.80 s went by while it waited for processes it started"), "\n{text}");
     assert!(!report_of(200).contains("children"));
+    let mut shares = Shares::default();
+    shares.add(&batch_of("/lib/libc.so.6", &[(&["wait4"], 900)]), true);
+    let followed = Report { followed: true, ..report(&shares, Status::default()) };
+    assert!(!followed.functions().contains("children"), "what was waited for is there");
+}
+
+/// Guarantees: where several processes were sampled it is said which of them did the work; one by itself is not talked about.
+#[test]
+fn processes() {
+    let shares = Shares::default();
+    let of = |label: &str, running_nano, waiting_nano| ProcessShare { label: label.to_owned(), running_nano, waiting_nano };
+    let (work, wrapper) = (of("work (pid 8)", 2_000_000_000, 10_000_000), of("timeout (pid 7)", 0, 2_010_000_000));
+    let both = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) };
+    let text = both.functions();
+    let expected = "   running     waiting  process
+    2.00 s      0.01 s  work (pid 8)
+    0.00 s      2.01 s  timeout (pid 7)
+running: ";
+    assert!(text.starts_with(expected), "\n{text}");
+    let many: Vec<ProcessShare> = (0..10).map(|number| of(&format!("p{number}"), 1_000_000_000, 0)).collect();
+    let cpu = Report { mode: Mode::Cpu, processes: many.iter().collect(), ..report(&shares, Status::default()) };
+    let text = cpu.functions();
+    assert!(text.contains("    2.00 s              in 2 more\n") && !text.contains("waiting"), "\n{text}");
+    let one = Report { processes: vec![&work], ..report(&shares, Status::default()) };
+    assert!(one.functions().starts_with("running: "));
+}
+
+/// Guarantees: time without a sampler process is said, with how often that was so.
+#[test]
+fn missing() {
+    let shares = Shares::default();
+    assert!(!report(&shares, Status::default()).trust().contains("missing"));
+    let missing = Some(Missing { nano: 1_230_000_000, count: 2 });
+    let text = Report { missing, ..report(&shares, Status::default()) }.trust();
+    assert!(text.contains("missing: 1.23 s of the run, since the sampler process ended by itself 2 times\n"), "\n{text}");
 }
 
 /// Guarantees: a run without a sample says so.

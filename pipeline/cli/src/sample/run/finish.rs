@@ -1,14 +1,14 @@
 //! The end of a run: names, files, what is shown, and the command's status.
 
 use std::path::Path;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::Command;
-use profbridge_ptrace::owner::{Ending, Notice};
 
-use super::{Finish, Run, TICK};
-use crate::sample::report::Report;
+use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
+use crate::sample::TARGET;
+use crate::sample::report::{Missing, Report};
+use crate::sample::sampler::Heard;
 use crate::terminal::shown;
 use crate::{Failure, terminal};
 
@@ -16,6 +16,33 @@ use crate::{Failure, terminal};
 const NAMES: Duration = Duration::from_secs(120);
 
 impl Run<'_> {
+    /// Lets go of what is sampled, hears the last samples of it, and lets the sampler process end by itself.
+    pub(super) fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
+        // A command that was never found is not held any longer.
+        self.release();
+        if matches!(finish, Finish::Duration | Finish::Interrupt) {
+            for target in self.follow.targets().chain([TARGET]) {
+                // One that is gone has nothing more to say.
+                self.sampling.sampler.send(Command::Unwatch(target)).ok();
+            }
+            let deadline = Instant::now() + LAST_SAMPLES;
+            while self.course.is_attached() && Instant::now() < deadline && self.sampling.sampler.is_there() {
+                self.hear(TICK)?;
+            }
+        }
+        if self.sampling.sampler.send(Command::Stop).is_err() {
+            return Ok(());
+        }
+        // It is ended by force where it takes longer than it may.
+        while self.sampling.sampler.is_there() {
+            match self.sampling.sampler.hear(TICK) {
+                Heard::Event(event) => self.take(event)?,
+                Heard::Nothing | Heard::Started | Heard::Ended(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the last names, writes the result and shows it.
     pub(super) fn finish(&mut self, finish: Finish, elapsed: Duration) -> Result<(), Failure> {
         self.collector.cut();
@@ -23,8 +50,7 @@ impl Run<'_> {
         self.take_parts(true)?;
         self.progress = None;
         if finish == Finish::Sampler {
-            let ending = self.ended.take();
-            self.say(&format!("note: the sampler process ended by itself: {}", describe(ending.as_ref())));
+            self.say("note: the sampler process ended too often, so the rest of the run is missing");
         }
         let sampled = self.shares.running.observations() + self.shares.waiting.observations();
         if sampled == 0 {
@@ -32,6 +58,10 @@ impl Run<'_> {
         }
         let report = Report {
             shares: &self.shares,
+            processes: self.processes.sorted(),
+            followed: self.follow.any(),
+            missing: (self.gaps.count() > 0)
+                .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),
             mode: self.settings.mode,
             elapsed,
@@ -52,7 +82,7 @@ impl Run<'_> {
         } else {
             "there was nothing to sample".to_owned()
         };
-        if self.course.exit_code().is_some() {
+        if self.sampling.command.is_some() {
             self.say(&format!("note: {why}"));
             return Ok(());
         }
@@ -77,7 +107,8 @@ impl Run<'_> {
         let Some(sink) = self.output.sink.take() else { return Ok(()) };
         let format = self.output.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
-        let closed = sink.close(&mut self.output.written);
+        let title = self.processes.title().unwrap_or_default();
+        let closed = sink.close(&title, &mut self.output.written);
         let lost: Vec<String> = self.output.written.losses.explanations().collect();
         for explanation in lost {
             self.say(&format!("note: not in the file: {explanation}"));
@@ -98,47 +129,25 @@ impl Run<'_> {
     }
 
     /// The exit code of the command, after waiting for its end. `None` without a command.
-    pub(super) fn command_code(&mut self) -> Result<Option<i32>, Failure> {
-        if self.arguments.pid.is_some() {
-            return Ok(None);
+    pub(super) fn command_code(&mut self) -> Option<i32> {
+        let command = std::sync::Arc::clone(self.sampling.command.as_ref()?);
+        command.let_run();
+        if command.exit_code().is_none() && !command.ended_within(Duration::ZERO) {
+            let how = if self.sampling.interrupt.is_wanted() { "" } else { "; Ctrl-C reaches it as well, and twice kills it" };
+            self.say(&format!("waiting for the command to end{how}"));
         }
-        if self.course.exit_code().is_none() && !self.course.never_started() && self.ended.is_none() {
-            self.say("waiting for the command to end; Ctrl-C twice leaves it alone");
-        }
-        while self.course.exit_code().is_none() {
-            // Nothing is sampled any more; what is still said of it is not kept.
-            match self.sampling.events.next_within(TICK) {
-                Ok(Notice::Event(event)) => self.course.hear(&event),
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Notice::Ended(_)) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure(
-                        "error: the sampler process is gone, and the command's status with it".to_owned(),
-                    ));
-                }
+        loop {
+            if let Some(code) = command.exit_code() {
+                return Some(code);
+            }
+            if command.ended_within(TICK) {
+                // Its status is being taken.
+                std::thread::yield_now();
             }
         }
-        Ok(self.course.exit_code())
-    }
-
-    /// Lets the sampler process end by itself.
-    pub(super) fn end_sampler(&mut self) {
-        if self.sampling.sampler.send(Command::Stop).is_err() {
-            return;
-        }
-        // It is ended by force where it takes longer than it may.
-        while !matches!(self.sampling.events.next(), Some(Notice::Ended(_)) | None) {}
     }
 }
 
 fn wrote(path: &Path, size: u64, what: &str) -> String {
     format!("wrote {} ({}): {what}", shown(path), terminal::bytes(size))
-}
-
-fn describe(ending: Option<&Ending>) -> String {
-    match ending {
-        Some(Ending::Exited(code)) => format!("exit code {code}"),
-        Some(Ending::Killed(signal)) => format!("signal {signal}"),
-        Some(Ending::Misbehaved(what)) => format!("it broke the rules: {what}"),
-        Some(Ending::Stopped | Ending::TimedOut | Ending::Unknown) | None => "nobody knows why".to_owned(),
-    }
 }

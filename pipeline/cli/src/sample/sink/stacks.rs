@@ -19,64 +19,89 @@ const WAITING: &str = "[waiting]";
 /// Collects stacks until the end.
 pub(crate) struct Stacks {
     path: PathBuf,
-    title: Option<String>,
+    /// Whether a graph is drawn of them.
+    graph: bool,
     /// Whether what threads did stands in front of their stacks.
     apart: bool,
+    /// Whether threads are told apart.
+    threads: Threads,
+    of: Vec<Process>,
+}
+
+/// The stacks of one process.
+struct Process {
+    label: String,
     running: Folded,
     waiting: Folded,
 }
 
 impl Stacks {
     /// A flame graph. Threads are not told apart in it: what they have in common is what a graph is for.
-    pub(super) fn graph(path: PathBuf, title: &str, apart: bool) -> Self {
-        let folded = Folded::new(Threads::Merged);
-        Self { path, title: Some(title.to_owned()), apart, running: folded.clone(), waiting: folded }
+    pub(super) fn graph(path: PathBuf, apart: bool) -> Self {
+        Self { path, graph: true, apart, threads: Threads::Merged, of: Vec::new() }
     }
 
     /// Lines of text, with the thread as the root of its stacks.
     pub(super) fn text(path: PathBuf, apart: bool) -> Self {
-        let folded = Folded::new(Threads::Apart);
-        Self { path, title: None, apart, running: folded.clone(), waiting: folded }
+        Self { path, graph: false, apart, threads: Threads::Apart, of: Vec::new() }
     }
 
     pub(super) fn take(&mut self, halves: &Halves) {
-        if let Some(running) = &halves.running {
-            self.running.add(running);
-        }
-        if let Some(waiting) = &halves.waiting {
-            self.waiting.add(waiting);
+        for each in &halves.each {
+            let at = self.of.iter().position(|process| process.label == each.label).unwrap_or_else(|| {
+                let folded = Folded::new(self.threads);
+                let label = each.label.clone();
+                self.of.push(Process { label, running: folded.clone(), waiting: folded });
+                self.of.len() - 1
+            });
+            if let Some(running) = &each.running {
+                self.of[at].running.add(running);
+            }
+            if let Some(waiting) = &each.waiting {
+                self.of[at].waiting.add(waiting);
+            }
         }
     }
 
-    /// All lines, sorted.
+    /// All lines, sorted. Where there are several processes, their names stand in front of the stacks.
     fn lines(&self) -> std::io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        if !self.apart {
-            self.running.write(&mut text)?;
-            return Ok(text);
-        }
-        for (root, folded) in [(RUNNING, &self.running), (WAITING, &self.waiting)] {
-            let mut part = Vec::new();
-            folded.write(&mut part)?;
-            for line in part.split_inclusive(|&byte| byte == b'\n') {
-                text.extend_from_slice(root.as_bytes());
-                text.push(b';');
-                text.extend_from_slice(line);
+        let mut put = |root: &str, of: fn(&Process) -> &Folded| -> std::io::Result<()> {
+            for process in &self.of {
+                let mut part = Vec::new();
+                of(process).write(&mut part)?;
+                for line in part.split_inclusive(|&byte| byte == b'\n') {
+                    text.extend_from_slice(root.as_bytes());
+                    if self.of.len() > 1 {
+                        text.extend_from_slice(process.label.replace(';', ":").as_bytes());
+                        text.push(b';');
+                    }
+                    text.extend_from_slice(line);
+                }
             }
+            Ok(())
+        };
+        if self.apart {
+            put(&format!("{RUNNING};"), |process| &process.running)?;
+            put(&format!("{WAITING};"), |process| &process.waiting)?;
+        } else {
+            put("", |process| &process.running)?;
         }
         Ok(text)
     }
 
-    pub(super) fn close(self, written: &mut Written) -> Result<(), Failure> {
-        written.losses.merge(self.running.losses());
-        written.losses.merge(self.waiting.losses());
+    pub(super) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
+        for process in &self.of {
+            written.losses.merge(process.running.losses());
+            written.losses.merge(process.waiting.losses());
+        }
         let text = self.lines().map_err(|error| Failure::new(shown(&self.path), &error))?;
         if text.is_empty() {
             return Err(super::nothing(&self.path));
         }
-        let size = write_file(&self.path, |file| match &self.title {
-            None => file.write_all(&text),
-            Some(title) => flamegraph::draw(&String::from_utf8_lossy(&text), title, Unit::Nanoseconds, file),
+        let size = write_file(&self.path, |file| match self.graph {
+            false => file.write_all(&text),
+            true => flamegraph::draw(&String::from_utf8_lossy(&text), title, Unit::Nanoseconds, file),
         })?;
         written.files.push((self.path, size));
         Ok(())

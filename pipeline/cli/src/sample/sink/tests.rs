@@ -7,7 +7,7 @@ use profbridge_wire::sentry::relay_rules;
 
 use super::{Sink, Written};
 use crate::destination::{self, Destination};
-use crate::sample::collect::Halves;
+use crate::sample::collect::{Halves, OfProcess};
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
@@ -34,18 +34,27 @@ fn profiles(start: u64, running: bool, waiting: bool) -> Profiles {
 
 fn part(start: u64) -> Halves {
     let (running, waiting) = (Some(profiles(start, true, false)), Some(profiles(start, false, true)));
-    Halves { whole: profiles(start, true, true), running, waiting, malformed: 0 }
+    let each = vec![OfProcess { label: "app (pid 7)".to_owned(), running, waiting }];
+    Halves { whole: profiles(start, true, true), each, malformed: 0 }
+}
+
+/// The same where another process did nothing but wait for it.
+fn part_with_wrapper(start: u64) -> Halves {
+    let mut part = part(start);
+    let waiting = Some(profiles(start, false, true));
+    part.each.insert(0, OfProcess { label: "timeout (pid 6)".to_owned(), running: None, waiting });
+    part
 }
 
 fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     let path = folder.join(name);
     let destination: Destination = destination::parse(path.to_str().unwrap()).unwrap();
     let mut written = Written::default();
-    let mut sink = Sink::open(&destination, "app", mode).unwrap();
+    let mut sink = Sink::open(&destination, mode).unwrap();
     for part in parts {
         sink.take(part, &mut written).unwrap();
     }
-    sink.close(&mut written).unwrap();
+    sink.close("app", &mut written).unwrap();
     for (path, size) in &written.files {
         assert_eq!(fs::metadata(path).unwrap().len(), *size);
     }
@@ -61,9 +70,29 @@ fn folded() {
     let written = write(folder.path(), "a.folded", Mode::Wall, &[part(T0), part(T0 + 2_000_000_000)]);
     let text = fs::read_to_string(&written.files[0].0).unwrap();
     assert_eq!(text, "[running];runner;hot 4000000000\n[waiting];thread 8;park 3980000000\n");
-    let running = Halves { waiting: None, ..part(T0) };
+    let mut running = part(T0);
+    running.each[0].waiting = None;
     let written = write(folder.path(), "b.folded", Mode::Cpu, &[running]);
     assert_eq!(fs::read_to_string(&written.files[0].0).unwrap(), "runner;hot 2000000000\n");
+}
+
+/// Guarantees: where there are several processes each stack stands below its own, and a process's name cannot end a frame.
+#[test]
+fn several_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut part = part_with_wrapper(T0);
+    part.each[1].label = "a;b (pid 7)".to_owned();
+    let written = write(folder.path(), "a.folded", Mode::Wall, &[part]);
+    let text = fs::read_to_string(&written.files[0].0).unwrap();
+    let expected = "\
+[running];a:b (pid 7);runner;hot 2000000000
+[waiting];timeout (pid 6);thread 8;park 1990000000
+[waiting];a:b (pid 7);thread 8;park 1990000000
+";
+    assert_eq!(text, expected);
+    let written = write(folder.path(), "a.svg", Mode::Wall, &[part_with_wrapper(T0)]);
+    let svg = fs::read_to_string(&written.files[0].0).unwrap();
+    assert!(["timeout (pid 6)", "app (pid 7)"].iter().all(|name| svg.contains(name)), "{svg}");
 }
 
 /// Guarantees: a flame graph shows the functions under what their threads did, and says of what it is.
@@ -106,7 +135,7 @@ fn nothing() {
     for name in ["a.svg", "a.envelope"] {
         let destination = destination::parse(folder.path().join(name).to_str().unwrap()).unwrap();
         let crate::Failure(why) =
-            Sink::open(&destination, "app", Mode::Wall).unwrap().close(&mut Written::default()).unwrap_err();
+            Sink::open(&destination, Mode::Wall).unwrap().close("app", &mut Written::default()).unwrap_err();
         assert!(why.contains(name) && why.contains("not a single"), "{why}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

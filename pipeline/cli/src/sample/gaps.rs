@@ -1,0 +1,201 @@
+//! The time of which nothing is known, since the sampler process had ended.
+//!
+//! What a sampler process that is killed has not handed over is lost with it, about the last second. So a gap of a thread is from the end of
+//! its last sample that arrived to the beginning of the first one that the next sampler process took. In wall mode, where all the time of a
+//! thread is accounted for, it is a sample of its own ([`Location::NO_SAMPLER`]); in cpu mode nobody knows how much of it the thread ran.
+
+use std::collections::HashMap;
+
+use profbridge_ptrace::message::{Batch, Location, Mode, Sample, Stack, Trust};
+
+/// So many threads are remembered; beyond it those whose samples ended longer ago than [`RECENT`] before the last one are forgotten.
+const MOST_THREADS: usize = 1 << 16;
+
+/// Every thread that lives has a sample in such a time, in nanoseconds: batches are said about once a second.
+const RECENT: u64 = 10_000_000_000;
+
+/// The gaps of a run.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// Where each thread's samples end, in nanoseconds since the Unix epoch.
+    ends: HashMap<u32, u64>,
+    /// The same of the threads that were sampled by a sampler process that ended, and not since.
+    open: HashMap<u32, u64>,
+    /// Since when nothing is known of any thread.
+    since: Option<u64>,
+    /// Until when threads that were there before are taken for the same: the kernel uses ids again.
+    known_until: u64,
+    total_nano: u64,
+    count: u32,
+}
+
+impl Gaps {
+    /// The sampler process ended. Where nothing had been sampled yet, the gap is from `begun` on.
+    pub(super) fn open(&mut self, begun: u64) {
+        self.count += 1;
+        if self.since.is_none() {
+            self.since = Some(self.ends.values().copied().max().unwrap_or(begun));
+        }
+        self.open.extend(std::mem::take(&mut self.ends));
+    }
+
+    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the run's gap, in nanoseconds, where it ends
+    /// with them.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
+        let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
+        for sample in &batch.samples {
+            let end = sample.time_unix_nano.saturating_add(sample.weight_nano);
+            let span = spans.entry(sample.thread).or_insert((sample.time_unix_nano, end));
+            *span = (span.0.min(sample.time_unix_nano), span.1.max(end));
+        }
+        let mut ended = None;
+        if let (Some(since), Some(first)) = (self.since, spans.values().map(|(start, _)| *start).min()) {
+            let gap = first.saturating_sub(since);
+            self.total_nano = self.total_nano.saturating_add(gap);
+            ended = Some(gap);
+            self.since = None;
+            self.known_until = first.saturating_add(RECENT);
+        }
+        let mut missing = Vec::new();
+        for (&thread, &(start, end)) in &spans {
+            let Some(id) = batch.threads.get(thread as usize).map(|thread| thread.id) else { continue };
+            let gap = self.open.remove(&id).filter(|from| {
+                batch.mode == Mode::Wall && *from < start && start <= self.known_until
+            });
+            if let Some(from) = gap {
+                missing.push((thread, from, start - from));
+            }
+            let known = self.ends.entry(id).or_default();
+            *known = end.max(*known);
+        }
+        add(batch, missing);
+        if self.ends.len() > MOST_THREADS {
+            let newest = self.ends.values().copied().max().unwrap_or_default();
+            self.ends.retain(|_, end| newest.saturating_sub(*end) < RECENT);
+        }
+        ended
+    }
+
+    /// How often the sampler process ended.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// For how long nothing was sampled, in nanoseconds, if sampling is over at `now`.
+    pub(super) fn total_nano(&self, now: u64) -> u64 {
+        self.total_nano + self.since.map_or(0, |since| now.saturating_sub(since))
+    }
+}
+
+/// Adds samples of nothing, in front of all others, since they are older: thread, start and length of each.
+fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
+    if missing.is_empty() {
+        return;
+    }
+    let index = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let (location, stack) = (index(batch.locations.len()), index(batch.stacks.len()));
+    batch.locations.push(Location::NO_SAMPLER);
+    batch.stacks.push(Stack { trust: Trust::Complete, locations: vec![location] });
+    let sample = |(thread, time_unix_nano, weight_nano)| Sample {
+        thread,
+        stack,
+        time_unix_nano,
+        weight_nano,
+        observations: 1,
+        blocked: true,
+    };
+    batch.samples.splice(0..0, missing.into_iter().map(sample));
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_ptrace::message::Thread;
+
+    use super::*;
+
+    fn batch(mode: Mode, samples: &[(u32, u64, u64)]) -> Batch {
+        let threads = [7, 8, 9].map(|id| Thread { id, ..Thread::default() }).to_vec();
+        let sample = |&(thread, time_unix_nano, weight_nano): &(u32, u64, u64)| Sample {
+            thread,
+            time_unix_nano,
+            weight_nano,
+            observations: 1,
+            ..Sample::default()
+        };
+        Batch {
+            mode,
+            threads,
+            locations: vec![Location::default()],
+            stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+            samples: samples.iter().map(sample).collect(),
+            ..Batch::default()
+        }
+    }
+
+    /// The gaps that are in a batch: thread, start, length.
+    fn gaps_in(batch: &Batch) -> Vec<(u32, u64, u64)> {
+        let is_gap = |sample: &&Sample| {
+            batch.stacks[sample.stack as usize].locations.iter().any(|at| {
+                batch.locations[*at as usize] == Location::NO_SAMPLER
+            })
+        };
+        let mut found: Vec<_> = batch
+            .samples
+            .iter()
+            .filter(is_gap)
+            .map(|sample| (sample.thread, sample.time_unix_nano, sample.weight_nano))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Guarantees: each thread that was sampled before and after has a sample for the time between, so that its time adds up; a thread that
+    /// came or went meanwhile has none. The time of the run that is missing is from the last sample of any thread to the first one.
+    #[test]
+    fn between_two_sampler_processes() {
+        let mut gaps = Gaps::default();
+        let mut before = batch(Mode::Wall, &[(0, 100, 10), (1, 50, 70), (0, 110, 5)]);
+        assert_eq!(gaps.fill(&mut before), None);
+        assert_eq!((gaps_in(&before), gaps.count(), gaps.total_nano(1000)), (vec![], 0, 0));
+        gaps.open(1);
+        assert_eq!((gaps.count(), gaps.total_nano(220)), (1, 100));
+        let mut after = batch(Mode::Wall, &[(0, 200, 10), (0, 210, 10), (2, 205, 1)]);
+        assert_eq!(gaps.fill(&mut after), Some(80));
+        assert_eq!(gaps_in(&after), [(0, 115, 85)]);
+        assert_eq!(after.samples[0].time_unix_nano, 115, "times of a thread ascend");
+        let mut later = batch(Mode::Wall, &[(1, 230, 10)]);
+        gaps.fill(&mut later);
+        assert_eq!(gaps_in(&later), [(1, 120, 110)]);
+        let mut another = batch(Mode::Wall, &[(0, 240 + 2 * RECENT, 10)]);
+        gaps.open(1);
+        gaps.fill(&mut batch(Mode::Wall, &[(1, 250, 10)]));
+        gaps.fill(&mut another);
+        assert_eq!(gaps_in(&another), [], "an id that comes again much later is another thread's");
+        assert_eq!(gaps.total_nano(1000), 80 + 10);
+    }
+
+    /// Guarantees: of time on the processor nothing is made up; the time of the run is missing all the same.
+    #[test]
+    fn on_the_processor() {
+        let mut gaps = Gaps::default();
+        gaps.fill(&mut batch(Mode::Cpu, &[(0, 100, 10)]));
+        gaps.open(1);
+        let mut after = batch(Mode::Cpu, &[(0, 200, 10)]);
+        gaps.fill(&mut after);
+        assert!(gaps_in(&after).is_empty());
+        assert_eq!(gaps.total_nano(1000), 90);
+    }
+
+    /// Guarantees: a sampler process that ends before it said anything leaves a gap from the beginning, one that ends twice in a row leaves
+    /// one gap, and one that is not followed by another a gap to the end.
+    #[test]
+    fn ends_of_the_run() {
+        let mut gaps = Gaps::default();
+        gaps.open(40);
+        gaps.open(40);
+        gaps.fill(&mut batch(Mode::Wall, &[(0, 100, 10)]));
+        assert_eq!((gaps.count(), gaps.total_nano(1000)), (2, 60));
+        gaps.open(40);
+        assert_eq!((gaps.count(), gaps.total_nano(1000)), (3, 60 + 890));
+    }
+}

@@ -1,0 +1,146 @@
+//! What the sampler process is told to look at, and what becomes of the run when it ends.
+
+use std::time::Instant;
+
+use profbridge_ptrace::message::{Command, Mode, Process, Select, Settings, Target, TargetId};
+use profbridge_ptrace::owner::Ending;
+use profbridge_receiver_ptrace::resource::ENVIRONMENT;
+
+use super::{FINDING, Run, unix_nano};
+use crate::Failure;
+use crate::args::sampling::{self, SampleArgs};
+use crate::sample::TARGET;
+
+/// How a run samples.
+pub(super) fn settings(arguments: &SampleArgs) -> Settings {
+    let mode = match arguments.mode {
+        sampling::Mode::Wall => Mode::Wall,
+        sampling::Mode::Cpu => Mode::Cpu,
+    };
+    Settings { rate_hertz: arguments.rate, mode, ..Settings::default() }
+}
+
+/// What tells a process from another one that gets its id later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    start_unix_nano: u64,
+    exec_id: u64,
+}
+
+impl Identity {
+    /// Whether both are the same process. One that executes another program keeps its start, which moves with the wall clock; what it executes does
+    /// not. The start comes from a clock of 10 ms and the time of the boot.
+    fn is_same(self, other: Self) -> bool {
+        let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
+        started_together || self.exec_id == other.exec_id
+    }
+}
+
+impl Run<'_> {
+    /// Tells the sampler process of the target.
+    pub(super) fn watch(&mut self) -> Result<(), Failure> {
+        self.told = Instant::now();
+        self.watch_process(TARGET, self.sampling.pid)
+    }
+
+    fn watch_process(&self, id: TargetId, pid: u32) -> Result<(), Failure> {
+        let target = Target {
+            id,
+            select: Select::Pid(pid),
+            settings: self.settings,
+            environment: ENVIRONMENT.map(str::to_owned).to_vec(),
+            // A command is held until it was attached to, and sampled when it runs.
+            sample_at_once: id != TARGET || self.sampling.command.is_none(),
+        };
+        match self.sampling.sampler.send(Command::Watch(target)) {
+            // Its end is heard of, and another one told again.
+            Ok(()) | Err(profbridge_ptrace::SendError::Gone) => Ok(()),
+            Err(error) => Err(Failure::new("nothing can be sampled", &error)),
+        }
+    }
+
+    /// Lets a command run that was attached to, and has it sampled from then on, also after it executed another program.
+    pub(super) fn let_run(&self, process: &Process) {
+        if process.target != TARGET || self.sampling.command.is_none() {
+            return;
+        }
+        self.release();
+        // Its end is heard of.
+        self.sampling.sampler.send(Command::Sample { process: process.id, on: true }).ok();
+    }
+
+    /// Lets the command run, if it does not yet.
+    pub(super) fn release(&self) {
+        if let Some(command) = &self.sampling.command {
+            command.let_run();
+        }
+    }
+
+    /// Has what a command started sampled as well, where it does nothing but wait for that.
+    pub(super) fn look_at_command(&mut self) {
+        if self.sampling.command.is_none() || self.course.exit_code().is_some() {
+            return;
+        }
+        if !self.course.ever_attached() {
+            if self.told.elapsed() >= FINDING {
+                self.release();
+            }
+            return;
+        }
+        for (target, pid) in self.follow.look(self.sampling.pid, Instant::now()) {
+            // One that does not take it is about to end, which is heard of.
+            self.watch_process(target, pid).ok();
+        }
+    }
+
+    /// Whether a process that was attached to is the one that was before. If not, the run is over.
+    pub(super) fn is_the_same(&mut self, process: &Process) -> bool {
+        let is = Identity { start_unix_nano: process.start_unix_nano, exec_id: process.exec_id };
+        let same = self.sampling.command.is_some() || self.identity.is_none_or(|known| known.is_same(is));
+        if same {
+            self.identity = Some(is);
+        } else {
+            self.say(&format!("note: process {} ended, and its id belongs to another one now", process.pid));
+            self.sampling.sampler.send(Command::Unwatch(TARGET)).ok();
+        }
+        same
+    }
+
+    /// The sampler process ended by itself. What it sampled runs on.
+    pub(super) fn sampler_ended(&mut self, ending: Ending) {
+        // A command that it did not find yet runs without being sampled until it is found again.
+        self.release();
+        self.course.lose();
+        self.stats.forget_all();
+        self.follow.start_over();
+        self.executing = None;
+        let begun = if self.begun.is_some() { self.begun_unix_nano } else { unix_nano() };
+        self.gaps.open(begun);
+        let next = if self.sampling.sampler.is_hopeful() { "; another one is started" } else { "" };
+        self.say(&format!("note: the sampler process ended by itself: {}{next}", describe(&ending)));
+    }
+}
+
+fn describe(ending: &Ending) -> String {
+    match ending {
+        Ending::Exited(code) => format!("exit code {code}"),
+        Ending::Killed(signal) => format!("signal {signal}"),
+        Ending::Misbehaved(what) => format!("it broke the rules: {what}"),
+        Ending::Stopped | Ending::TimedOut | Ending::Unknown => "nobody knows why".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one with neither is not.
+    #[test]
+    fn identities() {
+        let is = |start_unix_nano, exec_id| Identity { start_unix_nano, exec_id };
+        let first = is(5_000_000_000, 1);
+        assert!(first.is_same(is(5_010_000_000, 2)));
+        assert!(first.is_same(is(900_000_000_000, 1)));
+        assert!(!first.is_same(is(7_000_000_000, 2)));
+    }
+}

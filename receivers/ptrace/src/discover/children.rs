@@ -1,0 +1,94 @@
+//! What a process has started, as `/proc/PID/task/TID/children` lists it (`CONFIG_PROC_CHILDREN`).
+
+use std::fs::{self, File};
+use std::io::Read;
+
+/// So much of a list is read, in bytes: a thousand children at least.
+const LIST: u64 = 8 << 10;
+
+/// So many threads of a process are asked for their children.
+const THREADS: usize = 64;
+
+/// The calls in which a process does nothing but wait for a child: `timeout` waits in sigsuspend(2), since the time it measures is a signal as well.
+const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
+
+/// The children of a process; none where the kernel does not list them.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let mut children = Vec::new();
+    for thread in threads(pid) {
+        children.extend(list(pid, thread));
+    }
+    children
+}
+
+/// The child that a process waits for, where it has one child, one thread, and does nothing else: so do `timeout`, `time` and a shell, whose children do
+/// the work. `None` as well where the kernel does not let the caller see it.
+pub fn awaited_child(pid: u32) -> Option<u32> {
+    let [thread] = threads(pid)[..] else { return None };
+    let [child] = list(pid, thread)[..] else { return None };
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let number: libc::c_long = call.split_whitespace().next()?.parse().ok()?;
+    WAITS.contains(&number).then_some(child)
+}
+
+fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()));
+    ids.take(THREADS).collect()
+}
+
+fn list(pid: u32, thread: u32) -> Vec<u32> {
+    let mut text = String::new();
+    let read = File::open(format!("/proc/{pid}/task/{thread}/children"))
+        .and_then(|file| file.take(LIST).read_to_string(&mut text));
+    match read {
+        Ok(_) => text.split_whitespace().filter_map(|word| word.parse().ok()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A shell with a child that waits for standard input; the child has said that it is there.
+    fn shell(script: &str) -> Child {
+        let mut shell =
+            Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        shell
+    }
+
+    fn end(mut shell: Child) {
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+    }
+
+    /// Guarantees: a shell that waits for its one child is known to; one that waits for two, or does something else itself, is not; nor is a
+    /// process without children.
+    #[test]
+    fn who_waits_for_whom() {
+        let waits = shell("(echo ready; cat); true");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let child = loop {
+            if let Some(child) = awaited_child(waits.id()) {
+                break child;
+            }
+            assert!(Instant::now() < deadline, "children {:?}", children(waits.id()));
+            std::thread::yield_now();
+        };
+        assert_eq!(children(waits.id()), [child]);
+        let reads = shell("cat <&0 & echo ready; read line");
+        assert_eq!((children(reads.id()).len(), awaited_child(reads.id())), (1, None));
+        let two = shell("exec 3<&0; cat <&3 & cat <&3 & echo ready; wait");
+        assert_eq!((children(two.id()).len(), awaited_child(two.id())), (2, None));
+        assert_eq!((children(child).len() < 2, awaited_child(u32::MAX)), (true, None));
+        [waits, reads, two].into_iter().for_each(end);
+    }
+}

@@ -1,0 +1,149 @@
+//! A command that the owner starts and answers for.
+//!
+//! It is a child of the owner and not of the sampler process: so its exit status cannot be lost, a signal that is passed on reaches it and no
+//! other process, it goes on when the sampler process ends, and the kernel ends it when the owner is killed. A thread of its own starts it, holds it
+//! at its first instruction until it is let run, and waits for its end: only that thread is its tracer, and the kernel ends the
+//! command with that thread.
+
+use std::ffi::OsString;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpgid, getpgrp};
+
+use crate::command::{self, Bond, CommandError, Inherited};
+use crate::pidfd::{ChildStatus, PidFd};
+use crate::rights::Powers;
+
+/// The exit code that is told when somebody else took the real one.
+const UNKNOWN_CODE: i32 = 255;
+
+/// For how long the kernel is asked at a time whether the command has ended.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// It cannot be executed, or not be traced.
+    #[error("{0}")]
+    Command(#[from] CommandError),
+    /// The kernel does not allow to trace it: which right is missing, for a person.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no thread to wait for it.
+    #[error("no thread can be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl SuperviseError {
+    /// The exit code that a shell would report: 127 where there is no such program, else 126.
+    pub fn shell_code(&self) -> i32 {
+        match self {
+            Self::Command(error) => error.shell_code(),
+            Self::Refused(_) | Self::Thread(_) => 126,
+        }
+    }
+}
+
+/// A command, held at its first instruction until it is let run. Dropped before that, it ends without having run; dropped later, it goes on,
+/// and ends with this process at the latest.
+#[derive(Debug)]
+pub struct Supervised {
+    pid: u32,
+    process: Arc<PidFd>,
+    code: Arc<OnceLock<i32>>,
+    held: Mutex<Option<SyncSender<()>>>,
+}
+
+impl Supervised {
+    /// Starts a command with the standard streams of this process.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such program, it cannot be executed, or not be traced.
+    pub fn start(words: Vec<OsString>, inherited: Inherited) -> Result<Self, SuperviseError> {
+        let (started, starting) = sync_channel(1);
+        let (held, release) = sync_channel(1);
+        let code = Arc::new(OnceLock::new());
+        let ended = Arc::clone(&code);
+        let supervise = move || match command::start(&words, inherited, Bond::Owner(std::process::id())) {
+            Err(error) => drop(started.send(Err(error))),
+            Ok((stopped, process)) => {
+                let process = Arc::new(process);
+                drop(started.send(Ok((stopped.pid(), Arc::clone(&process)))));
+                if is_unwanted(&release) {
+                    // It is gone already where this fails.
+                    drop(process.signal(Signal::SIGKILL));
+                }
+                drop(stopped);
+                let status = wait(&process);
+                // Nobody else sets it.
+                ended.set(status.shell_code().unwrap_or(UNKNOWN_CODE)).ok();
+            }
+        };
+        let thread = std::thread::Builder::new().name("command".to_owned());
+        thread.spawn(supervise).map_err(SuperviseError::Thread)?;
+        let started = starting.recv().unwrap_or(Err(CommandError::Ended));
+        let (pid, process) = started.map_err(|error| match error {
+            CommandError::Refused => SuperviseError::Refused(Powers::read().explain_command()),
+            error => SuperviseError::Command(error),
+        })?;
+        Ok(Self { pid, process, code, held: Mutex::new(Some(held)) })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets it run, if it does not yet.
+    pub fn let_run(&self) {
+        if let Some(held) = self.held.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // The thread waits for it and for nothing else.
+            held.send(()).ok();
+        }
+    }
+
+    /// Sends it a signal. A command that is held gets it when it is let run.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ESRCH` where it has ended, `EPERM` where it runs as another user.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Whether it is in the process group of the calling process, and so gets what is sent to that group, as by a terminal.
+    pub fn is_in_own_group(&self) -> bool {
+        let group = getpgid(Some(Pid::from_raw(self.pid.cast_signed())));
+        self.code.get().is_none() && group.is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Its exit code, or 128 and the signal's number, once it has ended.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.code.get().copied()
+    }
+
+    /// Waits until it has ended, at most for `time`; whether it has.
+    pub fn ended_within(&self, time: Duration) -> bool {
+        self.process.ended_within(time)
+    }
+}
+
+/// Waits until the command may run; whether it never shall.
+fn is_unwanted(release: &Receiver<()>) -> bool {
+    release.recv().is_err()
+}
+
+/// Waits for the command's end.
+fn wait(process: &PidFd) -> ChildStatus {
+    loop {
+        if let Some(status) = process.take_status() {
+            return status;
+        }
+        process.ended_within(PATIENCE);
+    }
+}

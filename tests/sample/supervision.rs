@@ -1,0 +1,191 @@
+//! Who ends with whom, and who is told: `profbridge sample` and its command.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Sampling, Stacks, until_met};
+use crate::process::{Finished, command, eventually};
+
+/// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or `after` so many of them.
+fn counting(after: u32) -> String {
+    format!(
+        "n=0
+        for signal in TERM HUP INT; do
+            trap \"n=\\$((n + 1)); echo got $signal; [ \\$n -lt {after} ] || exit 5\" $signal
+        done
+        exec 3<&0
+        cat <&3 &
+        echo ready
+        until wait $!; do :; done
+        echo counted $n"
+    )
+}
+
+fn start(folder: &Path, options: &[&str], script: &str) -> Sampling {
+    let arguments = [options, &["-o", "out.folded", "--", "sh", "-c", script]].concat();
+    let mut sampling = Sampling::start(folder, &arguments);
+    assert_eq!(sampling.line(), "ready\n");
+    sampling
+}
+
+/// Guarantees: a signal that profbridge alone gets is passed on to the command, which decides what it means: here its own exit status comes
+/// back, and the result is written.
+#[test]
+fn signals_are_passed_on() {
+    for name in ["TERM", "HUP", "INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let finished = until_met(|| start(folder.path(), &[], &counting(1)).end(&format!("-{name}")));
+        assert_eq!(finished.status.code(), Some(5), "{name}: {}", finished.stderr);
+        assert_eq!(finished.stdout, format!("got {name}\n"));
+        assert!(finished.stderr.contains(&format!("SIG{name} was passed on to the command")), "{}", finished.stderr);
+        assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
+    }
+}
+
+/// Guarantees: a command that takes a signal for no reason to end is waited for, and gets each signal of one request once.
+#[test]
+fn a_command_that_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = until_met(|| {
+        let mut sampling = start(folder.path(), &[], &counting(9));
+        sampling.signal("-TERM");
+        sampling.wait_for("waiting for the command to end");
+        assert_eq!(sampling.line(), "got TERM\n");
+        sampling.ended()
+    });
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_eq!(finished.stdout, "counted 1\n");
+}
+
+/// Guarantees: a command that a signal ends ends the run, with the status that a shell has for it.
+#[test]
+fn a_command_that_dies_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = until_met(|| start(folder.path(), &[], "echo ready; exec cat").end("-TERM"));
+    assert_eq!(finished.status.code(), Some(128 + 15), "{}", finished.stderr);
+    assert!(finished.stderr.contains("wrote out.folded"), "{}", finished.stderr);
+}
+
+/// Guarantees: Ctrl-C at a terminal reaches the command once, from the terminal, and the result is written.
+#[test]
+fn a_terminal_interrupts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = command(folder.path(), &[]).get_program().to_str().unwrap().to_owned();
+    std::fs::write(folder.path().join("counting.sh"), counting(9).replace("cat <&3", "cat fifo")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap().success());
+    let finished = until_met(|| {
+        let line = format!("{binary} sample -o out.folded -- sh counting.sh");
+        let spawned = Command::new("script")
+            .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut script) = spawned else {
+            return Finished { status: std::process::ExitStatus::default(), stdout: String::new(), stderr: String::new() };
+        };
+        let (mut terminal, mut stdout) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        let mut shown = String::new();
+        let mut wait_for = |text: &str| {
+            while !shown.contains(text) {
+                let mut bytes = [0; 256];
+                let length = stdout.read(&mut bytes).unwrap();
+                assert_ne!(length, 0, "no `{text}`: {shown}");
+                shown.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+            shown.clone()
+        };
+        wait_for("ready");
+        terminal.write_all(b"\x03").unwrap();
+        wait_for("waiting for the command to end");
+        wait_for("got INT");
+        // Only now it ends, and has counted by then.
+        drop(std::fs::File::options().write(true).open(folder.path().join("fifo")).unwrap());
+        let shown = wait_for("counted");
+        let status = eventually("the terminal closes", || script.try_wait().unwrap());
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).ok();
+        let shown = shown + &rest;
+        Finished { status, stdout: shown.clone(), stderr: shown }
+    });
+    if finished.stderr.is_empty() {
+        Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no `script`\n")).ok();
+        return;
+    }
+    assert!(finished.stdout.contains("counted 1"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("the terminal sent SIGINT to the command"), "{}", finished.stdout);
+    assert!(finished.status.success(), "{}", finished.stdout);
+}
+
+/// Guarantees: a second signal ends profbridge and a command that ignores both; nothing of them is left, and the result that was written
+/// before stays.
+#[test]
+fn twice_ends_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = until_met(|| {
+        let mut sampling = start(folder.path(), &[], "trap '' TERM INT HUP; echo ready; exec cat");
+        sampling.signal("-TERM");
+        sampling.wait_for("waiting for the command to end");
+        // What comes too soon belongs to the first.
+        eventually("the end", || {
+            sampling.signal("-TERM");
+            sampling.child.try_wait().unwrap()
+        });
+        // Its standard output ends when nobody holds it any more: neither the command, which waits for a standard input that is open, nor
+        // the sampler process.
+        sampling.ended_by_itself()
+    });
+    assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
+    assert!(finished.stderr.contains("is killed; nothing more is written"), "{}", finished.stderr);
+    assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
+}
+
+/// Guarantees: when profbridge is killed, its command ends as well, whatever signals it ignores.
+#[test]
+fn a_killed_profbridge_takes_its_command_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sampling = start(folder.path(), &[], "trap '' TERM INT HUP; echo ready; exec cat");
+    sampling.signal("-KILL");
+    let finished = sampling.ended_by_itself();
+    assert_eq!(finished.status.code(), None);
+    assert_eq!(finished.stdout, "", "nobody holds its standard output, or this would wait for ever");
+}
+
+/// Guarantees: a process that profbridge did not start gets none of the signals, nor is it ended by the second one.
+#[test]
+fn a_process_of_somebody_else_is_never_signalled() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = counting(9);
+    let mut program = crate::targets::Running::start(Command::new("sh").args(["-c", &script]));
+    assert_eq!(program.line(), "ready\n");
+    let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
+    for signal in ["-TERM", "-HUP", "-INT"] {
+        sampling.signal(signal);
+    }
+    drop(sampling.ended());
+    assert!(program.is_alive());
+    program.close();
+    assert_eq!(program.line(), "counted 0\n");
+}
+
+/// Guarantees: a result that cannot be written does not end the command, whose end is waited for.
+#[test]
+fn a_lost_result_is_no_reason_to_end_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = until_met(|| {
+        std::fs::create_dir_all(folder.path().join("out")).unwrap();
+        let arguments = ["-d", "100ms", "-o", "out/a.folded", "--", "sh", "-c", &counting(9)];
+        let mut sampling = Sampling::start(folder.path(), &arguments);
+        assert_eq!(sampling.line(), "ready\n");
+        // The folder that was there at the start is a file by now.
+        std::fs::remove_dir_all(folder.path().join("out")).unwrap();
+        std::fs::write(folder.path().join("out"), "").unwrap();
+        sampling.wait_for("waiting for the command to end");
+        std::fs::remove_file(folder.path().join("out")).unwrap();
+        sampling.ended()
+    });
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert_eq!(finished.stdout, "counted 0\n");
+    assert!(finished.stderr.contains("out/a.folded"), "{}", finished.stderr);
+}

@@ -1,0 +1,86 @@
+//! Commands that start another one to do the work.
+
+use std::process::{Command, Stdio};
+
+use super::{Sampling, Stacks};
+use crate::targets::worker;
+
+/// Samples the worker below a wrapper, and ends it once it is sampled.
+fn sample(wrapper: &[&str], name: &str) -> Option<(tempfile::TempDir, crate::process::Finished)> {
+    if Command::new(wrapper[0]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("untested here: there is no `{}`\n", wrapper[0]),
+        )
+        .ok();
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = worker().to_str().unwrap();
+    let shell = format!("{program}; true");
+    let words: Vec<&str> = match wrapper {
+        [shell_name, "-c"] => vec![shell_name, "-c", &shell],
+        wrapper => [wrapper, &[program]].concat(),
+    };
+    let mut sampling = Sampling::start(folder.path(), &[&["-o", name, "--"], &words[..]].concat());
+    sampling.wait_for(" worker (pid ");
+    let finished = sampling.ended();
+    assert!(finished.status.success(), "{wrapper:?}: {}", finished.stderr);
+    Some((folder, finished))
+}
+
+/// Guarantees: whatever starts the program that does the work, by executing it in its own place or as a child that it waits for, the result has
+/// the work under the program's own name, and none of it under that of the wrapper.
+#[test]
+fn the_one_that_works_has_the_work() {
+    let wrappers: [&[&str]; 9] = [
+        &["timeout", "600"],
+        &["env", "A=b"],
+        &["nice"],
+        &["nohup"],
+        &["setsid"],
+        &["stdbuf", "-o0"],
+        &["time"],
+        &["sh", "-c"],
+        &["timeout", "600", "nice", "timeout", "500"],
+    ];
+    for wrapper in wrappers {
+        let Some((folder, finished)) = sample(wrapper, "out.folded") else { continue };
+        let text = std::fs::read_to_string(folder.path().join("out.folded")).unwrap();
+        let stacks = Stacks::read(&folder.path().join("out.folded"));
+        let is_of_worker = |frame: &str| frame.starts_with("worker (pid ");
+        let toil: Vec<_> = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == "toil")).collect();
+        assert!(!toil.is_empty(), "{wrapper:?}: {text}");
+        // A wrapper that executed the program before it was seen once has no line.
+        let several = stacks.0.iter().any(|(stack, _)| !is_of_worker(&stack[1]) && stack[1].contains(" (pid "));
+        assert!(toil.iter().all(|(stack, _)| !several || is_of_worker(&stack[1])), "{wrapper:?}: {text}");
+        if several {
+            let first = finished.stderr.lines().skip_while(|line| !line.ends_with("  process")).nth(1).unwrap();
+            assert!(first.contains("  worker (pid "), "{wrapper:?}: {}", finished.stderr);
+        }
+        assert!(!finished.stderr.contains("children:"), "{wrapper:?}: {}", finished.stderr);
+    }
+}
+
+/// Guarantees: a flame graph is called by the program that did the work, an OTLP file has it as a resource of its own.
+#[test]
+fn other_formats() {
+    let Some((folder, _)) = sample(&["timeout", "600"], "out.svg") else { return };
+    let svg = std::fs::read_to_string(folder.path().join("out.svg")).unwrap();
+    assert!(svg.contains("worker (pid ") && svg.contains(" and one more process"), "{svg}");
+    let Some((folder, _)) = sample(&["timeout", "600"], "out.otlp") else { return };
+    let bytes = std::fs::read(folder.path().join("out.otlp")).unwrap();
+    let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
+    let names: Vec<&str> = decoded
+        .profiles
+        .resources()
+        .iter()
+        .map(|resource| {
+            match decoded.profiles.find(&resource.resource.attributes, "process.executable.name") {
+                Some(profbridge_model::Value::String(name)) => decoded.profiles.dictionary().string(*name),
+                other => panic!("{other:?}"),
+            }
+        })
+        .collect();
+    assert!(names.contains(&"timeout") && names.contains(&"worker"), "{names:?}");
+}
