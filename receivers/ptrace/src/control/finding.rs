@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::control::attach::{Again, Attempt};
 use crate::discover::{Candidate, container};
-use crate::message::{ProblemKind, Select, TargetId};
+use crate::message::{Detached, ProblemKind, ProcessId, Select, TargetId};
 
 impl Control {
     /// Whether there is a target for which processes are looked for.
@@ -57,8 +57,26 @@ impl Control {
         (attempt == Attempt::Changing).then_some((target, candidate.start_ticks))
     }
 
+    /// Lets go of a process that was taken for what it started since: a wrapper is there before what it wraps.
+    pub(super) fn look_at_wrapper(&mut self, process: ProcessId) {
+        let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
+            return;
+        };
+        let Some(target) = self.targets.get(&attached.target) else { return };
+        if !matches!(target.select, Select::CommandLine(_)) {
+            return;
+        }
+        if Candidate::open(attached.pid).is_some_and(|candidate| candidate.is_wrapper(&target.select)) {
+            attached.ending = Some(Detached::Asked);
+            self.sampler.detach(process);
+        }
+    }
+
     fn selecting(&mut self, candidate: &Candidate) -> Option<TargetId> {
-        let mut selecting = self.targets.iter().filter(|(_, target)| candidate.is_selected(&target.select));
+        let mut selecting = self
+            .targets
+            .iter()
+            .filter(|(_, target)| candidate.is_selected(&target.select) && !candidate.is_wrapper(&target.select));
         let (id, target) = selecting.next()?;
         // A container's id may be given by its beginning, and that may be the beginning of several.
         if let (Select::Container(prefix), Some(container)) = (&target.select, candidate.container()) {

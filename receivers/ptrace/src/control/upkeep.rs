@@ -83,6 +83,7 @@ impl Control {
                 self.compare_maps(process, now);
                 self.look_for_perf_map(process);
                 self.look_at_standing(process);
+                self.look_at_wrapper(process);
             }
         }
         // Problems that are kept for processes that are gone would pile up.

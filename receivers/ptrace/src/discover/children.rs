@@ -13,7 +13,7 @@ const THREADS: usize = 64;
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
 
 /// The children of a process; none where the kernel does not list them.
-pub(crate) fn children(pid: u32) -> Vec<u32> {
+pub(super) fn children(pid: u32) -> Vec<u32> {
     let mut children = Vec::new();
     for thread in threads(pid) {
         children.extend(list(pid, thread));

@@ -10,9 +10,9 @@ mod pattern;
 mod read;
 mod scan;
 mod selection;
+mod wrapper;
 
 pub use children::awaited_child;
-pub(crate) use children::children;
 pub(crate) use read::{read_at_most, text};
 pub(crate) use scan::Scanner;
 pub(crate) use selection::{Candidate, Own};

@@ -7,12 +7,15 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::readlinkat;
 
-use super::{container, control_group, pattern, read_at_most, text};
+use super::{children, container, control_group, pattern, read_at_most, text, wrapper};
 use crate::message::Select;
 use crate::probe::{StatLine, parse_stat};
 
 /// What of a command line is matched, in bytes.
 const MATCHED_ARGUMENTS: usize = 128 << 10;
+
+/// So many children of a process are looked at, and so many generations: `sudo` has a monitor between itself and the command.
+const CHILDREN: (usize, usize) = (16, 4);
 
 /// What of other files is read, in bytes: a control group's path has at most 4 KiB, in a dozen hierarchies.
 const MATCHED_FILE: usize = 64 << 10;
@@ -20,6 +23,7 @@ const MATCHED_FILE: usize = 64 << 10;
 /// A process that may belong to a target. Each of its files is read at most once, through one descriptor of its folder.
 #[derive(Debug)]
 pub(crate) struct Candidate {
+    pid: u32,
     directory: File,
     /// As `/proc/PID/stat` has it: identifies the process together with its id.
     pub(crate) start_ticks: u64,
@@ -40,6 +44,7 @@ impl Candidate {
             return None;
         }
         Some(Self {
+            pid,
             directory,
             start_ticks,
             executable: OnceCell::new(),
@@ -66,6 +71,22 @@ impl Candidate {
                 container::is_selection(prefix) && self.container().is_some_and(|id| id.starts_with(prefix.as_str()))
             }
         }
+    }
+
+    /// Whether the selection means a process that this one started, and not this one: a pattern of arguments also matches what carries the
+    /// arguments to the program that is meant, such as `timeout` or a shell. Known only while that program runs.
+    pub(crate) fn is_wrapper(&self, select: &Select) -> bool {
+        matches!(select, Select::CommandLine(_)) && self.wraps(select, CHILDREN.1)
+    }
+
+    fn wraps(&self, select: &Select, generations: usize) -> bool {
+        let children = children::children(self.pid).into_iter().take(CHILDREN.0).filter_map(Self::open);
+        children.filter(|child| child.is_selected(select)).any(|child| {
+            wrapper::carries(self.command_line(), child.command_line())
+                || (generations > 1
+                    && self.command_line() == child.command_line()
+                    && child.wraps(select, generations - 1))
+        })
     }
 
     /// The id of its container.

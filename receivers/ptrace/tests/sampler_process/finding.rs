@@ -14,6 +14,7 @@ use crate::session::{Running, Session};
 pub(crate) const TESTS: &[Test] = &[
     ("finds_by_executable_and_again_after_a_restart", finds_by_executable_and_again_after_a_restart),
     ("finds_by_command_line", finds_by_command_line),
+    ("a_wrapper_is_not_what_it_started", a_wrapper_is_not_what_it_started),
     ("the_name_it_was_started_by", the_name_it_was_started_by),
     ("no_more_than_asked_for", no_more_than_asked_for),
     ("secrets_of_the_environment_stay", secrets_of_the_environment_stay),
@@ -73,6 +74,39 @@ fn finds_by_command_line() {
     session.wait("the second", |session| session.processes.len() > 1);
     let session = session.stop();
     assert!(session.processes.iter().all(|process| process.target == TargetId(1)), "{:?}", session.processes);
+}
+
+/// Guarantees: a process that carries the arguments of the one it started is not taken for that one, however it is written there; one that was
+/// attached to before it started the other is let go.
+fn a_wrapper_is_not_what_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("pb-wrapped");
+    std::fs::write(&script, "#!/bin/sh\necho ready\nread line\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    let select = || Select::CommandLine("pb-wrapped --port 8??".to_owned());
+    // The first one waits before it starts the other.
+    let late = format!("echo ready; read line; {script} --port 801; true");
+    let mut late = Running::shell(&late);
+    let mut session = Session::start();
+    session.watch(1, select());
+    session.wait("the shell, which is all there is", |session| session.processes.len() == 1);
+    assert_eq!(session.processes[0].pid, late.pid());
+    std::io::Write::write_all(late.child.stdin.as_mut().unwrap(), b"go on\n").unwrap();
+    session.wait("what it started", |session| session.processes.len() == 2);
+    session.wait("the shell's release", |session| !session.detached.is_empty());
+    assert_eq!(session.detached, [(session.processes[0].id, Detached::Asked)]);
+    assert_ne!(session.processes[1].pid, late.pid());
+    let shell = Running::shell(&format!("exec 2>&1; {script} --port 802; true"));
+    let env = Running::start(Program::new("timeout").args(["600", script, "--port", "803"]));
+    session.wait("both", |session| session.processes.len() == 4);
+    // When a process that appears now is found, all of the others were looked at.
+    let last = Running::start(Program::new(script).args(["--port", "804"]));
+    session.wait("the last", |session| session.processes.iter().any(|process| process.pid == last.pid()));
+    let session = session.stop();
+    let taken: Vec<u32> = session.processes.iter().map(|process| process.pid).collect();
+    assert_eq!(taken.len(), 5, "{:?}", session.processes);
+    assert!([shell.pid(), env.pid()].iter().all(|pid| !taken.contains(pid)), "{:?}", session.processes);
 }
 
 /// Guarantees: a process that was started by a link goes by its name, and so does its executable among its files; it is found by the

@@ -15,6 +15,7 @@ mod commands;
 mod ends;
 mod finding;
 mod session;
+mod supervised;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -27,10 +28,12 @@ fn main() -> ExitCode {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("owner", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return ends::be_an_owner(rest);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("owner", rest)) => return ends::be_an_owner(rest),
+        Some(("supervisor", _)) => return supervised::be_a_supervisor(),
+        _ => {}
     }
-    let tests: Vec<Test> = [commands::TESTS, ends::TESTS, finding::TESTS].concat();
+    let tests: Vec<Test> = [commands::TESTS, ends::TESTS, finding::TESTS, supervised::TESTS].concat();
     if arguments.iter().any(|argument| argument == "--list") {
         for (name, _) in &tests {
             println!("{name}: test");

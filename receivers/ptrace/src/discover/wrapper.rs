@@ -1,0 +1,80 @@
+//! Processes that carry another one's command line in their own, since they started it: `timeout 60 gunicorn app`, `sh -c "gunicorn app"`,
+//! `sudo gunicorn app`. A pattern of arguments means the one that they started.
+
+/// So many words may stand in front of a script in the command line of its interpreter: the interpreter and one argument, as the kernel
+/// takes them from the script's first line (execve(2), "Interpreter scripts").
+const INTERPRETER: usize = 2;
+
+/// Whether a process with these arguments carries the command line of its child with those: as words one behind the other, and with something in
+/// front, which is the wrapper's own. Programs and scripts are compared by their base names, since a wrapper looks for them in `PATH`.
+pub(super) fn carries(wrapper: &str, child: &str) -> bool {
+    let (outer, inner) = (words(wrapper), words(child));
+    // An interpreter that was not asked for stands in front of what was, in the line of a script alone.
+    (0..=INTERPRETER).any(|skipped| {
+        let options = inner.iter().skip(1).take(skipped.saturating_sub(1));
+        let Some(wanted) = inner.get(skipped..).filter(|wanted| !wanted.is_empty()) else { return false };
+        options.into_iter().all(|word| word.starts_with('-'))
+            && (skipped == 0 || inner[skipped].contains('/'))
+            && outer.windows(wanted.len()).enumerate().skip(1).any(|(at, words)| {
+                // Whoever names the interpreter is the interpreter.
+                is_same(words, wanted) && (skipped == 0 || base_name(outer[at - 1]) != base_name(inner[skipped - 1]))
+            })
+    })
+}
+
+fn is_same(outer: &[&str], inner: &[&str]) -> bool {
+    let mut pairs = outer.iter().zip(inner);
+    pairs.next().is_some_and(|(outer, inner)| base_name(outer) == base_name(inner)) && pairs.all(|(a, b)| a == b)
+}
+
+fn base_name(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+/// The words of a command line. A shell's script is one argument, and what ends a command or quotes a word in it is no part of the word.
+fn words(line: &str) -> Vec<&str> {
+    let marks = |c: char| matches!(c, ';' | '&' | '|' | '(' | ')' | '\'' | '"');
+    line.split_whitespace().map(|word| word.trim_matches(marks)).filter(|word| !word.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: what stands in front of a command is told from the command, also where it is a script, or stands in one.
+    #[test]
+    fn wrappers() {
+        for (wrapper, child) in [
+            ("timeout 60 ./server --port 80", "./server --port 80"),
+            ("timeout 60 server --port 80", "/usr/bin/server --port 80"),
+            ("sudo -u www gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app"),
+            ("env A=b gunicorn app", "/usr/bin/python3 -E /usr/bin/gunicorn app"),
+            ("sh -c gunicorn app", "/usr/bin/python3 /usr/local/bin/gunicorn app"),
+            ("bash -c cd /srv && exec 'gunicorn' app; echo done", "/usr/bin/python3 /usr/bin/gunicorn app"),
+            ("time -v /opt/app", "/opt/app"),
+            ("timeout 60 python3 manage.py runserver", "python3 manage.py runserver"),
+        ] {
+            assert!(carries(wrapper, child), "{wrapper}: {child}");
+        }
+    }
+
+    /// Guarantees: a program that starts itself, another one with other arguments, or one with some of its own, carries nothing.
+    #[test]
+    fn no_wrappers() {
+        for (parent, child) in [
+            ("python3 manage.py runserver", "python3 manage.py runserver"),
+            ("/usr/bin/python3 /usr/bin/gunicorn app", "/usr/bin/python3 /usr/bin/gunicorn app"),
+            ("node server.js", "esbuild --service server.js"),
+            ("node server.js", "worker server.js"),
+            ("make app", "gcc -c app"),
+            ("nginx: master process", "nginx: worker process"),
+            ("supervisord", "server --port 80"),
+            ("timeout 60 server --port 80", "server --port 8080"),
+            ("server", "sh"),
+            ("", ""),
+            ("a", ""),
+        ] {
+            assert!(!carries(parent, child), "{parent}: {child}");
+        }
+    }
+}
