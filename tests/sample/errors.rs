@@ -72,6 +72,41 @@ fn unwritable() {
     assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
 }
 
+/// Guarantees: whatever stands where the file should be is found out before the command is started, also what a link leads to; a folder that is not
+/// there is made.
+#[test]
+fn in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("folder.svg")).unwrap();
+    std::os::unix::fs::symlink("/no/such/file", folder.path().join("link.svg")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket.svg")).unwrap();
+    let long = format!("{}.svg", "a".repeat(300));
+    for output in ["folder.svg", "link.svg", "socket.svg", "/proc/none/out.svg", &long] {
+        let finished = run(folder.path(), &["sample", "-o", output, "--", "touch", "started"]);
+        assert_eq!(finished.status.code(), Some(1), "{output}: {}", finished.stderr);
+        assert!(finished.stderr.contains("hint: the result cannot be written there"), "{}", finished.stderr);
+        assert!(!folder.path().join("started").exists(), "{output}");
+    }
+    let finished = run(folder.path(), &["sample", "-o", "new/folder/out.folded", "--", "touch", "started"]);
+    assert!(finished.status.success() && folder.path().join("started").exists(), "{}", finished.stderr);
+    assert!(folder.path().join("new/folder").is_dir());
+}
+
+/// Guarantees: so is a file of another user's that only that one may replace, and a pipe that may not be written to.
+#[test]
+fn in_the_way_of_somebody_else() {
+    let Some(folder) = folder_for_nobody(0o1777) else { return };
+    std::fs::write(folder.path().join("out.svg"), "from before").unwrap();
+    assert!(Command::new("mkfifo").args(["-m", "600"]).arg(folder.path().join("pipe.svg")).status().unwrap().success());
+    for output in ["out.svg", "pipe.svg"] {
+        let output = as_nobody(folder.path(), &["sample", "-o", output, "--", "echo", "started"]).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("`-o FILE`") && output.stdout.is_empty(), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap(), "from before");
+}
+
 /// Runs profbridge as the user that may do nothing.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
     let binary = command(folder, &[]).get_program().to_owned();

@@ -15,8 +15,9 @@ impl Sampling {
         eventually("a sampler process", || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
             let lists = tasks.flatten().filter_map(|task| read_to_string(task.path().join("children")).ok());
-            let children: Vec<u32> =
-                lists.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>()).collect();
+            let children: Vec<u32> = lists
+                .flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
+                .collect();
             let is_sampler =
                 |id: &u32| read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name == "profbridge-smpl\n");
             children.into_iter().find(|id| is_sampler(id) && Some(*id) != before)

@@ -83,7 +83,11 @@ fn a_terminal_interrupts_once() {
             .stdout(Stdio::piped())
             .spawn();
         let Ok(mut script) = spawned else {
-            return Finished { status: std::process::ExitStatus::default(), stdout: String::new(), stderr: String::new() };
+            return Finished {
+                status: std::process::ExitStatus::default(),
+                stdout: String::new(),
+                stderr: String::new(),
+            };
         };
         let (mut terminal, mut stdout) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
         let mut shown = String::new();

@@ -75,11 +75,9 @@ fn other_formats() {
         .profiles
         .resources()
         .iter()
-        .map(|resource| {
-            match decoded.profiles.find(&resource.resource.attributes, "process.executable.name") {
-                Some(profbridge_model::Value::String(name)) => decoded.profiles.dictionary().string(*name),
-                other => panic!("{other:?}"),
-            }
+        .map(|resource| match decoded.profiles.find(&resource.resource.attributes, "process.executable.name") {
+            Some(profbridge_model::Value::String(name)) => decoded.profiles.dictionary().string(*name),
+            other => panic!("{other:?}"),
         })
         .collect();
     assert!(names.contains(&"timeout") && names.contains(&"worker"), "{names:?}");

@@ -90,10 +90,47 @@ fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io
 /// Says what is in the way.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     match place(path)? {
-        Place::File => Unfinished::beside(path).map(drop),
+        Place::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
         // Opening a pipe would wait for its reader.
-        Place::Stream | Place::Standard => Ok(()),
+        Place::Stream => may_be_written_to(path),
+        Place::Standard => Ok(()),
     }
+}
+
+/// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp` only its owner may
+/// remove a file (rename(2), `EPERM`; the sticky bit).
+#[cfg(target_os = "linux")]
+fn may_be_replaced(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    const STICKY: u32 = 0o1000;
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::metadata(folder)?;
+    let user = nix::unistd::geteuid();
+    let owns = |what: &fs::Metadata| what.uid() == user.as_raw();
+    if folder.mode() & STICKY == 0 || user.is_root() || owns(&file) || owns(&folder) {
+        return Ok(());
+    }
+    let why = "it is another user's file, which nobody else may replace in this folder";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn may_be_replaced(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn may_be_written_to(path: &Path) -> io::Result<()> {
+    use nix::unistd::{AccessFlags, eaccess};
+
+    Ok(eaccess(path, AccessFlags::W_OK)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn may_be_written_to(_path: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// How a result gets to where it goes.

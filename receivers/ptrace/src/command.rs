@@ -115,11 +115,7 @@ impl Drop for Stopped {
 /// # Errors
 ///
 /// When there is no such program, it cannot be executed, or not be traced.
-pub(crate) fn start(
-    words: &[OsString],
-    inherited: Inherited,
-    bond: Bond,
-) -> Result<(Stopped, PidFd), CommandError> {
+pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Result<(Stopped, PidFd), CommandError> {
     let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
     let mut command = Command::new(program);
     command.args(arguments);

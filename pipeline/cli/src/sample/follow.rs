@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn no_more_than_so_many() {
         let mut follow = Follow::new(Instant::now());
-        let found: usize = (100..400).map(|child| follow.find(7, |process| (process == 7).then_some(child)).len()).sum();
+        let found: usize =
+            (100..400).map(|child| follow.find(7, |process| (process == 7).then_some(child)).len()).sum();
         assert_eq!(found, MOST as usize);
     }
 }

@@ -59,9 +59,10 @@ impl Gaps {
         let mut missing = Vec::new();
         for (&thread, &(start, end)) in &spans {
             let Some(id) = batch.threads.get(thread as usize).map(|thread| thread.id) else { continue };
-            let gap = self.open.remove(&id).filter(|from| {
-                batch.mode == Mode::Wall && *from < start && start <= self.known_until
-            });
+            let gap = self
+                .open
+                .remove(&id)
+                .filter(|from| batch.mode == Mode::Wall && *from < start && start <= self.known_until);
             if let Some(from) = gap {
                 missing.push((thread, from, start - from));
             }
@@ -135,9 +136,10 @@ mod tests {
     /// The gaps that are in a batch: thread, start, length.
     fn gaps_in(batch: &Batch) -> Vec<(u32, u64, u64)> {
         let is_gap = |sample: &&Sample| {
-            batch.stacks[sample.stack as usize].locations.iter().any(|at| {
-                batch.locations[*at as usize] == Location::NO_SAMPLER
-            })
+            batch.stacks[sample.stack as usize]
+                .locations
+                .iter()
+                .any(|at| batch.locations[*at as usize] == Location::NO_SAMPLER)
         };
         let mut found: Vec<_> = batch
             .samples

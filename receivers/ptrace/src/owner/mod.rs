@@ -17,8 +17,8 @@ mod supervised;
 pub use crate::command::{CommandError, Inherited};
 pub use crate::separation::{give_up_ptrace, run_if_sampler};
 pub use process::SamplerProcess;
-pub use supervised::{Supervised, SuperviseError};
 pub(crate) use receive::close_on_exec;
+pub use supervised::{SuperviseError, Supervised};
 
 /// How the sampler process is started.
 #[derive(Debug, Clone, PartialEq, Eq)]

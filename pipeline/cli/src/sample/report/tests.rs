@@ -104,7 +104,8 @@ fn children() {
 #[test]
 fn processes() {
     let shares = Shares::default();
-    let of = |label: &str, running_nano, waiting_nano| ProcessShare { label: label.to_owned(), running_nano, waiting_nano };
+    let of =
+        |label: &str, running_nano, waiting_nano| ProcessShare { label: label.to_owned(), running_nano, waiting_nano };
     let (work, wrapper) = (of("work (pid 8)", 2_000_000_000, 10_000_000), of("timeout (pid 7)", 0, 2_010_000_000));
     let both = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) };
     let text = both.functions();
@@ -128,7 +129,10 @@ fn missing() {
     assert!(!report(&shares, Status::default()).trust().contains("missing"));
     let missing = Some(Missing { nano: 1_230_000_000, count: 2 });
     let text = Report { missing, ..report(&shares, Status::default()) }.trust();
-    assert!(text.contains("missing: 1.23 s of the run, since the sampler process ended by itself 2 times\n"), "\n{text}");
+    assert!(
+        text.contains("missing: 1.23 s of the run, since the sampler process ended by itself 2 times\n"),
+        "\n{text}"
+    );
 }
 
 /// Guarantees: a run without a sample says so.

@@ -133,7 +133,11 @@ impl Run<'_> {
         let command = std::sync::Arc::clone(self.sampling.command.as_ref()?);
         command.let_run();
         if command.exit_code().is_none() && !command.ended_within(Duration::ZERO) {
-            let how = if self.sampling.interrupt.is_wanted() { "" } else { "; Ctrl-C reaches it as well, and twice kills it" };
+            let how = if self.sampling.interrupt.is_wanted() {
+                ""
+            } else {
+                "; Ctrl-C reaches it as well, and twice kills it"
+            };
             self.say(&format!("waiting for the command to end{how}"));
         }
         loop {
