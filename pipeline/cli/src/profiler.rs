@@ -77,6 +77,16 @@ fn figures(process: &ProcessStatus) -> Vec<String> {
     if !process.running.is_empty() {
         lines.push(format!("running threads: {}", process.running));
     }
+    if process.not_sampled_millis > 0 {
+        let seconds = process.not_sampled_millis as f64 / 1000.0;
+        let more = if process.more.is_empty() { String::new() } else { format!("; {}", process.more) };
+        lines.push(format!(
+            "{seconds:.2} s of processor time were not sampled, of which only the amount is known{more}"
+        ));
+    }
+    if process.cut_calls > 0 {
+        lines.push(format!("{} system calls came back early since their thread was stopped", process.cut_calls));
+    }
     if process.stops > 0 {
         lines.push(format!(
             "{} stops, 99 % of them up to {} us, the longest {} us",
@@ -148,6 +158,9 @@ mod tests {
             complete: observations / 2,
             lost: 1,
             running: "by\u{1b} perf events".to_owned(),
+            not_sampled_millis: 150 * observations,
+            more: "give it CAP_PERFMON".to_owned(),
+            cut_calls: observations / 3,
         }
     }
 
@@ -167,6 +180,8 @@ web: profile_lifecycle trace
   pid 7 /srv/ [2Japp: profiling, 2 sampled root spans are open
     3 threads, 50 Hz, 10 samples, 50.0 % complete, 1 lost; session 00ff
     running threads: by  perf events
+    1.50 s of processor time were not sampled, of which only the amount is known; give it CAP_PERFMON
+    3 system calls came back early since their thread was stopped
     5 stops, 99 % of them up to 64 us, the longest 120 us
     rate lowered from 101 Hz: 10 ticks were left out, see max_cpu and max_stopped
     2 ticks were missed: the machine was too busy for the sampler

@@ -65,7 +65,11 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
     if let Some(command) = &command {
         interrupt.pass_on_to(command);
     }
-    Run::new(arguments, Sampling { sampler, interrupt, command, pid }, symbolizer).go()
+    let run = Run::new(arguments, Sampling { sampler, interrupt, command, pid }, symbolizer);
+    if let Some(warning) = run.stops().warning() {
+        terminal::say(format!("warning: {warning}"));
+    }
+    run.go()
 }
 
 /// Says why there is no command. The status is what a shell would have.

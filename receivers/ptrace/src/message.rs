@@ -83,20 +83,31 @@ pub struct Settings {
     pub max_stack: usize,
     /// Processes of this target that are attached at the same time, at most.
     pub max_processes: usize,
-    /// When running threads are stopped to be sampled.
+    /// Which running threads are stopped to be sampled.
     pub stops: Stops,
 }
 
-/// When running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
+/// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stops {
-    /// Where the kernel permits no perf events, and nowhere else.
+    /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own code so far, which are hardly ever in a
+    /// system call when they are stopped.
     #[default]
-    WithoutEvents,
-    /// Always: perf events are not tried.
-    Always,
-    /// Never: without perf events it is only known for how long threads run.
+    UserBound,
+    /// None: without perf events it is only known for how long threads run.
     Never,
+    /// All, and perf events are not tried: long system calls come back early.
+    Always,
+}
+
+impl Stops {
+    /// What whoever chooses it has to know, for a person.
+    pub fn warning(self) -> Option<&'static str> {
+        (self == Self::Always).then_some(
+            "stops: always stops running threads, which can end long system calls early: read, write, send and others then return a part of what \
+             they were asked for (user-bound and never do not)",
+        )
+    }
 }
 
 /// What can be seen of a running thread without stopping it: more on each rung than on the one below.
@@ -114,13 +125,17 @@ pub enum Rung {
 }
 
 impl Rung {
-    /// What it means, for a person.
-    pub fn description(self) -> &'static str {
-        match self {
-            Self::None => "without perf events",
-            Self::User => "by perf events, without their time in the kernel",
-            Self::Kernel => "by perf events, with their time in the kernel",
-            Self::Processors => "by perf events of processors, with their time in the kernel",
+    /// What it means with these settings, for a person.
+    pub fn description(self, stops: Stops) -> &'static str {
+        match (self, stops) {
+            (Self::None, Stops::UserBound) => {
+                "by stopping those that stay in their own code (stops: user-bound); of others only the amount of time is known"
+            }
+            (Self::None, Stops::Never) => "not at all (stops: never); only the amount of their time is known",
+            (Self::None, Stops::Always) => "by stopping them (stops: always), which can end long system calls early",
+            (Self::User, _) => "by perf events, without their time in the kernel",
+            (Self::Kernel, _) => "by perf events, with their time in the kernel",
+            (Self::Processors, _) => "by perf events of processors, with their time in the kernel",
         }
     }
 }
@@ -433,6 +448,8 @@ pub struct Status {
     pub lost_samples: u64,
     /// For how long threads ran without a sample that says where, in nanoseconds.
     pub not_sampled_nano: u64,
+    /// System calls with a count that had moved a part of it when their thread was stopped in them, and came back with that.
+    pub cut_calls: u64,
 }
 
 /// Why something cannot be sampled, or not fully.
@@ -471,6 +488,8 @@ pub enum ProblemKind {
     Command,
     /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and which right gives it.
     Events,
+    /// A stop ended a system call early: the thread is left alone for a while.
+    CutCall,
     /// More processes match than are sampled at once.
     TooMany,
     /// The sampler failed on it: a defect of profbridge, which goes on with the others.

@@ -136,6 +136,32 @@ pub struct StatLine {
     pub parent: u32,
     /// When the process started, in clock ticks since the system's start.
     pub start_ticks: u64,
+    /// The processor time that it has used.
+    pub processor: ProcessorTicks,
+}
+
+/// Processor time, in the kernel's clock ticks for programs (`sysconf(_SC_CLK_TCK)`, 100 a second on Linux).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessorTicks {
+    /// In its own code (`utime`).
+    pub user: u64,
+    /// In the kernel (`stime`).
+    pub kernel: u64,
+}
+
+/// Reads the processor time of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
+///
+/// # Errors
+///
+/// `ESRCH` after the thread's end; `InvalidData` where the line is not understood.
+pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
+    // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to four characters each.
+    let mut buffer = [0; 640];
+    let length = file.read_at(&mut buffer, 0)?;
+    if length == 0 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    parse_stat(&buffer[..length]).map(|stat| stat.processor).ok_or_else(|| invalid("unreadable stat"))
 }
 
 /// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted from
@@ -145,9 +171,11 @@ pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let mut words = words(&line[end + 1..]);
     let state = *words.next()?.first()?;
     let parent = u32::try_from(decimal(words.next()?)?).ok()?;
-    // The parent is field 4, the start time field 22.
-    let start_ticks = decimal(words.nth(17)?)?;
-    Some(StatLine { state, parent, start_ticks })
+    // The parent is field 4, the times are fields 14 and 15, the start time is field 22.
+    let user = decimal(words.nth(9)?)?;
+    let kernel = decimal(words.next()?)?;
+    let start_ticks = decimal(words.nth(6)?)?;
+    Some(StatLine { state, parent, start_ticks, processor: ProcessorTicks { user, kernel } })
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {

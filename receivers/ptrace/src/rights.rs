@@ -6,13 +6,22 @@ use std::fs;
 use std::io;
 
 use crate::capability;
-use crate::message::{ProblemKind, Rights};
+use crate::message::{ProblemKind, Rights, Rung, Stops};
+use crate::perf::open::next_right;
 use crate::process_info::StatusFile;
 
 /// Whether this runs in a container, as far as one can tell.
 pub(crate) fn in_container() -> bool {
     let file = |path| fs::exists(path).unwrap_or(false);
     file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// What would show more of running threads than is seen on a rung with a choice of stops, for a person; `None` where nothing would.
+pub fn what_shows_more(rung: Rung, stops: Stops) -> Option<&'static str> {
+    match (rung, stops) {
+        (Rung::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
+        _ => next_right(rung, in_container()),
+    }
 }
 
 /// What the kernel allows to this process. Read once.
@@ -189,6 +198,21 @@ mod tests {
         ] {
             let message = powers.explain_command();
             assert!(message.contains(words), "{powers:?}: {message}");
+        }
+    }
+
+    /// Guarantees: where less than all is seen of running threads, it is said what would show more: a right, or another choice.
+    #[test]
+    fn more_of_running_threads() {
+        assert_eq!(what_shows_more(Rung::Kernel, Stops::UserBound), None);
+        for (rung, stops, words) in [
+            (Rung::User, Stops::UserBound, "CAP_PERFMON"),
+            (Rung::None, Stops::UserBound, "CAP_PERFMON"),
+            (Rung::None, Stops::Never, "CAP_PERFMON"),
+            (Rung::None, Stops::Always, "user-bound or never"),
+        ] {
+            let more = what_shows_more(rung, stops).unwrap();
+            assert!(more.contains(words), "{more}");
         }
     }
 

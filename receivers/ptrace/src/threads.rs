@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, fstat};
 
 use crate::os::directory::for_each_number;
 use crate::os::time::thread_cpu;
-use crate::probe::{Activity, SchedStat, read_schedstat, read_syscall};
+use crate::probe::{Activity, ProcessorTicks, SchedStat, read_processor_ticks, read_schedstat, read_syscall};
 use crate::process_info::{self, StatusFile};
 
 /// How often the threads are counted again although nothing shows that some came or went.
@@ -72,11 +72,12 @@ pub(crate) struct ThreadFiles {
     schedstat: Kept,
     has_schedstat: bool,
     syscall: Kept,
+    stat: Kept,
 }
 
 impl ThreadFiles {
     pub(crate) fn new(id: u32) -> Self {
-        Self { id, schedstat: Kept::default(), has_schedstat: true, syscall: Kept::default() }
+        Self { id, schedstat: Kept::default(), has_schedstat: true, syscall: Kept::default(), stat: Kept::default() }
     }
 
     /// Its schedstat; all 0 on a kernel without.
@@ -109,6 +110,16 @@ impl ThreadFiles {
     pub(crate) fn activity(&mut self, task: BorrowedFd<'_>) -> io::Result<Activity> {
         let id = self.id;
         self.syscall.with(task, || format!("{id}/syscall"), read_syscall)
+    }
+
+    /// How much processor time it has used, in its own code and in the kernel.
+    ///
+    /// # Errors
+    ///
+    /// See [`is_end`].
+    pub(crate) fn processor_ticks(&mut self, task: BorrowedFd<'_>) -> io::Result<ProcessorTicks> {
+        let id = self.id;
+        self.stat.with(task, || format!("{id}/stat"), read_processor_ticks)
     }
 
     /// Its name, at most 15 bytes; what is not UTF-8 is replaced.

@@ -11,7 +11,7 @@ use crate::destination::{self, Destination};
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
 Neither the process nor its build needs to be changed for it. Its threads are looked at from outside: blocked ones are \
-never stopped, running ones for some microseconds at a time. Only the process itself is sampled, not those it starts.
+not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts.
 
 Names come from symbol tables and debug information, and for code that is compiled at run time from perf maps: \
 `node --perf-basic-prof`, `python3.12 -X perf`, `jcmd PID Compiler.perfmap` for Java 17. Interpreted code without one shows as the \
@@ -44,6 +44,9 @@ pub(crate) struct SampleArgs {
     /// What is sampled.
     #[arg(short, long, value_enum, default_value_t = Mode::Wall)]
     pub(crate) mode: Mode,
+    /// Which running threads are stopped to be sampled.
+    #[arg(long, value_enum, default_value_t = Stops::UserBound)]
+    pub(crate) stops: Stops,
     /// Where the result goes. The ending says what it is: .svg (flame graph), .folded (collapsed stacks), .otlp or .pb
     /// (OTLP profiles), .envelope (Sentry envelope; one for each minute, so `x.envelope` may be followed by
     /// `x-2.envelope`). Default: `profile-PID.svg`.
@@ -61,6 +64,17 @@ pub(crate) enum Mode {
     Wall,
     /// Threads that run.
     Cpu,
+}
+
+/// Which running threads are stopped to be sampled. A stop can end a long system call early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stops {
+    /// Those that stay in their own code, where the kernel permits no perf events; of others only the amount of processor time is known then.
+    UserBound,
+    /// None: without perf events only the amount of processor time is known.
+    Never,
+    /// All, even where the kernel permits perf events. Long system calls (read, write, send) can come back early, with a part of what they were asked for.
+    Always,
 }
 
 /// What to tell a running profbridge.

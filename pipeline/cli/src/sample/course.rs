@@ -119,7 +119,8 @@ fn refuses(kind: ProblemKind) -> bool {
         | ProblemKind::Stopped
         | ProblemKind::Frozen
         | ProblemKind::Malformed
-        | ProblemKind::Events => false,
+        | ProblemKind::Events
+        | ProblemKind::CutCall => false,
     }
 }
 

@@ -7,7 +7,8 @@ mod text;
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Mode, Rung, Status};
+use profbridge_ptrace::message::{Mode, Rung, Status, Stops};
+use profbridge_ptrace::what_shows_more;
 
 use super::processes::ProcessShare;
 use super::shares::{Function, Shares, Side};
@@ -50,6 +51,8 @@ pub(crate) struct Report<'a> {
     pub(crate) status: Status,
     /// What was sampled.
     pub(crate) mode: Mode,
+    /// Which threads were stopped.
+    pub(crate) stops: Stops,
     /// For how long.
     pub(crate) elapsed: Duration,
     /// The most threads there were at a time.
@@ -171,7 +174,7 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
-        line(&mut out, format_args!("running threads: sampled {}", status.rung.description()));
+        line(&mut out, format_args!("running threads: sampled {}", status.rung.description(self.stops)));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         line(
             &mut out,
@@ -193,7 +196,12 @@ impl Report<'_> {
         }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
-            line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known"));
+            let more = what_shows_more(status.rung, self.stops).map(|more| format!("; {more}")).unwrap_or_default();
+            line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
+        }
+        if status.cut_calls > 0 {
+            let cut = status.cut_calls;
+            line(out, format_args!("cut: {cut} system calls came back early since their thread was stopped"));
         }
         if status.lost_samples > 0 {
             line(out, format_args!("lost: {} samples of running threads, by the kernel", status.lost_samples));

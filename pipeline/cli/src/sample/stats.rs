@@ -74,6 +74,7 @@ fn add(total: &mut Status, status: &Status) {
     total.lost_observations += status.lost_observations;
     total.lost_samples += status.lost_samples;
     total.not_sampled_nano += status.not_sampled_nano;
+    total.cut_calls += status.cut_calls;
     for (sum, count) in total.stop_lengths.iter_mut().zip(status.stop_lengths) {
         *sum += count;
     }

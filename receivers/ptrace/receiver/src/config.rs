@@ -57,6 +57,7 @@ struct Target {
     max_stopped: f64,
     max_stack: ByteSize,
     max_processes: usize,
+    stops: Stops,
 }
 
 /// What the configuration says about a service; what it does not say is taken from the process's environment.
@@ -79,6 +80,19 @@ enum Mode {
     #[default]
     Wall,
     Cpu,
+}
+
+/// Which running threads are stopped to be sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Stops {
+    /// Those that stay in their own code, where the kernel permits no perf events.
+    #[default]
+    UserBound,
+    /// None.
+    Never,
+    /// All, and perf events are not tried.
+    Always,
 }
 
 /// How the sampling thread is scheduled.
@@ -145,6 +159,7 @@ impl Default for Target {
             max_stopped: settings.max_stopped,
             max_stack: ByteSize::new(settings.max_stack as u64),
             max_processes: settings.max_processes,
+            stops: Stops::default(),
         }
     }
 }
@@ -382,7 +397,11 @@ impl Target {
                 max_stopped: self.max_stopped,
                 max_stack: self.max_stack.as_usize(),
                 max_processes: self.max_processes,
-                stops: message::Stops::default(),
+                stops: match self.stops {
+                    Stops::UserBound => message::Stops::UserBound,
+                    Stops::Never => message::Stops::Never,
+                    Stops::Always => message::Stops::Always,
+                },
             },
             lifecycle: self.profile_lifecycle,
             start_on_launch: self.start_on_launch,

@@ -12,6 +12,7 @@ mod restart;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
@@ -407,6 +408,7 @@ impl Driver {
             ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
             ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
             ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
+            ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
         ];
         for (name, count) in notes {
             if count > 0 {
@@ -444,7 +446,9 @@ impl Driver {
             Detached::Asked => "was let go",
             Detached::Failed => "cannot be sampled any more",
         };
-        tracing::info!("{}: process {pid} of {} {why}", self.parts.id, self.name(target));
+        let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
+        let missing = missing(&tracked.status, stops.unwrap_or_default());
+        tracing::info!("{}: process {pid} of {} {why}{missing}", self.parts.id, self.name(target));
     }
 
     /// A lifecycle may have changed: tells the sampler process. Returns whether it has.
@@ -485,6 +489,23 @@ async fn hear(link: &mut Option<Link>) -> Option<Heard> {
         Some(link) => link.heard.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// What is not known of a process's running threads and what would show it, and what sampling it did to it; nothing where there is nothing to say.
+fn missing(status: &message::Status, stops: message::Stops) -> String {
+    let mut said = String::new();
+    // Writing into memory does not fail.
+    if status.not_sampled_nano > 0 {
+        let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
+        write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
+        if let Some(more) = profbridge_ptrace::what_shows_more(status.rung, stops) {
+            write!(said, " ({more})").ok();
+        }
+    }
+    if status.cut_calls > 0 {
+        write!(said, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
+    }
+    said
 }
 
 /// What the sampler process says, as it may stand in a log: a target may have taken it over.

@@ -55,6 +55,11 @@ pub(crate) async fn start(
     mut launch: Launch,
     host: String,
 ) -> Result<Running, StartError> {
+    for target in &settings.targets {
+        if let Some(warning) = target.sampling.stops.warning() {
+            tracing::warn!("{}: targets.{}: {warning}", context.id, target.name);
+        }
+    }
     let (heard_sender, heard) = mpsc::channel(WAITING_REQUESTS);
     let server = match &settings.control {
         Some(control) => serve(control, &context.id, heard_sender)?,

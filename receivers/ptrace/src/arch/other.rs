@@ -1,5 +1,6 @@
 //! Architectures whose threads cannot be unwound yet: no thread is ever stopped there, since the sampler process refuses to start.
 
+use super::ShortCall;
 use crate::unwind::Registers;
 
 pub(crate) type RawRegisters = libc::user_regs_struct;
@@ -30,6 +31,14 @@ pub(crate) fn is_in_call(_: &RawRegisters) -> bool {
 
 pub(crate) fn restart_interrupted_call(_: &mut RawRegisters) -> bool {
     false
+}
+
+pub(crate) fn is_interrupted_wait(_: &RawRegisters) -> bool {
+    false
+}
+
+pub(crate) fn short_call(_: &RawRegisters) -> Option<ShortCall> {
+    None
 }
 
 pub(crate) fn survives_stop(_: i64) -> bool {

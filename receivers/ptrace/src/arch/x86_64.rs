@@ -1,6 +1,10 @@
 //! x86-64.
 
+mod short_calls;
+
 use crate::unwind::Registers;
+
+pub(crate) use self::short_calls::short_call;
 
 pub(crate) type RawRegisters = libc::user_regs_struct;
 
@@ -102,6 +106,16 @@ pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     true
 }
 
+/// Whether the thread waited in a system call when the stop came: its result is one of those that say that a wait was interrupted (the kernel's
+/// `include/linux/errno.h`, and EINTR). Such a thread did not run.
+pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
+    const ERESTARTSYS: i64 = 512;
+    const ERESTART_RESTARTBLOCK: i64 = 516;
+    const EINTR: i64 = libc::EINTR as i64;
+    let error = raw.rax.cast_signed().wrapping_neg();
+    is_in_call(raw) && matches!(error, EINTR | ERESTARTSYS..=ERESTART_RESTARTBLOCK)
+}
+
 /// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time. (Measured; `poll`
 /// and `select` too wait for longer than they should.)
 pub(crate) fn survives_stop(call: i64) -> bool {
@@ -138,5 +152,17 @@ mod tests {
         assert!(!restarted(libc::SYS_epoll_wait, 0));
         assert!(!restarted(libc::SYS_close, -4));
         assert!(!restarted(-1, -4));
+    }
+
+    /// Guarantees: a thread that a stop took out of a wait is told from one that ran, in a call or in its own code.
+    #[test]
+    fn interrupted_waits() {
+        for result in [-4, -512, -513, -514, -516] {
+            assert!(is_interrupted_wait(&raw(libc::SYS_epoll_wait, result)));
+            assert!(!is_interrupted_wait(&raw(-1, result)));
+        }
+        for result in [0, 1, 4, 512, -11, -511, -517, i64::MIN] {
+            assert!(!is_interrupted_wait(&raw(libc::SYS_read, result)), "{result}");
+        }
     }
 }

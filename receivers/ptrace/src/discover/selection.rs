@@ -38,7 +38,7 @@ impl Candidate {
     pub(crate) fn open(pid: u32) -> Option<Self> {
         let directory = File::open(format!("/proc/{pid}")).ok()?;
         let (stat, _) = read_at_most(&directory, "stat", 4096).ok()?;
-        let StatLine { state, parent, start_ticks } = parse_stat(&stat)?;
+        let StatLine { state, parent, start_ticks, .. } = parse_stat(&stat)?;
         // Process 2 makes all threads of the kernel.
         if state == b'Z' || pid == 2 || parent == 2 {
             return None;

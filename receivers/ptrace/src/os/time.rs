@@ -15,6 +15,14 @@ pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// The processor time of a process, threads that ended included; `None` where there is no such process.
+pub(crate) fn cpu_of(pid: u32) -> Option<u64> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let clock = clock_getcpuclockid(pid).ok()?;
+    let time = Duration::from(clock_gettime(clock).ok()?);
+    u64::try_from(time.as_nanos()).ok()
+}
+
 /// The processor time of this process.
 pub(crate) fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)

@@ -28,7 +28,8 @@ fn lines_of_the_kernel() {
 fn name_with_parentheses() {
     let line = b"77 (a) R 1 (b) S 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 1234 23\n";
     // State S, parent 5; then 17 fields between the parent and the start time.
-    assert_eq!(parse_stat(line), Some(StatLine { state: b'S', parent: 5, start_ticks: 1234 }));
+    let processor = ProcessorTicks { user: 15, kernel: 16 };
+    assert_eq!(parse_stat(line), Some(StatLine { state: b'S', parent: 5, start_ticks: 1234, processor }));
 }
 
 /// Guarantees: lines that are cut, empty or no numbers are refused instead of read as something else.

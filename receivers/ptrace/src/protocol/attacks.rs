@@ -12,7 +12,7 @@ use super::wire::{self, Told};
 use super::*;
 use crate::message::{
     Batch, Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-    Select, Settings, Stack, Status, Target, TargetId, Thread,
+    Select, Settings, Stack, Status, Stops, Target, TargetId, Thread,
 };
 
 fn decode(told: Told, file: Option<File>) -> Result<Event, Violation> {
@@ -126,22 +126,26 @@ fn nonsense() {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }
-    assert!(refused(Told::Problem(wire::Problem { kind: 12, ..wire::Problem::default() })).contains("unknown kind"));
+    assert!(refused(Told::Problem(wire::Problem { kind: 13, ..wire::Problem::default() })).contains("unknown kind"));
     assert!(refused(Told::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(Told::Status(wire::Status::default())).contains("17 counters"));
+    assert!(refused(Told::Status(wire::Status::default())).contains("18 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 17],
+            counters: vec![0; 18],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(Told::Status(status)).contains("a rate that is none"));
     }
-    let mut counters = vec![0; 17];
+    let mut counters = vec![0; 18];
     counters[14] = 4;
     let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
     assert!(refused(Told::Status(status)).contains("a rung"));
+    for count in [17, 19] {
+        let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
+        assert!(refused(Told::Status(status)).contains("18 counters"));
+    }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(Told::Attached(process)).contains("process id of 0"));
     let process = wire::Process { pid: 1, namespace_pid: 1, start_unix_nano: u64::MAX, ..wire::Process::default() };
@@ -152,6 +156,23 @@ fn nonsense() {
     assert!(refused(Told::Mapping(mapping)).contains("16 bytes"));
     let mapping = wire::Mapping { index: MAX_MAPPINGS, ..wire::Mapping::default() };
     assert!(refused(Told::Mapping(mapping)).contains("the index of a mapping"));
+}
+
+/// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless one is what nothing says.
+#[test]
+fn choices_of_stops() {
+    let watch = |stops| {
+        let select = Some(wire::Select::Pid(1));
+        let said = wire::Said::Watch(wire::Target { select, stops, ..wire::Target::default() });
+        decode_command(&wire::CommandPacket { said: Some(said) }.encode_to_vec())
+    };
+    for (stops, meant) in [(0, Stops::UserBound), (1, Stops::Never), (2, Stops::Always)] {
+        assert!(matches!(watch(stops), Ok(Command::Watch(target)) if target.settings.stops == meant));
+    }
+    for stops in [3, 4, u32::MAX] {
+        assert!(watch(stops).unwrap_err().to_string().contains("an unknown choice of stops"));
+    }
+    assert_eq!(Stops::default(), Stops::UserBound);
 }
 
 /// Guarantees: what a process executes is a number of eight bytes, each of which may be anything; other kinds of fields are refused.

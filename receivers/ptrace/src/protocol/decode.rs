@@ -53,9 +53,9 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
             max_stack: usize::try_from(target.max_stack).unwrap_or(usize::MAX),
             max_processes: usize::try_from(target.max_processes).unwrap_or(usize::MAX),
             stops: match target.stops {
-                0 => Stops::WithoutEvents,
-                1 => Stops::Always,
-                2 => Stops::Never,
+                0 => Stops::UserBound,
+                1 => Stops::Never,
+                2 => Stops::Always,
                 _ => return Err(Violation::Nonsense("an unknown choice of stops")),
             },
         },
@@ -285,8 +285,8 @@ fn decode_samples(columns: &SampleColumns, decoded: &mut Batch) -> Result<(), Vi
 }
 
 fn decode_status(status: wire::Status) -> Result<Event, Violation> {
-    let counters: [u64; 17] =
-        status.counters.try_into().map_err(|_| Violation::Nonsense("a status without its 17 counters"))?;
+    let counters: [u64; 18] =
+        status.counters.try_into().map_err(|_| Violation::Nonsense("a status without its 18 counters"))?;
     let stop_lengths: [u64; 24] =
         status.stop_lengths.try_into().map_err(|_| Violation::Nonsense("a status without its 24 stop lengths"))?;
     if !(0.0..=100_000.0).contains(&status.rate_hertz) {
@@ -310,6 +310,7 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         rung,
         lost_samples,
         not_sampled_nano,
+        cut_calls,
     ] = counters;
     let rung = match rung {
         0 => Rung::None,
@@ -339,6 +340,7 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         rung,
         lost_samples,
         not_sampled_nano,
+        cut_calls,
     }))
 }
 
@@ -357,6 +359,7 @@ fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {
         9 => ProblemKind::TooMany,
         10 => ProblemKind::Internal,
         11 => ProblemKind::Events,
+        12 => ProblemKind::CutCall,
         _ => return Err(Violation::Nonsense("an unknown kind of problem")),
     };
     Ok(Event::Problem(Problem { target: TargetId(problem.target), pid: problem.pid, kind, message: problem.message }))

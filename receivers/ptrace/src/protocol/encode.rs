@@ -66,9 +66,9 @@ fn encode_target(target: &Target) -> wire::Target {
         environment: target.environment.clone(),
         sample_at_once: target.sample_at_once,
         stops: match target.settings.stops {
-            Stops::WithoutEvents => 0,
-            Stops::Always => 1,
-            Stops::Never => 2,
+            Stops::UserBound => 0,
+            Stops::Never => 1,
+            Stops::Always => 2,
         },
     }
 }
@@ -225,6 +225,7 @@ fn encode_status(status: &Status) -> wire::Status {
             },
             status.lost_samples,
             status.not_sampled_nano,
+            status.cut_calls,
         ],
         stop_lengths: status.stop_lengths.to_vec(),
     }
@@ -253,6 +254,7 @@ fn problem_number(kind: ProblemKind) -> u32 {
         ProblemKind::TooMany => 9,
         ProblemKind::Internal => 10,
         ProblemKind::Events => 11,
+        ProblemKind::CutCall => 12,
     }
 }
 

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::socket::{Received, pair, receive, send};
 use super::*;
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
-    Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
+    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Rung,
+    Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 
 /// Sends an event through a real socket.
@@ -41,7 +41,7 @@ fn commands() {
         max_stopped: 0.25,
         max_stack: 7,
         max_processes: 3,
-        stops: Stops::Never,
+        stops: Stops::default(),
     };
     let selections = [
         Select::Pid(7),
@@ -60,6 +60,17 @@ fn commands() {
     for select in selections {
         let environment = vec!["A".to_owned(), "B".to_owned()];
         commands.push(Command::Watch(Target { id: TargetId(9), select, settings, environment, sample_at_once: true }));
+    }
+    for stops in [Stops::UserBound, Stops::Never, Stops::Always] {
+        let settings = Settings { stops, ..settings };
+        let select = Select::Pid(7);
+        commands.push(Command::Watch(Target {
+            id: TargetId(9),
+            select,
+            settings,
+            environment: Vec::new(),
+            sample_at_once: false,
+        }));
     }
     for command in commands {
         let decoded = decode_command(&encode_command(&command)).unwrap();
@@ -83,6 +94,7 @@ fn events() {
     (status.observations, status.complete, status.truncated, status.guessed) = (6, 7, 8, 9);
     (status.stops, status.refused_stops, status.stopped_nano, status.longest_stop_nano) = (10, 11, 12, 13);
     (status.sampler_cpu_nano, status.lost_observations) = (14, 15);
+    (status.rung, status.lost_samples, status.not_sampled_nano, status.cut_calls) = (Rung::User, 17, 18, 19);
     status.stop_lengths[0] = 16;
     status.stop_lengths[23] = u64::MAX;
     same(Event::Status(status));
@@ -98,6 +110,8 @@ fn events() {
         ProblemKind::Command,
         ProblemKind::TooMany,
         ProblemKind::Internal,
+        ProblemKind::Events,
+        ProblemKind::CutCall,
     ] {
         same(Event::Problem(Problem { target: TargetId(1), pid: None, kind, message: "m".into() }));
         same(Event::Problem(Problem { target: TargetId(1), pid: Some(3), kind, message: String::new() }));

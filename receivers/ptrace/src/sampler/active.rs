@@ -9,11 +9,13 @@ pub(super) use self::account::{Found, Place};
 use super::batch::Builder;
 use super::budget::Budget;
 use super::clock::Grid;
-use super::events::{Brief, Watch};
+use super::events::Watch;
 use super::processors::Review;
+use super::stop_rules::StopRules;
 use super::thread_state::ThreadState;
+use super::unseen::Unseen;
 use crate::address_space::AddressSpace;
-use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status};
+use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status, Stops};
 use crate::os::time;
 use crate::process_files::ProcessFiles;
 use crate::threads::{Census, ThreadFiles};
@@ -53,14 +55,20 @@ pub(super) struct Active {
     pub(super) watch: Watch,
     /// What its events cover.
     pub(super) review: Review,
-    /// Threads that are gone before an event could show anything of them.
-    pub(super) brief: Brief,
+    /// When running threads may be stopped.
+    pub(super) stop_rules: StopRules,
+    /// What threads used that nobody has looked at, and since when that is reckoned.
+    unseen: Unseen,
+    unseen_begun: bool,
+    unseen_since: Instant,
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
     /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not happen again.
     pub(super) settles_until: u64,
     pub(super) settled_until: u64,
+    /// The thread and the call of which a stop was the end, and that nobody was told of.
+    pub(super) cut: Option<(u32, &'static str)>,
     /// How often in a row a stop was refused.
     pub(super) refusals: u64,
     /// A thread of it executes code of another architecture.
@@ -98,11 +106,15 @@ impl Active {
             budget: Budget::new(&settings, now),
             watch: Watch::Undecided,
             review: Review::new(now, false),
-            brief: Brief::default(),
+            stop_rules: StopRules::new(settings.stops != Stops::Always, now),
+            unseen: Unseen::default(),
+            unseen_begun: false,
+            unseen_since: now,
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
             doubt: false,
             settles_until: 0,
             settled_until: 0,
+            cut: None,
             refusals: 0,
             foreign: false,
             batch: Builder::new(id, grid.period_nano(), settings.mode),
@@ -129,7 +141,9 @@ impl Active {
         self.budget = Budget::new(&self.settings, now);
         self.watch = Watch::Undecided;
         self.review = Review::new(now, false);
-        self.brief = Brief::default();
+        self.unseen = Unseen::default();
+        self.unseen_begun = false;
+        self.unseen_since = now;
         self.status.rate_hertz = self.settings.rate_hertz;
         self.threads.clear();
         self.doubt = true;
@@ -165,6 +179,7 @@ impl Active {
 
     /// A thread is not leased any more.
     pub(super) fn returned(&mut self, thread: u32) {
+        self.stop_rules.returned(Instant::now());
         if let Some(index) = self.find(thread) {
             self.threads[index].leased = false;
         }
@@ -203,6 +218,13 @@ impl Active {
         if let Some(index) = self.find(thread) {
             self.threads[index].stopped += length;
         }
+    }
+
+    /// Counts a system call that a stop ended early: its thread is left alone for a while.
+    pub(super) fn count_cut(&mut self, index: usize, call: &'static str, now: Instant) {
+        self.status.cut_calls += 1;
+        self.threads[index].gate.cut(now);
+        self.cut = Some((self.threads[index].files.id, call));
     }
 
     /// Wants the maps to be read again.

@@ -77,9 +77,8 @@ impl Builder {
     }
 
     /// The same stack was found once more.
-    pub(super) fn extend(&mut self, sample: u32, weight_nano: u64) {
+    pub(super) fn extend(&mut self, sample: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
-            sample.weight_nano += weight_nano;
             sample.observations += 1;
         }
     }
@@ -145,7 +144,8 @@ mod tests {
         assert_eq!(builder.add_stack(Trust::Complete, &[place(1), place(2)]), first);
         assert_ne!(builder.add_stack(Trust::Truncated, &[place(2)]), second);
         let sample = builder.add_sample(Sample { weight_nano: 10, observations: 1, ..Sample::default() });
-        builder.extend(sample, 20);
+        builder.extend(sample);
+        builder.weigh(sample, 7, 30);
         let batch = builder.take();
         assert_eq!((batch.locations.len(), batch.stacks.len()), (2, 3));
         assert_eq!(batch.samples[0].weight_nano, 30);

@@ -37,31 +37,6 @@ const MOST_SWITCHES: u64 = 4_000;
 /// An event is never away for more than so many times as long as it is there.
 const MOST_THINNED: u64 = 50;
 
-/// A thread that is gone after so many periods had an event for hardly any of its time.
-pub(super) const BRIEF: u64 = 4;
-
-/// Where in one of so many ticks such a thread is gone, events do not show what the process does.
-const BRIEF_TICKS: u64 = 4;
-
-/// Threads that are gone soon after they came, in windows of a second.
-#[derive(Debug, Default)]
-pub(super) struct Brief {
-    since: u64,
-    ticks: u64,
-    many: bool,
-}
-
-impl Brief {
-    /// Notes whether such a thread is gone since the last time.
-    pub(super) fn note(&mut self, slot: u64, slots_per_second: u64, gone: bool) {
-        self.ticks += u64::from(gone);
-        if slot.saturating_sub(self.since) >= slots_per_second {
-            self.many = self.ticks * BRIEF_TICKS > slots_per_second;
-            (self.since, self.ticks) = (slot, 0);
-        }
-    }
-}
-
 /// How running threads are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
@@ -69,17 +44,10 @@ pub(super) enum Watch {
     Undecided,
     /// By events.
     Events(Rung),
-    /// By stopping them.
+    /// By stopping those that may be stopped.
     Stops,
     /// Not at all: it is only known for how long they run.
     Not,
-}
-
-impl Watch {
-    /// Whether the time of threads is shared by the kernel's counters, and no thread is stopped.
-    pub(super) fn has_ledger(self) -> bool {
-        matches!(self, Self::Events(_) | Self::Not)
-    }
 }
 
 /// The rung that opened, and why those above did not.
@@ -180,11 +148,6 @@ impl Engine<'_> {
     /// Finds out how running threads of a process are sampled.
     pub(super) fn decide(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        let seen = process.review.reach != Reach::Threads;
-        if process.brief.many && !seen && process.settings.stops == Stops::WithoutEvents && process.watch.has_ledger() {
-            return self.give_up_events(index);
-        }
-        let process = &mut self.processes[index];
         if process.watch != Watch::Undecided {
             return;
         }
@@ -227,19 +190,13 @@ impl Engine<'_> {
         let Some(right) = next_right(process.status.rung, crate::rights::in_container()) else { return };
         let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
         let instead = match process.watch {
-            Watch::Stops => "; they are stopped for microseconds instead, which can end long system calls early",
+            Watch::Stops => {
+                "; those that stay in their own code are stopped for microseconds instead (stops: user-bound), of others only the amount of time is known"
+            }
+            Watch::Not => "; only the amount of their time is known (stops: never)",
             _ => "",
         };
         self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
-    }
-
-    /// Threads of a process end before an event shows anything of them: they are met by chance, and stopped.
-    fn give_up_events(&mut self, index: usize) {
-        self.drain_process(index);
-        self.processes[index].stop_watching(Instant::now());
-        let message = "its threads come and go too fast for perf events: running threads are stopped for microseconds instead, which can end \
-                       long system calls early";
-        self.problem(index, ProblemKind::Events, message.to_owned());
     }
 
     /// Samples a thread while it runs.
@@ -400,19 +357,6 @@ fn thinned(switches: u64, open: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Guarantees: threads that end soon after they came are many where that is seen in a quarter of the ticks of a second, and not before.
-    #[test]
-    fn brief_threads() {
-        for (every, many) in [(2, true), (5, false)] {
-            let mut brief = Brief::default();
-            for slot in 1..=100 {
-                assert!(!brief.many);
-                brief.note(slot, 100, slot % every == 0);
-            }
-            assert_eq!(brief.many, many, "{every}");
-        }
-    }
 
     /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its thread is not switched more often with
     /// it, up to a bound.

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 
 use super::active::{Active, Found, Place};
+use super::cut::is_cut;
 use super::look::Workshop;
 use crate::arch::{self, RawRegisters};
 use crate::lease::Held;
 use crate::message::{Location, ProcessId, Trust};
 use crate::os::time;
 use crate::perf::record::{CpuMode, OnCpuSample, User};
+use crate::probe::SchedStat;
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Outcome, Registers, StackMemory};
@@ -22,12 +24,37 @@ pub(super) const MOST_CAPTURED: usize = 64;
 /// Stacks that wait for the maps to be read again, at most. More are accounted for as they are.
 const MOST_UNKNOWN: usize = 32;
 
+/// So long before the sampling thread sees a clock it may have displaced another thread.
+const WAKING: Duration = Duration::from_micros(50);
+
 /// A thread that was asked to stop.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lease {
     pub(super) process: ProcessId,
     /// It was blocked, and is stopped for its registers.
     pub(super) blocked: bool,
+    /// For how many periods it stands: it may have waited for its turn.
+    pub(super) periods: u64,
+    /// What was known when it was asked to; `None` where the kernel keeps no such counters.
+    pub(super) asked: Option<Asked>,
+}
+
+/// A thread when it was asked to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) sched: SchedStat,
+    /// When the sampling thread was woken to look at it.
+    pub(super) woken: Instant,
+}
+
+impl Asked {
+    /// Whether the counters at its stop show that the thread waited for a processor when it was asked to, and so did not run. That it was given one since is no
+    /// proof alone, as the sampling thread displaces others itself: it must have waited since before that was woken.
+    fn was_queued(self, sched: SchedStat, stopped: Instant) -> bool {
+        let waited = Duration::from_nanos(sched.wait_nano.saturating_sub(self.sched.wait_nano));
+        let since_woken = stopped.saturating_duration_since(self.woken);
+        sched.timeslices != self.sched.timeslices && waited > since_woken + WAKING
+    }
 }
 
 /// Threads that were asked to stop, by their ids.
@@ -45,10 +72,12 @@ pub(super) struct Captured {
     space: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
-    /// Whether it was blocked when it was asked to stop.
+    /// Whether it was blocked.
     blocked: bool,
-    /// For how much running time it was taken, where the thread was not stopped for it.
-    period_nano: Option<u64>,
+    /// Whether it was stopped for it.
+    stopped: bool,
+    /// For how much running time it was taken.
+    period_nano: u64,
     stack: CapturedStack,
 }
 
@@ -104,7 +133,7 @@ impl Captures {
         let thread = held.thread();
         let raw = held.registers();
         let captured = match &raw {
-            Ok(Some(raw)) => self.capture(process, thread, raw, lease.blocked, workshop),
+            Ok(Some(raw)) => self.capture(process, thread, raw, lease, workshop),
             _ => None,
         };
         let lives = held.release();
@@ -123,10 +152,26 @@ impl Captures {
         process: &mut Active,
         thread: u32,
         raw: &RawRegisters,
-        blocked: bool,
+        lease: Lease,
         workshop: &mut Workshop,
     ) -> Option<Captured> {
         let index = process.find(thread)?;
+        let at = Instant::now();
+        if let Some(short) = arch::short_call(raw)
+            && is_cut(&process.files, thread, &short)
+        {
+            process.count_cut(index, short.name, at);
+        }
+        // Some calls tell by their result that the thread waited in them.
+        let blocked = lease.blocked || arch::is_interrupted_wait(raw);
+        if let Some(asked) = lease.asked.filter(|_| !blocked)
+            && let Ok(sched) = process.threads[index].files.schedstat(process.files.task())
+            && asked.was_queued(sched, at)
+        {
+            // It did not run, so what it would have done next is no sample of it running.
+            return None;
+        }
+        let period_nano = process.event_period().saturating_mul(lease.periods);
         let state = &process.threads[index];
         let sp = arch::stack_pointer(raw);
         let mut pieces = self.spare.pop().unwrap_or_default();
@@ -157,11 +202,12 @@ impl Captures {
             thread,
             registers,
             kernel: Vec::new(),
-            at: Instant::now(),
+            at,
             space: process.space_number,
             in_call: arch::is_in_call(raw),
             blocked,
-            period_nano: None,
+            stopped: true,
+            period_nano,
             stack,
         })
     }
@@ -180,7 +226,8 @@ impl Captures {
             space,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
-            period_nano: Some(sample.period_nano),
+            stopped: false,
+            period_nano: sample.period_nano,
             stack: CapturedStack::Copied(pieces),
         });
         true
@@ -202,13 +249,13 @@ impl Captures {
         let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 let mut outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
-                if captured.period_nano.is_some() && outcome.needs_memory.is_some() {
+                if !captured.stopped && outcome.needs_memory.is_some() {
                     outcome = workshop.unwind_further(process, &captured.registers, &mut pieces, locations, outcome);
                 }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
                     match outcome.needs_memory {
-                        _ if captured.period_nano.is_some() => {}
+                        _ if !captured.stopped => {}
                         None => thread.copy_size.sufficed(pieces.extent()),
                         Some(address) => {
                             let distance = address.wrapping_sub(sp);
@@ -238,10 +285,11 @@ impl Captures {
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
-            let found = Found { trust: outcome.trust, locations, at: captured.at, blocked: captured.blocked };
-            place = match captured.period_nano {
-                Some(period) => Some(process.account_on_cpu(index, found, period)),
-                None => process.account_stopped(index, found),
+            let found = Found { trust: outcome.trust, locations, at: captured.at };
+            place = if captured.blocked {
+                process.account_met_blocked(index, found)
+            } else {
+                Some(process.account_on_cpu(index, found, captured.period_nano))
             };
         }
         match (place, pieces) {
@@ -318,5 +366,30 @@ impl CpuMark {
     pub(super) fn take(&mut self) -> Duration {
         let now = time::thread_cpu();
         now.saturating_sub(std::mem::replace(&mut self.0, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a thread that stopped is taken to have waited for a processor only if it was given one since and had waited for longer than the sampling thread
+    /// could have kept it from one.
+    #[test]
+    fn queued_threads() {
+        let woken = Instant::now();
+        let sched = |wait_micros: u64, timeslices| SchedStat { run_nano: 1, wait_nano: wait_micros * 1000, timeslices };
+        let asked = Asked { sched: sched(1_000, 7), woken };
+        let stopped = woken + Duration::from_micros(200);
+        for (now, queued) in [
+            (sched(1_000, 7), false),
+            (sched(9_000, 7), false),
+            (sched(1_000, 8), false),
+            (sched(1_250, 8), false),
+            (sched(1_251, 8), true),
+            (sched(9_000, 9), true),
+        ] {
+            assert_eq!(asked.was_queued(now, stopped), queued, "{now:?}");
+        }
     }
 }

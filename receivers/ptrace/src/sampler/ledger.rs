@@ -1,4 +1,4 @@
-//! What the time of a thread went into, where running threads are sampled by events of their own and blocked ones by looking at them.
+//! What the time of a thread went into: running threads are sampled by events of their own or by stopping them, blocked ones by looking at them.
 //!
 //! The kernel's counters (`schedstat`) are exact about how long a thread ran and how long it waited for a processor; samples only say where. So samples
 //! are noted as they come and weighed together when a batch is said: those of a running thread share the time that it ran, those of a
@@ -75,6 +75,8 @@ pub(super) struct Settled {
     pub(super) samples: Vec<(u32, Stretch)>,
     /// What comes behind them.
     pub(super) rests: Vec<(Rest, Stretch)>,
+    /// How much of it the thread ran, in nanoseconds.
+    pub(super) ran_nano: u64,
 }
 
 /// The time of one thread that is not accounted for yet.
@@ -114,6 +116,17 @@ impl Ledger {
     pub(super) fn on_cpu(&mut self, sample: u32, period_nano: u64) {
         self.quiet = None;
         self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0 });
+    }
+
+    /// A sample was added to the batch of the thread when it was blocked, and it went on since.
+    pub(super) fn was_blocked(&mut self, sample: u32) {
+        self.quiet = None;
+        self.entries.push(Entry { sample, period_nano: None, looks: 1 });
+    }
+
+    /// How much the thread ran that is not accounted for yet, in nanoseconds, with these counters; less than nothing where the counters are late.
+    pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
+        self.counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
 
     /// The thread runs.
@@ -187,6 +200,7 @@ impl Ledger {
             };
             settled.samples.push((entry.sample, next(share)));
         }
+        settled.ran_nano = sampled.saturating_add(rest);
         let hidden = if said && !rules.kernel { Rest::InTheKernel } else { Rest::NotSampled };
         let rests = [(Rest::WaitingForProcessor, queue), (hidden, rest), (Rest::NotSeen, unseen)];
         settled.rests =
@@ -194,7 +208,7 @@ impl Ledger {
         self.counted = match sched {
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
             // What was queued beyond the time that passed is not carried on: it was before the first look.
-            Some(sched) => Some((counted.0.saturating_add(sampled + rest), sched.wait_nano)),
+            Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
             None => self.counted,
         };
         self.since = match Duration::from_nanos(waits) {

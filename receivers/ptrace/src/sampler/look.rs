@@ -148,7 +148,7 @@ impl Active {
             Err(error) if is_end(&error) => return Look::Ended,
             Err(_) => return Look::Nothing,
         };
-        thread.count_run(sched, slot);
+        thread.count_run(sched);
         // More may be known by now of the code in which an incomplete stack ended.
         let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space == space;
         if thread.quiet == Some(sched) && thread.blocked.valid && settled {
@@ -159,29 +159,16 @@ impl Active {
                 thread.is_active(slot);
                 Look::Running
             }
-            Ok(activity) if activity.is_end() => {
-                thread.credited = slot;
-                Look::Nothing
-            }
+            Ok(activity) if activity.is_end() => Look::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => Look::Blocked(Seen { sched, call, sp, pc, arguments }),
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
     }
 
-    /// Whether a blocked thread is to be sampled at all.
-    ///
-    /// In mode cpu, time that a thread ran is accounted for by the next sample that finds it running. Threads that only run for moments are hardly ever found so:
-    /// after a second, the stack with which they are blocked has to do.
-    pub(super) fn wants_blocked(&self, index: usize) -> bool {
-        let thread = &self.threads[index];
-        match self.settings.mode {
-            Mode::Wall => true,
-            Mode::Cpu if self.watch.has_ledger() => false,
-            Mode::Cpu => {
-                thread.run_unsampled > 0 && self.slot - thread.unsampled_since.min(self.slot) > self.slots_per_second()
-            }
-        }
+    /// Whether blocked threads are to be sampled at all.
+    pub(super) fn wants_blocked(&self) -> bool {
+        self.settings.mode == Mode::Wall
     }
 
     /// Finds out the stack of a blocked thread, without stopping it.

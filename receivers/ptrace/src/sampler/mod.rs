@@ -20,7 +20,9 @@ mod active;
 mod batch;
 mod budget;
 mod clock;
+mod cut;
 mod events;
+mod gate;
 mod leases;
 mod ledger;
 mod look;
@@ -28,8 +30,11 @@ mod processors;
 mod reach;
 mod run;
 mod seizing;
+mod stop_rules;
+mod stopping;
 mod thread_state;
 mod tick;
+mod unseen;
 mod voice;
 
 /// What the sampling thread says.

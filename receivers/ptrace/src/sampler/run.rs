@@ -65,7 +65,8 @@ pub(super) fn run(
             Ok(Next::Sleep(time)) => {
                 let stops = !engine.leases.is_empty();
                 sleeper.sleep(time, stops, engine.events.as_ref().and_then(Events::awaited));
-                engine.noticed = Instant::now();
+                engine.woken = Instant::now();
+                engine.noticed = engine.woken;
             }
             Ok(Next::End) => break,
             Err(_) => engine.give_up(),
@@ -100,6 +101,8 @@ pub(super) struct Engine<'a> {
     pub(super) current: Option<ProcessId>,
     /// A moment before which the next stopped thread had not been noticed.
     pub(super) noticed: Instant,
+    /// When this thread was woken the last time.
+    pub(super) woken: Instant,
     pub(super) ends_due: Instant,
     pub(super) stopping: Option<Instant>,
     pub(super) voice: Voice<'a>,
@@ -123,6 +126,7 @@ impl<'a> Engine<'a> {
             payer: ProcessId::default(),
             current: None,
             noticed: now,
+            woken: now,
             ends_due: now,
             stopping: None,
             voice: Voice::new(out, wake),
@@ -304,6 +308,7 @@ impl<'a> Engine<'a> {
                 }
                 Taken::Architecture => process.foreign = true,
             }
+            self.say_cut(index);
             self.current = current;
             if self.captures.waiting.len() >= MOST_CAPTURED
                 && let Some(captured) = self.captures.waiting.pop_front()

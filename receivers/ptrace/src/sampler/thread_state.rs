@@ -12,6 +12,7 @@ use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::events::{Thinning, ThreadEvent};
+use super::gate::Gate;
 use super::ledger::Ledger;
 
 /// How many places in the code are remembered at which a thread's frame pointer was seen.
@@ -41,8 +42,6 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// How often it may still be looked for without a stop.
     searches: u8,
-    /// The last slot that a sample accounts for.
-    pub(super) credited: u64,
     /// It ran when it was last looked at.
     pub(super) running: bool,
     /// The slot since which it was not seen to run.
@@ -61,12 +60,8 @@ pub(super) struct ThreadState {
     sites: [Site; SITES],
     next_site: usize,
     rescued: Option<Instant>,
-    /// In mode cpu: the time it ran when it was last looked at, what of it no sample accounts for, and since which slot.
-    pub(super) run_seen: Option<u64>,
-    pub(super) run_unsampled: u64,
-    pub(super) unsampled_since: u64,
-    /// In mode cpu: when its last sample was taken.
-    pub(super) sampled_at: Option<Instant>,
+    /// How long it had run when it was last looked at, in nanoseconds.
+    run_seen: Option<u64>,
     /// Its place in the batch with that number.
     pub(super) place: Option<(u64, u32)>,
     /// Its last sample, in the batch with that number, while the same stack would extend it.
@@ -75,7 +70,7 @@ pub(super) struct ThreadState {
     pub(super) ran: bool,
     /// For how long it was stopped in the current window.
     pub(super) stopped: Duration,
-    /// What its time went into, where running threads are not stopped.
+    /// What its time went into.
     pub(super) ledger: Ledger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
@@ -83,10 +78,14 @@ pub(super) struct ThreadState {
     pub(super) switched: u64,
     /// It ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
-    /// The slot in which it was first seen.
-    pub(super) born: u64,
     pub(super) event: Option<ThreadEvent>,
     pub(super) thinning: Thinning,
+    /// Whether it may be stopped, where the kernel permits no event.
+    pub(super) gate: Gate,
+    /// Whether it might be stopped when it was last met running.
+    pub(super) stoppable: bool,
+    /// In how many ticks it might have been stopped and it was not its turn.
+    pub(super) waited: u64,
 }
 
 /// The stack of a blocked thread, and what it was derived from.
@@ -146,7 +145,6 @@ impl ThreadState {
             name: String::new(),
             pointer: 0,
             searches: SEARCHES,
-            credited: slot,
             running: false,
             idle_since: slot,
             quiet: None,
@@ -159,9 +157,6 @@ impl ThreadState {
             next_site: 0,
             rescued: None,
             run_seen: None,
-            run_unsampled: 0,
-            unsampled_since: slot,
-            sampled_at: None,
             place: None,
             run: None,
             ran: false,
@@ -170,9 +165,11 @@ impl ThreadState {
             sched: SchedStat::default(),
             switched: 0,
             moved: false,
-            born: slot,
             event: None,
             thinning: Thinning::default(),
+            gate: Gate::default(),
+            stoppable: false,
+            waited: 0,
         }
     }
 
@@ -181,13 +178,9 @@ impl ThreadState {
     }
 
     /// Counts the time it ran.
-    pub(super) fn count_run(&mut self, sched: SchedStat, slot: u64) {
+    pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
         let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
-        if self.run_unsampled == 0 {
-            self.unsampled_since = slot;
-        }
-        self.run_unsampled += ran;
         self.moved = ran >= WORTH_AN_EVENT;
         self.sched = sched;
         self.ledger.saw(sched);

@@ -3,25 +3,15 @@
 use std::time::{Duration, Instant};
 
 use super::Output;
-use super::leases::Lease;
+use super::events::Watch;
 use super::look::{Look, Passive};
 use super::run::Engine;
 use super::thread_state::ThreadState;
-use crate::lease::{self, Refused};
-use crate::message::{Detached, Mode, ProblemKind};
+use crate::message::{Detached, ProblemKind};
 use crate::process_files::Life;
-use crate::process_info::StatusFile;
 
 /// A living process is asked for its state in every so many ticks even if nothing seems wrong.
 const LIFE_STRIDE: u64 = 16;
-
-/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the thread would stand still
-/// meanwhile. It is not asked all the time whether it stopped, since asking and stopping want the same lock of the kernel.
-const SHORT_WAITS: usize = 3;
-const SHORT_WAIT: Duration = Duration::from_micros(4);
-
-/// Stops that are refused in a row before that is called a problem: a thread that is about to end refuses them, too.
-const REFUSALS: u64 = 5;
 
 /// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
 const LOOKS: usize = 32;
@@ -65,6 +55,7 @@ impl Engine<'_> {
                 self.harvest();
             }
         }
+        self.processes[index].begin_unseen();
         self.ask_to_stop(index);
         self.sample_blocked(index, now);
         self.tend_events(index, Instant::now());
@@ -110,20 +101,22 @@ impl Engine<'_> {
         match process.look(thread, idle_stride, all) {
             Look::Nothing => {}
             Look::Unchanged => {
-                if process.wants_blocked(thread) {
+                if process.wants_blocked() {
                     process.account_blocked(thread, Instant::now());
                 }
             }
-            Look::Running if process.watch.has_ledger() => self.watch_thread(index, thread),
-            Look::Running => {
-                let state = &process.threads[thread];
-                if process.settings.mode == Mode::Wall || state.run_unsampled > 0 {
-                    self.running.push(state.files.id);
+            Look::Running => match process.watch {
+                Watch::Events(_) => self.watch_thread(index, thread),
+                Watch::Stops => {
+                    if process.may_stop(thread, Instant::now()) {
+                        self.running.push(process.threads[thread].files.id);
+                    }
                 }
-            }
+                Watch::Not | Watch::Undecided => {}
+            },
             Look::Blocked(seen) => {
                 let moved = std::mem::take(&mut process.threads[thread].moved);
-                if process.wants_blocked(thread) {
+                if process.wants_blocked() {
                     self.blocked.push((process.threads[thread].files.id, seen));
                 }
                 if moved {
@@ -137,100 +130,6 @@ impl Engine<'_> {
         }
     }
 
-    /// Asks all running threads to stop.
-    fn ask_to_stop(&mut self, index: usize) {
-        let mut running = std::mem::take(&mut self.running);
-        if let Some(&thread) = running.first() {
-            self.prepare(index, thread);
-        }
-        for (turn, thread) in running.drain(..).enumerate() {
-            if turn > 0 {
-                self.harvest();
-            }
-            self.request(index, thread, false);
-        }
-        self.noticed = Instant::now();
-        for _ in 0..SHORT_WAITS {
-            if self.leases.is_empty() {
-                break;
-            }
-            let end = Instant::now() + SHORT_WAIT;
-            while Instant::now() < end {
-                std::hint::spin_loop();
-            }
-            self.harvest();
-        }
-        self.running = running;
-    }
-
-    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs.
-    fn prepare(&mut self, index: usize, thread: u32) {
-        let process = &self.processes[index];
-        let state = process.find(thread).map(|place| &process.threads[place]);
-        if let Some(sp) = state.and_then(|state| state.stopped_sp) {
-            process.files.read_memory(sp, &mut [0; 64]);
-        }
-    }
-
-    fn request(&mut self, index: usize, thread: u32, blocked: bool) {
-        if self.stopping.is_some() {
-            return;
-        }
-        let process = &mut self.processes[index];
-        let Some(state) = process.find(thread) else {
-            return;
-        };
-        if self.leases.is_empty() {
-            // Nothing can have stopped before it was asked to.
-            self.noticed = Instant::now();
-        }
-        match self.seizing.ask(process.files.pid(), || lease::request(thread)) {
-            Ok(()) => {
-                process.threads[state].leased = true;
-                process.refusals = 0;
-                let process = process.id;
-                self.leases.insert(thread, Lease { process, blocked });
-            }
-            Err(Refused::Ended) => process.census.invalidate(),
-            Err(Refused::Denied) => {
-                // The time is lost: no later sample is to stand for it.
-                let slot = process.slot;
-                process.threads[state].credited = slot;
-                process.threads[state].run_unsampled = 0;
-                process.status.refused_stops += 1;
-                process.refusals += 1;
-                if process.refusals >= REFUSALS {
-                    self.explain_refusal(index, state);
-                }
-            }
-        }
-    }
-
-    fn explain_refusal(&mut self, index: usize, thread: usize) {
-        let process = &mut self.processes[index];
-        let (files, task) = (&mut process.threads[thread].files, process.files.task());
-        let Some(StatusFile { tracer, .. }) = files.status(task) else {
-            return;
-        };
-        // One that is about to end refuses as well, and one that was killed while it was held is still traced by this thread.
-        let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
-        if ends || tracer == nix::unistd::gettid().as_raw().unsigned_abs() {
-            return;
-        }
-        let (kind, message) = if tracer != 0 {
-            (
-                ProblemKind::Traced,
-                format!("process {tracer} traces it: only blocked threads are sampled until it lets go"),
-            )
-        } else {
-            (
-                ProblemKind::Permission,
-                "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp profile or a security module?)".to_owned(),
-            )
-        };
-        self.problem(index, kind, message);
-    }
-
     /// Samples the blocked threads that were noted.
     fn sample_blocked(&mut self, index: usize, now: Instant) {
         let mut blocked = std::mem::take(&mut self.blocked);
@@ -242,9 +141,8 @@ impl Engine<'_> {
             match process.passive(state, seen, &mut self.workshop, now) {
                 Passive::Known => process.account_blocked(state, Instant::now()),
                 Passive::Ran => {}
-                // Where running threads are not stopped, blocked ones are not either.
-                Passive::Stop if process.watch.has_ledger() => process.account_blocked(state, Instant::now()),
-                Passive::Stop => self.request(index, thread, true),
+                Passive::Stop if process.may_stop_blocked(Instant::now()) => self.request(index, thread, true),
+                Passive::Stop => process.account_blocked(state, Instant::now()),
             }
             self.harvest();
         }

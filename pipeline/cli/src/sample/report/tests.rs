@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use profbridge_model::{Builder, Mapping, Profile, Profiles};
-use profbridge_ptrace::message::{Mode, Rung, Status};
+use profbridge_ptrace::message::{Mode, Rung, Status, Stops};
 
 use super::{Missing, Report};
 use crate::sample::processes::ProcessShare;
@@ -42,6 +42,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         missing: None,
         status,
         mode: Mode::Wall,
+        stops: Stops::default(),
         elapsed: Duration::from_secs(1),
         most_threads: 64,
     }
@@ -156,11 +157,12 @@ fn trust() {
         stops: 990,
         longest_stop_nano: 84_999,
         sampler_cpu_nano: 13_000_000,
+        rung: Rung::Kernel,
         ..Status::default()
     };
     let expected = "\
 stacks: 1000 samples, 100.0 % complete
-running threads: sampled without perf events
+running threads: sampled by perf events, with their time in the kernel
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
     assert_eq!(report(&shares, good).trust(), expected);
@@ -188,4 +190,22 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     let text = report(&shares, Status { rung: Rung::Kernel, ..bad }).trust();
     assert!(text.contains("late: 2.6 % of the looks at waiting threads"), "{text}");
     assert!(text.contains("sampled by perf events, with their time in the kernel"), "{text}");
+}
+
+/// Guarantees: how much processor time was not sampled is said with what would show it, and so are calls that came back early; what is a matter of chance is not.
+#[test]
+fn what_is_missing() {
+    let shares = Shares::default();
+    let status = Status { ticks: 100, not_sampled_nano: 400_000_000, cut_calls: 3, ..Status::default() };
+    for (stops, how) in [(Stops::UserBound, "stay in their own code"), (Stops::Never, "not at all")] {
+        let text = Report { stops, ..report(&shares, status) }.trust();
+        let (missing, more) =
+            text.split_once("not sampled: 0.40 s of processor time").unwrap_or_else(|| panic!("{text}"));
+        assert!(missing.starts_with("stacks: none") && more.lines().next().unwrap().contains("CAP_PERFMON"), "{text}");
+        assert!(text.contains("cut: 3 system calls came back early") && text.contains(how), "{text}");
+    }
+    let little = Status { not_sampled_nano: 9_000_000, ..Status::default() };
+    assert!(!report(&shares, little).trust().contains("not sampled"));
+    let best = Status { not_sampled_nano: 400_000_000, rung: Rung::Kernel, ..Status::default() };
+    assert!(report(&shares, best).trust().contains("only the amount is known\n"));
 }

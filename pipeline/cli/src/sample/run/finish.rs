@@ -64,6 +64,7 @@ impl Run<'_> {
                 .then(|| Missing { nano: self.gaps.total_nano(unix_nano()), count: self.gaps.count() }),
             status: self.stats.total(),
             mode: self.settings.mode,
+            stops: self.settings.stops,
             elapsed,
             most_threads: self.stats.most_threads(),
         };

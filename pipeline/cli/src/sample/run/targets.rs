@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profbridge_ptrace::message::{Command, Mode, Process, Select, Settings, Target, TargetId};
+use profbridge_ptrace::message::{Command, Mode, Process, Select, Settings, Stops, Target, TargetId};
 use profbridge_ptrace::owner::Ending;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
 
@@ -17,7 +17,12 @@ pub(super) fn settings(arguments: &SampleArgs) -> Settings {
         sampling::Mode::Wall => Mode::Wall,
         sampling::Mode::Cpu => Mode::Cpu,
     };
-    Settings { rate_hertz: arguments.rate, mode, ..Settings::default() }
+    let stops = match arguments.stops {
+        sampling::Stops::UserBound => Stops::UserBound,
+        sampling::Stops::Never => Stops::Never,
+        sampling::Stops::Always => Stops::Always,
+    };
+    Settings { rate_hertz: arguments.rate, mode, stops, ..Settings::default() }
 }
 
 /// What tells a process from another one that gets its id later.

@@ -21,7 +21,7 @@ fn defaults() {
         max_stopped: 0.02,
         max_stack: 256 << 10,
         max_processes: 64,
-        stops: message::Stops::WithoutEvents,
+        stops: message::Stops::UserBound,
     };
     assert_eq!(target.sampling, sampling);
     assert_eq!((target.lifecycle, target.start_on_launch, target.session_sample_rate), (Lifecycle::Manual, true, 1.0));
@@ -64,6 +64,16 @@ fn everything() {
     assert_eq!((control.socket.to_str().unwrap(), control.required, control.max_connections), ("/run/p.sock", true, 3));
 }
 
+/// Guarantees: each choice of which threads are stopped is read as that, and the one that harms nobody is what nothing says.
+#[test]
+fn stops() {
+    let stops = |text: &str| one(&format!("targets: {{a: {{pid: 1{text}}}}}")).sampling.stops;
+    assert_eq!(stops(""), message::Stops::UserBound);
+    assert_eq!(stops(", stops: user-bound"), message::Stops::UserBound);
+    assert_eq!(stops(", stops: never"), message::Stops::Never);
+    assert_eq!(stops(", stops: always"), message::Stops::Always);
+}
+
 /// Guarantees: what makes no sense is refused at its place, all of it at once.
 #[test]
 fn refuses() {
@@ -87,6 +97,9 @@ fn refuses() {
         ("targets: {a: {pid: 1, max_stack: 1KiB}}", "4KiB to 64MiB"),
         ("targets: {a: {pid: 1, max_processes: 0}}", "1 to 10000"),
         ("targets: {a: {pid: 1, profile_lifecycle: sometimes}}", "sometimes"),
+        ("targets: {a: {pid: 1, stops: seldom}}", "seldom"),
+        ("targets: {a: {pid: 1, stops: user_bound}}", "user_bound"),
+        ("targets: {a: {pid: 1, stops: true}}", "stops"),
         ("targets: {a: {pid: 1, profile_lifecycle: trace, start_on_launch: true}}", "no meaning"),
         ("{targets: {a: {pid: 1, profile_lifecycle: trace}}, control: {enabled: false}}", "spans are announced"),
         ("{targets: {a: {pid: 1}}, export_interval: 0s}", "longer than 0s"),

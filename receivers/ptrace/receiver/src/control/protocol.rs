@@ -157,6 +157,15 @@ pub struct ProcessStatus {
     /// How running threads are sampled, for a person.
     #[serde(default)]
     pub running: String,
+    /// How much processor time was not sampled, in milliseconds.
+    #[serde(default)]
+    pub not_sampled_millis: u64,
+    /// What would show more of running threads, for a person; empty where nothing would.
+    #[serde(default)]
+    pub more: String,
+    /// How many system calls came back early since their thread was stopped in them.
+    #[serde(default)]
+    pub cut_calls: u64,
 }
 
 impl Response {

@@ -125,7 +125,12 @@ impl Driver {
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
-                    running: tracked.status.rung.description().to_owned(),
+                    running: tracked.status.rung.description(target.sampling.stops).to_owned(),
+                    not_sampled_millis: tracked.status.not_sampled_nano / 1_000_000,
+                    more: profbridge_ptrace::what_shows_more(tracked.status.rung, target.sampling.stops)
+                        .unwrap_or_default()
+                        .to_owned(),
+                    cut_calls: tracked.status.cut_calls,
                 }
             });
             let processes: Vec<_> = processes.collect();

@@ -4,9 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::Active;
 use crate::message::{Location, Mode, Rung, Sample, Thread, Trust};
+use crate::os::time;
 use crate::probe::SchedStat;
-use crate::sampler::events::{BRIEF, Watch};
+use crate::sampler::events::Watch;
 use crate::sampler::ledger::{Rest, Rules};
+use crate::sampler::unseen::Unseen;
+
+/// Under this name is said what threads did that nobody has looked at.
+const UNSEEN_THREADS: &str = "[unseen threads]";
 
 /// Where a sample is.
 #[derive(Debug, Clone, Copy)]
@@ -21,35 +26,29 @@ pub(in crate::sampler) struct Found<'a> {
     pub(in crate::sampler) trust: Trust,
     pub(in crate::sampler) locations: &'a [Location],
     pub(in crate::sampler) at: Instant,
-    /// The thread was blocked, and stopped all the same.
-    pub(in crate::sampler) blocked: bool,
-}
-
-/// The time that a sample stands for.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    begins: Instant,
-    weight_nano: u64,
 }
 
 impl Active {
-    /// A sample of a thread that was stopped: its place, for [`Active::replace_stack`]; `None` where it stands for no time. It is not yet
-    /// counted: see [`Active::observed`].
-    pub(in crate::sampler) fn account_stopped(&mut self, index: usize, found: Found<'_>) -> Option<Place> {
-        let share = self.take_share(index, found.at)?;
+    /// A sample of a thread that was met blocked and went on since: its place, for [`Active::replace_stack`]; `None` where blocked threads are not sampled. It is not
+    /// yet counted: see [`Active::observed`].
+    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<Place> {
+        if !self.wants_blocked() {
+            return None;
+        }
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, share, found.blocked);
+        let sample = self.sample(index, stack, found.at, 0, true);
         let sample = self.batch.add_sample(sample);
-        self.threads[index].run = None;
-        self.threads[index].ran = true;
+        let thread = &mut self.threads[index];
+        thread.ledger.was_blocked(sample);
+        thread.run = None;
         Some(Place { batch: self.batch.number(), sample })
     }
 
-    /// A sample of a thread that ran, for which it was not stopped: its place, for [`Active::replace_stack`]. What it stands for is found out when the
+    /// A sample of a thread that ran: its place, for [`Active::replace_stack`]. It was taken for so much running time; what it stands for is found out when the
     /// batch is said. It is not yet counted: see [`Active::observed`].
     pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> Place {
         let stack = self.batch.add_stack(found.trust, found.locations);
-        let sample = self.sample(index, stack, Share { begins: found.at, weight_nano: 0 }, false);
+        let sample = self.sample(index, stack, found.at, 0, false);
         let sample = self.batch.add_sample(sample);
         let thread = &mut self.threads[index];
         thread.ledger.on_cpu(sample, period_nano);
@@ -70,73 +69,38 @@ impl Active {
 
     /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it was the same.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
-        let ledger = self.watch.has_ledger();
-        let share = if ledger { Some(Share { begins: now, weight_nano: 0 }) } else { self.take_share(index, now) };
-        let Some(share) = share else {
-            return;
-        };
         let number = self.batch.number();
         let thread = &mut self.threads[index];
         let trust = thread.blocked.trust;
-        if let Some((batch, sample)) = thread.run
-            && batch == number
-        {
-            self.batch.extend(sample, share.weight_nano);
-            if ledger {
-                let sched = thread.sched;
-                thread.ledger.blocked(sample, now, sched);
+        let sample = match thread.run {
+            Some((batch, sample)) if batch == number => {
+                self.batch.extend(sample);
+                sample
             }
-        } else {
-            let stack = match thread.blocked.stack {
-                Some((batch, stack)) if batch == number => stack,
-                _ => {
-                    let stack = self.batch.add_stack(trust, &thread.blocked.locations);
-                    thread.blocked.stack = Some((number, stack));
-                    stack
-                }
-            };
-            let sample = self.sample(index, stack, share, true);
-            let place = self.batch.add_sample(sample);
-            let thread = &mut self.threads[index];
-            thread.run = Some((number, place));
-            if ledger {
-                let sched = thread.sched;
-                thread.ledger.blocked(place, now, sched);
-            }
-        }
-        self.observed(trust);
-    }
-
-    /// What the next sample of a thread, which was taken at this moment, stands for; `None` where that is nothing.
-    ///
-    /// It begins where what was accounted for before ended. A stop that came late, and a tick that did, are about the time before
-    /// them, and whoever shows a sample for as long as it stands for shows it from its time on.
-    fn take_share(&mut self, index: usize, at: Instant) -> Option<Share> {
-        let thread = &mut self.threads[index];
-        let credited = std::mem::replace(&mut thread.credited, self.slot);
-        let share = match self.settings.mode {
-            Mode::Wall => Share {
-                begins: self.grid.begins(credited.saturating_add(1)),
-                weight_nano: self.slot.saturating_sub(credited) * self.grid.period_nano(),
-            },
-            Mode::Cpu => {
-                let weight_nano = std::mem::take(&mut thread.run_unsampled);
-                let begins = beginning(at, weight_nano, thread.sampled_at);
-                if weight_nano != 0 {
-                    thread.sampled_at = Some(thread.sampled_at.map_or(at, |before| before.max(at)));
-                }
-                Share { begins, weight_nano }
+            _ => {
+                let stack = match thread.blocked.stack {
+                    Some((batch, stack)) if batch == number => stack,
+                    _ => {
+                        let stack = self.batch.add_stack(trust, &thread.blocked.locations);
+                        thread.blocked.stack = Some((number, stack));
+                        stack
+                    }
+                };
+                let sample = self.sample(index, stack, now, 0, true);
+                self.batch.add_sample(sample)
             }
         };
-        (share.weight_nano != 0).then_some(share)
+        let thread = &mut self.threads[index];
+        thread.run = Some((number, sample));
+        let sched = thread.sched;
+        thread.ledger.blocked(sample, now, sched);
+        self.observed(trust);
     }
 
     /// Shares the time of all threads among their samples.
     pub(in crate::sampler) fn settle_all(&mut self, now: Instant) {
-        if !self.watch.has_ledger() {
-            return;
-        }
         let last = !self.on;
+        let mut running = 0;
         for index in 0..self.threads.len() {
             let task = self.files.task();
             let thread = &mut self.threads[index];
@@ -146,41 +110,83 @@ impl Active {
                 // It has not run since it was looked at.
                 Some((at, sched)) => self.settle(index, at, Some(sched), last),
                 None => match thread.files.schedstat(task) {
-                    Ok(sched) => self.settle(index, now, Some(sched), last),
+                    Ok(sched) => {
+                        running += 1;
+                        thread.sched = sched;
+                        self.settle(index, now, Some(sched), last);
+                    }
                     Err(_) => self.settle(index, now, None, true),
                 },
             }
+        }
+        self.say_unseen(now, running);
+    }
+
+    /// Shares the time of a thread that runs, up to now.
+    pub(in crate::sampler) fn settle_thread(&mut self, index: usize, now: Instant) {
+        let thread = &mut self.threads[index];
+        // One that ended is settled when that is noticed.
+        if let Ok(sched) = thread.files.schedstat(self.files.task()) {
+            thread.sched = sched;
+            self.settle(index, now, Some(sched), false);
         }
     }
 
     /// Shares the time of the threads that are not among these any more.
     pub(super) fn settle_gone(&mut self, ids: &[u32]) {
-        if !self.watch.has_ledger() {
-            return;
-        }
         let now = Instant::now();
-        let mut brief = false;
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
-                brief |= self.slot.saturating_sub(self.threads[index].born) < BRIEF;
                 self.settle(index, now, None, true);
             }
         }
-        self.brief.note(self.slot, self.slots_per_second(), brief);
     }
 
-    /// From now on running threads are stopped: what is known of their time is said, and it counts anew.
-    pub(in crate::sampler) fn stop_watching(&mut self, now: Instant) {
-        self.settle_all(now);
-        let slot = self.slot;
-        for thread in &mut self.threads {
-            thread.event = None;
-            thread.run = None;
-            thread.credited = slot;
-            thread.run_unsampled = 0;
+    /// From now on, what threads use that nobody looks at is missing.
+    pub(in crate::sampler) fn begin_unseen(&mut self) {
+        if !self.unseen_begun {
+            self.unseen_begun = true;
+            self.missing(true);
         }
-        self.watch = Watch::Stops;
-        self.status.rung = Rung::None;
+    }
+
+    /// Says how much processor time was used by threads that nobody has looked at.
+    fn say_unseen(&mut self, now: Instant, running: u64) {
+        let period = self.grid.period_nano() * self.grid.stride();
+        let begins = std::mem::replace(&mut self.unseen_since, now);
+        // Threads that were idle have not been looked at for some ticks: before it is said, all are.
+        if !Unseen::worth_saying(self.missing(false), period, running) {
+            return;
+        }
+        let missing = self.missing(true);
+        if !Unseen::worth_saying(missing, period, running) {
+            return;
+        }
+        self.unseen.account(missing);
+        self.status.not_sampled_nano += missing;
+        let stack = self.batch.add_stack(Trust::Complete, &[Location::NOT_SAMPLED]);
+        let thread = self.batch.add_thread(Thread { name: UNSEEN_THREADS.to_owned(), ..Thread::default() });
+        let time_unix_nano = on_wall_clock(self.epoch, begins);
+        let sample = Sample { thread, stack, time_unix_nano, weight_nano: missing, observations: 1, blocked: false };
+        self.batch.add_sample(sample);
+    }
+
+    /// How much processor time of the process no thread accounts for, in nanoseconds, with the threads' counters as they were read last, or as they are.
+    fn missing(&mut self, read: bool) -> u64 {
+        let mut known = 0;
+        for thread in &mut self.threads {
+            if read && let Ok(sched) = thread.files.schedstat(self.files.task()) {
+                thread.sched = sched;
+            }
+            if !thread.sched.kept() {
+                // The kernel does not tell; a thread that was never looked at is looked at soon.
+                continue;
+            }
+            known += thread.ledger.unaccounted(thread.sched);
+        }
+        let clock =
+            if self.threads.iter().any(|thread| thread.sched.kept()) { time::cpu_of(self.files.pid()) } else { None };
+        clock.map_or(0, |clock| self.unseen.missing(clock, known))
     }
 
     fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, last: bool) {
@@ -192,6 +198,7 @@ impl Active {
             last,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
+        self.unseen.account(settled.ran_nano);
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
@@ -207,8 +214,7 @@ impl Active {
                 self.status.not_sampled_nano += stretch.nano;
             }
             let stack = self.batch.stack_below(location, below);
-            let share = Share { begins: stretch.begins, weight_nano: stretch.nano };
-            let sample = self.sample(index, stack, share, blocked);
+            let sample = self.sample(index, stack, stretch.begins, stretch.nano, blocked);
             self.batch.add_sample(sample);
         }
         if !settled.samples.is_empty() {
@@ -217,7 +223,7 @@ impl Active {
         }
     }
 
-    fn sample(&mut self, index: usize, stack: u32, share: Share, blocked: bool) -> Sample {
+    fn sample(&mut self, index: usize, stack: u32, begins: Instant, weight_nano: u64, blocked: bool) -> Sample {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
         let place = match thread.place {
@@ -244,8 +250,8 @@ impl Active {
         Sample {
             thread: place,
             stack,
-            time_unix_nano: on_wall_clock(self.epoch, share.begins),
-            weight_nano: share.weight_nano,
+            time_unix_nano: on_wall_clock(self.epoch, begins),
+            weight_nano,
             observations: 1,
             blocked,
         }
@@ -260,16 +266,6 @@ impl Active {
             Trust::Guessed => self.status.guessed += 1,
         }
     }
-}
-
-/// When a thread began to use the processor time that a sample taken at this moment stands for, if it used it without a pause; `before`
-/// is when its sample before was taken.
-///
-/// The kernel counts what a running thread used in steps of up to a timer tick, so the time may be longer than that between two samples:
-/// it does not begin before the one before was taken.
-fn beginning(at: Instant, weight_nano: u64, before: Option<Instant>) -> Instant {
-    let begins = at.checked_sub(Duration::from_nanos(weight_nano)).unwrap_or(at);
-    before.map_or(begins, |before| begins.max(before))
 }
 
 /// A moment in nanoseconds since the Unix epoch, by another one on both clocks.
@@ -294,15 +290,5 @@ mod tests {
         assert_eq!(of(then + Duration::from_nanos(7)), 1_000_000_007);
         assert_eq!(of(then - Duration::from_nanos(7)), 999_999_993);
         assert_eq!(of(then - Duration::from_secs(2)), 0);
-    }
-
-    /// Guarantees: samples in mode cpu are in order, however the kernel counts the time they stand for.
-    #[test]
-    fn beginnings() {
-        let at = Instant::now() + Duration::from_secs(1);
-        let before = at - Duration::from_nanos(50);
-        assert_eq!(beginning(at, 40, None), at - Duration::from_nanos(40));
-        assert_eq!(beginning(at, 40, Some(before)), at - Duration::from_nanos(40));
-        assert_eq!(beginning(at, 60, Some(before)), before);
     }
 }

@@ -1,0 +1,70 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Guarantees: after a refusal nothing is asked to stop for five seconds, whether stops are rationed or not, and another refusal begins them anew.
+#[test]
+fn silence() {
+    for rationed in [true, false] {
+        let now = Instant::now();
+        let mut rules = StopRules::new(rationed, now);
+        assert!(rules.may_ask(now));
+        rules.be_silent(now);
+        assert!(rules.is_silent(now) && !rules.may_ask(now));
+        let later = now + Duration::from_secs(4);
+        rules.be_silent(later);
+        assert!(!rules.may_ask(now + SILENCE));
+        assert!(rules.may_ask(later + SILENCE) && !rules.is_silent(later + SILENCE));
+    }
+}
+
+/// Guarantees: one thread at a time is leased where stops are rationed, and any number where they are not.
+#[test]
+fn one_at_a_time() {
+    let now = Instant::now();
+    let mut rules = StopRules::new(true, now);
+    rules.asked(now);
+    assert!(!rules.may_ask(now));
+    rules.returned(now);
+    assert!(rules.may_ask(now));
+    let mut rules = StopRules::new(false, now);
+    for _ in 0..100 {
+        assert!(rules.may_ask(now));
+        rules.asked(now);
+    }
+}
+
+/// Guarantees: a lease that takes long, because the machine is busy, is followed by at most five seconds without one.
+#[test]
+fn a_long_lease() {
+    let now = Instant::now();
+    let mut rules = StopRules::new(true, now);
+    rules.asked(now);
+    let end = now + Duration::from_secs(3600);
+    assert!(!rules.may_ask(end));
+    rules.returned(end);
+    assert!(!rules.may_ask(end + Duration::from_millis(4900)));
+    assert!(rules.may_ask(end + Duration::from_millis(5100)));
+}
+
+proptest! {
+    /// Guarantees: leases of ordinary length take no more than a hundredth of the time, but for what may be saved up and the last of them.
+    #[test]
+    fn a_hundredth_of_the_time(steps in prop::collection::vec((0u64..20_000, 1u64..5_000), 1..300)) {
+        let start = Instant::now();
+        let mut rules = StopRules::new(true, start);
+        let (mut now, mut leased, mut last) = (start, Duration::ZERO, Duration::ZERO);
+        for (pause, length) in steps {
+            now += Duration::from_micros(pause);
+            if rules.may_ask(now) {
+                let length = Duration::from_micros(length);
+                rules.asked(now);
+                now += length;
+                rules.returned(now);
+                leased += length;
+                last = length;
+            }
+            prop_assert!(leased <= now.duration_since(start) / PARTS + MOST_SAVED + last, "{leased:?} of {:?}", now - start);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Asking running threads to stop, where the kernel permits no perf events: which of them, when, and what if that is refused.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use super::active::Active;
+use super::events::Watch;
+use super::leases::{Asked, Lease};
+use super::run::Engine;
+use super::thread_state::ThreadState;
+use crate::lease::{self, Refused};
+use crate::message::{ProblemKind, Stops};
+use crate::process_info;
+
+/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the thread would stand still
+/// meanwhile. It is not asked all the time whether it stopped, since asking and stopping want the same lock of the kernel.
+const SHORT_WAITS: usize = 3;
+const SHORT_WAIT: Duration = Duration::from_micros(4);
+
+/// Stops that the kernel refuses in a row, with silence after each, before that is called a problem.
+const REFUSALS: u64 = 2;
+
+impl Active {
+    /// Whether a thread that runs may be stopped. Where that changes, its time up to now is settled: samples of a time in which it was stopped do not stand
+    /// for one in which it was not.
+    pub(super) fn may_stop(&mut self, index: usize, now: Instant) -> bool {
+        let task = self.files.task();
+        let thread = &mut self.threads[index];
+        let may = !self.stop_rules.is_silent(now)
+            && match self.settings.stops {
+                Stops::Never => false,
+                Stops::Always => true,
+                Stops::UserBound if thread.gate.is_shut(now) => false,
+                // What cannot be read says nothing for it.
+                Stops::UserBound => thread.files.processor_ticks(task).is_ok_and(|ticks| thread.gate.saw(ticks, now)),
+            };
+        if may != thread.stoppable {
+            thread.stoppable = may;
+            thread.waited = 0;
+            self.settle_thread(index, now);
+        }
+        may
+    }
+
+    /// Whether a thread may be stopped although it is blocked, in a call that the kernel goes on with as if there had been no stop.
+    pub(super) fn may_stop_blocked(&self, now: Instant) -> bool {
+        self.watch == Watch::Stops && self.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
+    }
+}
+
+impl Engine<'_> {
+    /// Asks the running threads that were noted to stop: all of them, or one after the other for as long as the rules allow.
+    pub(super) fn ask_to_stop(&mut self, index: usize) {
+        if self.running.is_empty() {
+            return;
+        }
+        let mut running = std::mem::take(&mut self.running);
+        let rationed = self.processes[index].stop_rules.is_rationed();
+        if rationed {
+            if self.has_another_tracer(index) {
+                running.clear();
+            }
+            // Those first that have waited longest for their turn.
+            let process = &self.processes[index];
+            let waited = |thread: u32| process.find(thread).map_or(0, |place| process.threads[place].waited);
+            running.sort_by_key(|&thread| Reverse(waited(thread)));
+        }
+        if let Some(&thread) = running.first() {
+            self.prepare(index, thread);
+        }
+        for (turn, thread) in running.drain(..).enumerate() {
+            if turn > 0 {
+                self.harvest();
+            }
+            let process = &mut self.processes[index];
+            if process.stop_rules.may_ask(Instant::now()) {
+                self.request(index, thread, false);
+                if rationed {
+                    self.await_stops();
+                }
+            } else if let Some(place) = process.find(thread) {
+                process.threads[place].waited += 1;
+            }
+        }
+        if !rationed {
+            self.await_stops();
+        }
+        self.running = running;
+    }
+
+    /// Waits a moment for threads to stop, and lets those go that did.
+    fn await_stops(&mut self) {
+        self.noticed = Instant::now();
+        for _ in 0..SHORT_WAITS {
+            if self.leases.is_empty() {
+                break;
+            }
+            let end = Instant::now() + SHORT_WAIT;
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+            self.harvest();
+        }
+    }
+
+    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs.
+    fn prepare(&mut self, index: usize, thread: u32) {
+        let process = &self.processes[index];
+        let state = process.find(thread).map(|place| &process.threads[place]);
+        if let Some(sp) = state.and_then(|state| state.stopped_sp) {
+            process.files.read_memory(sp, &mut [0; 64]);
+        }
+    }
+
+    /// Asks one thread to stop.
+    pub(super) fn request(&mut self, index: usize, thread: u32, blocked: bool) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let process = &mut self.processes[index];
+        let Some(place) = process.find(thread) else {
+            return;
+        };
+        let now = Instant::now();
+        if self.leases.is_empty() {
+            // Nothing can have stopped before it was asked to.
+            self.noticed = now;
+        }
+        let files = std::sync::Arc::clone(&process.files);
+        let sched = process.threads[place].files.schedstat(files.task());
+        let woken = self.woken;
+        let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| Asked { sched, woken });
+        match self.seizing.ask(files.pid(), || lease::request(thread)) {
+            Ok(()) => {
+                let state = &mut process.threads[place];
+                state.leased = true;
+                let periods = std::mem::take(&mut state.waited).saturating_add(1);
+                process.refusals = 0;
+                process.stop_rules.asked(now);
+                self.leases.insert(thread, Lease { process: process.id, blocked, periods, asked });
+            }
+            Err(Refused::Ended) => process.census.invalidate(),
+            Err(Refused::Denied) => self.refused(index, place),
+        }
+    }
+
+    /// Says, the first time, that a stop ended a system call early.
+    pub(super) fn say_cut(&mut self, index: usize) {
+        let Some((thread, call)) = self.processes[index].cut.take() else { return };
+        let instead = match self.processes[index].settings.stops {
+            Stops::Always => "choose `stops: user-bound` or `never` where that must not be",
+            Stops::UserBound | Stops::Never => {
+                "the thread is left alone for a minute; choose `stops: never` where that must not be"
+            }
+        };
+        let message = format!(
+            "a stop ended a system call of thread {thread} early ({call}, which moved a part of its data); {instead}"
+        );
+        self.problem(index, ProblemKind::CutCall, message);
+    }
+
+    /// A stop was refused: by the kernel, or since the thread is somebody else's.
+    fn refused(&mut self, index: usize, place: usize) {
+        let process = &mut self.processes[index];
+        let task = process.files.task();
+        let ThreadState { files, .. } = &mut process.threads[place];
+        // One that is about to end refuses as well, and one that was killed while it was held is still traced by this thread.
+        let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
+        let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
+        if status.tracer == own_thread() {
+            return;
+        }
+        self.be_silent(index, status.tracer);
+    }
+
+    /// Whether somebody else traces the process: it is left alone then.
+    fn has_another_tracer(&mut self, index: usize) -> bool {
+        let status = process_info::status(self.processes[index].files.directory(), "status");
+        let tracer = status.map_or(0, |status| status.tracer);
+        let other = tracer != 0 && tracer != own_thread();
+        if other {
+            self.be_silent(index, tracer);
+        }
+        other
+    }
+
+    /// Lets others at a process whose stops are refused, and says why running threads are missing.
+    fn be_silent(&mut self, index: usize, tracer: u32) {
+        let process = &mut self.processes[index];
+        process.stop_rules.be_silent(Instant::now());
+        process.status.refused_stops += 1;
+        process.refusals += 1;
+        if tracer != 0 {
+            let message = format!("process {tracer} traces it: only blocked threads are sampled until it lets go");
+            self.problem(index, ProblemKind::Traced, message);
+        } else if process.refusals >= REFUSALS {
+            let message = "the kernel refuses to have its threads stopped: only blocked threads are sampled (is ptrace denied by a seccomp \
+                           profile or a security module?)";
+            self.problem(index, ProblemKind::Permission, message.to_owned());
+        }
+    }
+}
+
+/// What the kernel shows as the tracer of a thread that this one has leased.
+fn own_thread() -> u32 {
+    nix::unistd::gettid().as_raw().unsigned_abs()
+}

@@ -1,0 +1,87 @@
+//! Processor time of threads that were gone before anybody looked at them.
+//!
+//! The kernel keeps the processor time of a whole process, threads that ended included. What of it is neither accounted for by some thread nor known to be about to
+//! be, was used by threads that came and went between two looks: how much that is, is all that can be said about it.
+
+/// How much must be missing, in periods, before it is believed: the counters of running threads are late.
+const LEAST: u64 = 4;
+
+/// The balance of one process.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    /// What the kernel's clock showed beyond the counters of the threads, when sampling began.
+    before: Option<i128>,
+    /// What was accounted for since then.
+    accounted: u128,
+}
+
+impl Unseen {
+    /// So much running time was accounted for, in nanoseconds.
+    pub(super) fn account(&mut self, nano: u64) {
+        self.accounted += u128::from(nano);
+    }
+
+    /// What is missing, in nanoseconds: the process used `clock_nano` so far, and `known_nano` of it is known of its threads and not accounted for yet. The first
+    /// answer is the one from which later ones are reckoned: nothing.
+    pub(super) fn missing(&mut self, clock_nano: u64, known_nano: i128) -> u64 {
+        let accounted = i128::try_from(self.accounted).unwrap_or(i128::MAX);
+        let beyond = i128::from(clock_nano).saturating_sub(known_nano).saturating_sub(accounted);
+        let before = *self.before.get_or_insert(beyond);
+        u64::try_from(beyond.saturating_sub(before)).unwrap_or(0)
+    }
+
+    /// How much is to be said; `running` threads have counters that are late.
+    pub(super) fn worth_saying(missing_nano: u64, period_nano: u64, running: u64) -> bool {
+        missing_nano >= period_nano.saturating_mul(LEAST.saturating_add(running))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Guarantees: what a process used before it was sampled is not missing, and what is known of threads that live is not either.
+    #[test]
+    fn nothing_missing() {
+        let mut unseen = Unseen::default();
+        assert_eq!(unseen.missing(5_000, 700), 0);
+        assert_eq!(unseen.missing(6_000, 1_700), 0);
+        unseen.account(1_500);
+        assert_eq!(unseen.missing(6_000, 200), 0);
+        assert_eq!(unseen.missing(6_000, 300), 0, "the counters are late, or the clock is");
+        assert_eq!(unseen.missing(6_450, 200), 450);
+    }
+
+    /// Guarantees: a few periods, and one more for each thread that runs, may be a matter of late counters.
+    #[test]
+    fn late_counters() {
+        assert!(!Unseen::worth_saying(39, 10, 0) && Unseen::worth_saying(40, 10, 0));
+        assert!(!Unseen::worth_saying(59, 10, 2) && Unseen::worth_saying(60, 10, 2));
+    }
+
+    proptest! {
+        /// Guarantees: with whatever order of threads that end unseen, threads that are seen, and batches, all that was said is what the process used, to the nanosecond.
+        #[test]
+        fn all_is_said(steps in prop::collection::vec((0u64..1_000, 0u64..1_000, any::<bool>()), 1..100)) {
+            let mut unseen = Unseen::default();
+            let (mut clock, mut known, mut said) = (123, 45_i128, 0);
+            prop_assert_eq!(unseen.missing(clock, known), 0);
+            let (start, waits) = (clock, known);
+            for (gone, seen, batch) in steps {
+                clock += gone + seen;
+                known += i128::from(seen);
+                if batch {
+                    let settled = u64::try_from(known - waits).unwrap();
+                    known = waits;
+                    unseen.account(settled);
+                    let missing = unseen.missing(clock, known);
+                    unseen.account(missing);
+                    said += settled + missing;
+                    prop_assert_eq!(said, clock - start);
+                }
+            }
+        }
+    }
+}
