@@ -129,13 +129,15 @@ impl Rung {
     pub fn description(self, stops: Stops) -> &'static str {
         match (self, stops) {
             (Self::None, Stops::UserBound) => {
-                "by stopping those that stay in their own code (stops: user-bound); of others only the amount of time is known"
+                "sampled by stopping those that stay in their own code (stops: user-bound); of others only the amount of time is known"
             }
-            (Self::None, Stops::Never) => "not at all (stops: never); only the amount of their time is known",
-            (Self::None, Stops::Always) => "by stopping them (stops: always), which can end long system calls early",
-            (Self::User, _) => "by perf events, without their time in the kernel",
-            (Self::Kernel, _) => "by perf events, with their time in the kernel",
-            (Self::Processors, _) => "by perf events of processors, with their time in the kernel",
+            (Self::None, Stops::Never) => "not sampled (stops: never); only the amount of their time is known",
+            (Self::None, Stops::Always) => {
+                "sampled by stopping them (stops: always), which can end long system calls early"
+            }
+            (Self::User, _) => "sampled by perf events, without their time in the kernel",
+            (Self::Kernel, _) => "sampled by perf events, with their time in the kernel",
+            (Self::Processors, _) => "sampled by perf events of processors, with their time in the kernel",
         }
     }
 }

@@ -174,7 +174,7 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
-        line(&mut out, format_args!("running threads: sampled {}", status.rung.description(self.stops)));
+        line(&mut out, format_args!("running threads: {}", status.rung.description(self.stops)));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         line(
             &mut out,

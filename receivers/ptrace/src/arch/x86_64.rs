@@ -96,6 +96,9 @@ pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
 /// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to stop. Some calls then fail
 /// with EINTR although no signal is there. The kernel's own mark for a restart is put in its place: the call is repeated, or fails with EINTR if a
 /// handler for a real signal runs first, as it would have without the tracer. A timeout starts anew, later by the microseconds since the call began.
+///
+/// To set the program counter back instead would repeat the call after such a handler, too, so that the program waits on although its signal has come. With a
+/// signal each half millisecond that was seen in 10 of 74,964 waits, and with the mark in none of 80,136.
 pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     // Outside of a system call, `orig_rax` is -1.
     let call = raw.orig_rax.cast_signed();

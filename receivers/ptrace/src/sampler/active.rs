@@ -92,7 +92,7 @@ impl Active {
         settings: Settings,
         now: Instant,
     ) -> Self {
-        let epoch = both_clocks();
+        let epoch = epoch();
         let grid = Grid::new(now, settings.rate_hertz, epoch.1 ^ u64::from(files.pid()));
         Self {
             id,
@@ -141,6 +141,7 @@ impl Active {
         self.budget = Budget::new(&self.settings, now);
         self.watch = Watch::Undecided;
         self.review = Review::new(now, false);
+        self.stop_rules = StopRules::new(self.settings.stops != Stops::Always, now);
         self.unseen = Unseen::default();
         self.unseen_begun = false;
         self.unseen_since = now;
@@ -265,7 +266,7 @@ impl Active {
         self.flush_due = now + FLUSH;
         self.settle_all(now);
         if self.batch.is_empty() {
-            self.epoch = both_clocks();
+            self.epoch = epoch();
             return None;
         }
         let number = self.batch.number();
@@ -292,7 +293,7 @@ impl Active {
             }
         }
         let batch = self.batch.take();
-        self.epoch = both_clocks();
+        self.epoch = epoch();
         Some(batch)
     }
 
@@ -312,8 +313,8 @@ impl Active {
     }
 }
 
-/// A moment on both clocks. They are read next to each other: what is between them would be a gap in the profile.
-fn both_clocks() -> (Instant, u64) {
+/// Now on both clocks, at one moment: `now` of a tick may be long ago on a busy machine.
+fn epoch() -> (Instant, u64) {
     (Instant::now(), time::unix_nano())
 }
 

@@ -20,8 +20,14 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
         return false;
     }
     let Some((from, position)) = short.from else { return true };
+    // Between two descriptors, a pipe that is full is where it ends (`splice_file_to_pipe` in fs/splice.c).
+    if let Some(to) = short.to
+        && stat(files, thread, to).is_some_and(|stat| kind(&stat) == SFlag::S_IFIFO)
+    {
+        return false;
+    }
     let Some(stat) = stat(files, thread, from) else { return true };
-    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+    match kind(&stat) {
         SFlag::S_IFBLK => true,
         SFlag::S_IFCHR => major(stat.st_rdev) == MEMORY_DEVICES,
         SFlag::S_IFREG => {
@@ -39,6 +45,10 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
         }
         _ => false,
     }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
 fn stat(files: &ProcessFiles, thread: u32, descriptor: u64) -> Option<FileStat> {
@@ -71,7 +81,12 @@ mod tests {
 
     fn short(from: Option<(&dyn AsRawFd, Position)>, to: Option<&dyn AsRawFd>) -> ShortCall {
         let number = |file: &dyn AsRawFd| u64::try_from(file.as_raw_fd()).unwrap();
-        ShortCall { name: "read", from: from.map(|(file, position)| (number(file), position)), to: to.map(number) }
+        ShortCall {
+            name: "read",
+            mark: [0; 3],
+            from: from.map(|(file, position)| (number(file), position)),
+            to: to.map(number),
+        }
     }
 
     /// Guarantees: a call that came back with a part was cut where it reads from a device of the kernel's memory or before the end of a file, and where it writes to
@@ -101,9 +116,12 @@ mod tests {
             let address = std::ptr::from_ref(&position).addr() as u64;
             assert_eq!(cut(short(Some((&file, Position::In(address))), None)), expected);
         }
+        assert!(cut(short(Some((&file, Position::At(10))), Some(&null))));
+        let (_other, pipe) = std::io::pipe().unwrap();
+        assert!(!cut(short(Some((&file, Position::At(10))), Some(&pipe))));
         let status = File::open("/proc/self/status").unwrap();
         assert!(!cut(short(Some((&status, Position::Own)), None)));
-        let closed = ShortCall { name: "read", from: Some((1 << 20, Position::Own)), to: None };
+        let closed = ShortCall { name: "read", mark: [0; 3], from: Some((1 << 20, Position::Own)), to: None };
         assert!(cut(closed));
     }
 }

@@ -157,7 +157,10 @@ impl Captures {
     ) -> Option<Captured> {
         let index = process.find(thread)?;
         let at = Instant::now();
-        if let Some(short) = arch::short_call(raw)
+        let short = arch::short_call(raw);
+        let before = std::mem::replace(&mut process.threads[index].short_call, short.map(|short| short.mark));
+        if let Some(short) = short
+            && before != Some(short.mark)
             && is_cut(&process.files, thread, &short)
         {
             process.count_cut(index, short.name, at);

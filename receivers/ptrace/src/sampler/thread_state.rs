@@ -82,6 +82,8 @@ pub(super) struct ThreadState {
     pub(super) thinning: Thinning,
     /// Whether it may be stopped, where the kernel permits no event.
     pub(super) gate: Gate,
+    /// The short call that it was in at its last stop.
+    pub(super) short_call: Option<[u64; 3]>,
     /// Whether it might be stopped when it was last met running.
     pub(super) stoppable: bool,
     /// In how many ticks it might have been stopped and it was not its turn.
@@ -168,6 +170,7 @@ impl ThreadState {
             event: None,
             thinning: Thinning::default(),
             gate: Gate::default(),
+            short_call: None,
             stoppable: false,
             waited: 0,
         }

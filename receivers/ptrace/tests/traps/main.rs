@@ -20,11 +20,13 @@ mod drive;
 mod kill;
 mod life;
 mod process;
+mod refusal;
 mod rights;
 mod runner;
 mod session;
 mod signals;
 mod stacks;
+mod stops;
 mod symbols;
 mod target;
 mod threads;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         rights::TESTS,
         signals::TESTS,
         stacks::TESTS,
+        stops::TESTS,
         threads::TESTS,
         waits::TESTS,
     ];

@@ -40,11 +40,12 @@ fn beside_another_tracer() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a tracer that comes while a process is sampled gets it, sooner or later (a lease lasts microseconds), the sampler says so, and
-/// once it is gone running threads are sampled again.
+/// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a lease lasts microseconds), the sampler says so and leaves the
+/// process alone, and once the tracer is gone running threads are sampled again.
 fn another_tracer_comes_later() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "3"]);
-    let mut session = Session::of(target.pid());
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let mut session = Session::with(target.pid(), settings);
     session.observe("leaf", 20);
     let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
     session.until("a problem", |seen| seen.has(ProblemKind::Traced));

@@ -39,6 +39,8 @@ pub(crate) struct Life {
     pub(crate) status: Status,
     pub(crate) detached: Option<Detached>,
     pub(crate) period_nano: u64,
+    /// For how long frames were said that are no places in code, by their names.
+    pub(crate) explained: BTreeMap<&'static str, u64>,
 }
 
 impl Life {
@@ -165,6 +167,7 @@ impl Seen {
                 batches: 0,
                 detached: None,
                 period_nano: 0,
+                explained: BTreeMap::new(),
             }),
             Event::Mapping(mapping) => {
                 let mappings = &mut self.life_mut(mapping.process).mappings;
@@ -181,6 +184,9 @@ impl Seen {
                     let stack = &batch.stacks[sample.stack as usize];
                     let mut locations: Vec<Location> =
                         stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+                    for explanation in locations.iter().filter_map(|location| location.explanation()) {
+                        *life.explained.entry(explanation).or_default() += sample.weight_nano;
+                    }
                     // What is no place in any code says nothing about stacks.
                     locations.retain(|location| location.explanation().is_none());
                     if locations.is_empty() {

@@ -87,18 +87,21 @@ fn two_thousand_threads() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from those that stay.
+/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from those that stay. None is stopped, and what they
+/// used is said not to be sampled.
 fn thousands_of_threads_a_second() -> Outcome {
     let mut target = Target::start(&compile::c("churn"), &[]);
     let mut session = Session::of(target.pid());
     session.ticks(250);
     target.ask_until("created", 2000);
-    // One of them lives for so short that it is met by chance only.
-    session.observe("brief", 1);
+    // None of them lives for long enough to be seen.
+    session.until("time of threads that are gone", |seen| seen.last().status.not_sampled_nano > 100_000_000);
     assert_eq!(target.ask("failed"), 0);
     assert!(target.lives());
     let seen = session.finish();
     let life = seen.last();
+    assert_eq!(life.status.stops, 0, "{:?}", life.status);
+    assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
     let share = life.presence("steady");
     assert!(share >= 0.8, "{share} of the ticks found the steady thread: {:?}", life.status);
     Ok(())

@@ -197,7 +197,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 fn what_is_missing() {
     let shares = Shares::default();
     let status = Status { ticks: 100, not_sampled_nano: 400_000_000, cut_calls: 3, ..Status::default() };
-    for (stops, how) in [(Stops::UserBound, "stay in their own code"), (Stops::Never, "not at all")] {
+    for (stops, how) in [(Stops::UserBound, "stay in their own code"), (Stops::Never, "not sampled (stops: never)")] {
         let text = Report { stops, ..report(&shares, status) }.trust();
         let (missing, more) =
             text.split_once("not sampled: 0.40 s of processor time").unwrap_or_else(|| panic!("{text}"));

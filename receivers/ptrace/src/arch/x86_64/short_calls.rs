@@ -25,7 +25,8 @@ pub(crate) fn short_call(raw: &RawRegisters) -> Option<ShortCall> {
         libc::SYS_copy_file_range => ("copy_file_range", raw.r8, Some((raw.rdi, position(raw.rsi))), Some(raw.rdx)),
         _ => return None,
     };
-    (moved < count.min(MOST)).then_some(ShortCall { name, from, to })
+    let mark = [raw.rip, raw.rsp, moved];
+    (moved < count.min(MOST)).then_some(ShortCall { name, mark, from, to })
 }
 
 fn flag(flag: libc::c_int) -> u64 {
