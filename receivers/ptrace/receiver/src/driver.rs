@@ -6,13 +6,13 @@
 mod announcers;
 mod answers;
 mod command;
+mod counted;
 mod outgoing;
 mod remembered;
 mod restart;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::announcers::Announcers;
 use self::command::CommandProcess;
+use self::counted::missing;
 use self::remembered::Remembered;
 use self::restart::Backoff;
 use self::tracked::Tracked;
@@ -392,35 +393,6 @@ impl Driver {
         }
     }
 
-    fn status(&mut self, status: message::Status) {
-        let Some(process) = self.find(status.process) else { return };
-        let before = std::mem::replace(&mut process.status, status);
-        let more = |after: u64, before: u64| after.saturating_sub(before);
-        let notes = [
-            ("sampler_ticks", more(status.ticks, before.ticks)),
-            ("sampler_missed_ticks", more(status.missed_ticks, before.missed_ticks)),
-            ("sampler_lowered_ticks", more(status.lowered_ticks, before.lowered_ticks)),
-            ("sampler_stops", more(status.stops, before.stops)),
-            ("sampler_refused_stops", more(status.refused_stops, before.refused_stops)),
-            ("sampler_stopped_nanoseconds", more(status.stopped_nano, before.stopped_nano)),
-            ("sampler_complete_stacks", more(status.complete, before.complete)),
-            ("sampler_truncated_stacks", more(status.truncated, before.truncated)),
-            ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
-            ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
-            ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
-            ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
-        ];
-        for (name, count) in notes {
-            if count > 0 {
-                self.parts.intake.note(name, count);
-            }
-        }
-        let lost = more(status.lost_observations, before.lost_observations);
-        if lost > 0 {
-            self.parts.intake.refused(Reason::QueueFull, lost);
-        }
-    }
-
     fn problem(&mut self, problem: &message::Problem) {
         if !self.said.is_news((problem.target, problem.pid, problem.kind, &problem.message)) {
             return;
@@ -489,23 +461,6 @@ async fn hear(link: &mut Option<Link>) -> Option<Heard> {
         Some(link) => link.heard.recv().await,
         None => std::future::pending().await,
     }
-}
-
-/// What is not known of a process's running threads and what would show it, and what sampling it did to it; nothing where there is nothing to say.
-fn missing(status: &message::Status, stops: message::Stops) -> String {
-    let mut said = String::new();
-    // Writing into memory does not fail.
-    if status.not_sampled_nano > 0 {
-        let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
-        write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
-        if let Some(more) = profbridge_ptrace::what_shows_more(status.rung, stops) {
-            write!(said, " ({more})").ok();
-        }
-    }
-    if status.cut_calls > 0 {
-        write!(said, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
-    }
-    said
 }
 
 /// What the sampler process says, as it may stand in a log: a target may have taken it over.

@@ -632,6 +632,37 @@ async fn losses_are_counted() {
     drop(rig);
 }
 
+/// Guarantees: how much processor time was not sampled, what would show it, and how many calls were cut stands in the status, in the metrics, and in the log when the
+/// process is let go.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_sampled() {
+    keep_log();
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 4747)).await;
+    let status = |not_sampled_nano, cut_calls| {
+        Event::Status(Status { process: ProcessId(1), not_sampled_nano, cut_calls, ..Status::default() })
+    };
+    rig.say(status(1_000_000_000, 1)).await;
+    rig.say(status(2_500_000_000, 3)).await;
+    let response = rig.ask(1, None, Request::Status(Choice::default())).await;
+    let process = &response.targets[0].processes[0];
+    assert_eq!((process.not_sampled_millis, process.cut_calls), (2_500, 3));
+    assert!(process.more.contains("CAP_PERFMON") && process.running.contains("user-bound"), "{process:?}");
+    let notes = rig.consumer.totals().notes;
+    assert!(notes.contains(&("sampler_not_sampled_nanoseconds", 2_500_000_000)), "{notes:?}");
+    assert!(notes.contains(&("sampler_cut_calls", 3)), "{notes:?}");
+    rig.say(Event::Detached { process: ProcessId(1), why: Detached::Exited }).await;
+    rig.stop().await;
+    let lines = logged("process 4747 of web ended");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    for part in
+        ["2.50 s of its processor time were not sampled", "CAP_PERFMON", "3 of its system calls came back early"]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
 /// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {
