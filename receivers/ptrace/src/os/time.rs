@@ -27,9 +27,3 @@ pub(crate) fn cpu_of(pid: u32) -> Option<u64> {
 pub(crate) fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
-
-/// The processor time of a process with all of its threads, ended ones included; `None` where there is no such process.
-pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
-    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
-    clock_gettime(clock).map(Duration::from).ok()
-}

@@ -245,10 +245,7 @@ impl Captures {
         locations: &mut Vec<Location>,
     ) {
         let sp = captured.registers.stack_pointer();
-        let index = match captured.period_nano {
-            Some(_) => Some(process.meet(captured.thread)),
-            None => process.find(captured.thread),
-        };
+        let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
         let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
                 let mut outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);

@@ -91,7 +91,7 @@ impl Review {
         let ticks = sysconf(SysconfVar::CLK_TCK).ok()??;
         let marks = Marks {
             at: now,
-            own: time::cpu_of(pid)?,
+            own: Duration::from_nanos(time::cpu_of(pid)?),
             group: self.group.as_ref().and_then(ControlGroup::cpu),
             machine: machine_cpu(&machine, u64::try_from(ticks).ok()?)?,
         };

@@ -9,10 +9,10 @@
 use super::code::{
     Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
 };
-use super::trampoline::trampoline;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::Stop;
+use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
 use crate::address_space::{Kind, Module};
 

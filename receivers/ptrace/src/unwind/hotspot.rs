@@ -32,7 +32,9 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     let thawed = matches!(code, [0x49, 0x8b, 0xa7, _, _, _, _, 0x50, ..]);
     let poll = match code {
         // `test %eax, (register)`: the page cannot be read where the thread shall stop.
-        [0x41, 0x85, mode, ..] | [0x85, mode, ..] => *mode < 8 && !matches!(*mode, 4 | 5) || *mode == 5 && code[0] == 0x85,
+        [0x41, 0x85, mode, ..] | [0x85, mode, ..] => {
+            *mode < 8 && !matches!(*mode, 4 | 5) || *mode == 5 && code[0] == 0x85
+        }
         _ => false,
     };
     poll || thawed || ENTRIES.iter().any(|entry| code.starts_with(entry))

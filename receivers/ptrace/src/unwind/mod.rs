@@ -21,9 +21,9 @@ mod registers;
 mod row;
 mod search;
 mod step;
-mod trampoline;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;
+mod trampoline;
 mod walk;
 
 pub use memory::{StackCopy, StackMemory};

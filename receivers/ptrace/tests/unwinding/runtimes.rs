@@ -38,7 +38,6 @@ impl Names {
     }
 }
 
-
 /// A stack: what of it is where, the leaf first.
 fn kinds(process: &Process, frames: &[Frame]) -> Vec<Part> {
     let part = |frame: &Frame| {
@@ -109,7 +108,8 @@ fn java_with_frame_pointers() {
         untested("there is no Java development kit");
     }
     for kit in kits {
-        for options in [&["-Xint"][..], &["-XX:TieredStopAtLevel=1", "-XX:-Inline"], &["-XX:-TieredCompilation", "-XX:-Inline"]]
+        for options in
+            [&["-Xint"][..], &["-XX:TieredStopAtLevel=1", "-XX:-Inline"], &["-XX:-TieredCompilation", "-XX:-Inline"]]
         {
             let (target, _folder) = start_calls(&kit, options);
             java_stacks(&kit, &target, options);
@@ -145,12 +145,18 @@ fn java_stacks(kit: &Path, target: &Target, options: &[&str]) {
         }
         let first = stack.iter().position(|part| matches!(part, Part::Generated(_)));
         let Some(first) = first else { panic!("no frame of Java's in {stack:x?}") };
-        let java: Vec<_> = stack[first..].iter().map_while(|part| match part {
-            Part::Generated(address) => Some(names.get(*address).unwrap_or("?")),
-            _ => None,
-        }).collect();
+        let java: Vec<_> = stack[first..]
+            .iter()
+            .map_while(|part| match part {
+                Part::Generated(address) => Some(names.get(*address).unwrap_or("?")),
+                _ => None,
+            })
+            .collect();
         let rest = &stack[first + java.len()..];
-        assert!(rest.contains(&Part::Machine) && !rest.iter().any(|part| matches!(part, Part::Generated(_))), "{stack:x?}");
+        assert!(
+            rest.contains(&Part::Machine) && !rest.iter().any(|part| matches!(part, Part::Generated(_))),
+            "{stack:x?}"
+        );
         // even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, the stub that the virtual machine calls.
         assert!((3..=32).contains(&java.len()), "{java:?}");
         named += usize::from(assert_callers(&java));

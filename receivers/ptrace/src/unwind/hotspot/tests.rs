@@ -155,7 +155,8 @@ fn thread(entered: bool) -> Thread {
 /// goes on with; the stack is complete.
 #[test]
 fn at_each_instruction() {
-    let codes = [(METHOD, true), (LEAF, true), (INTERPRETED, true), (LEAVING, false), (DISPATCH, true), (ADAPTER, true)];
+    let codes =
+        [(METHOD, true), (LEAF, true), (INTERPRETED, true), (LEAVING, false), (DISPATCH, true), (ADAPTER, true)];
     for (code, entered) in codes {
         for entry in 0..ENTRIES.len() {
             let mut space = made(code, entry).space();

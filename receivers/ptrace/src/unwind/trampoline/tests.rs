@@ -50,7 +50,11 @@ fn at_each_instruction() {
             let pc = SECOND + place as u64;
             let whole = vec![pc, FIRST + returns as u64, ROOT];
             for known in [TWO, ALL] {
-                assert_eq!(thread.unwind(&space, pc, known), (whole.clone(), Outcome::default()), "{code:02x?} {place}");
+                assert_eq!(
+                    thread.unwind(&space, pc, known),
+                    (whole.clone(), Outcome::default()),
+                    "{code:02x?} {place}"
+                );
             }
         }
     }
