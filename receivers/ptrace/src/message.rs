@@ -31,6 +31,8 @@ pub enum Command {
         /// Whether it is sampled from now on.
         on: bool,
     },
+    /// Start sampling an attached process that has not executed anything yet. Its [`Status`] says that it may from now on.
+    SampleFromStart(ProcessId),
     /// Let go of everything, say what is left to say, and end.
     Stop,
 }

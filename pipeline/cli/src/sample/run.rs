@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profbridge_ptrace::message::{Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings};
+use profbridge_ptrace::message::{Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops};
 use profbridge_ptrace::owner::Supervised;
 use profbridge_symbolize::Symbolizer;
 
@@ -73,6 +73,8 @@ pub(super) struct Run<'a> {
     identity: Option<targets::Identity>,
     /// When the sampler was told of the target.
     told: Instant,
+    /// The command, held until the sampler process is ready for it.
+    prepared: Option<ProcessId>,
     /// When the first process was attached.
     begun: Option<Instant>,
     /// The same, in nanoseconds since the Unix epoch.
@@ -104,6 +106,11 @@ enum Finish {
 }
 
 impl<'a> Run<'a> {
+    /// Which running threads are stopped.
+    pub(super) fn stops(&self) -> Stops {
+        self.settings.stops
+    }
+
     /// A run whose target the sampler process does not know yet.
     pub(super) fn new(arguments: &'a SampleArgs, sampling: Sampling, symbolizer: Symbolizer) -> Self {
         let now = Instant::now();
@@ -124,6 +131,7 @@ impl<'a> Run<'a> {
             title: String::new(),
             identity: None,
             told: now,
+            prepared: None,
             begun: None,
             begun_unix_nano: 0,
             executing: None,
@@ -221,7 +229,10 @@ impl<'a> Run<'a> {
             Event::Mapping(mapping) => self.collector.mapping(mapping),
             Event::PerfMap { process, file } => self.collector.perf_map(process, file),
             Event::Batch(batch) => self.batch(batch),
-            Event::Status(status) => self.stats.update(status),
+            Event::Status(status) => {
+                self.is_sampled(status.process);
+                self.stats.update(status);
+            }
             Event::Problem(problem) => self.problem(&problem),
             Event::Detached { process, why } => self.detached(process, why),
             Event::CommandEnded { .. } => {}
@@ -253,7 +264,7 @@ impl<'a> Run<'a> {
         } else {
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
-        self.let_run(&process);
+        self.sample_command(&process);
         if self.begun.is_none() {
             self.begun = Some(Instant::now());
             self.begun_unix_nano = unix_nano();

@@ -238,6 +238,11 @@ impl Control {
                         self.sampler.sample(process, on);
                     }
                 }
+                Ok(Command::SampleFromStart(process)) => {
+                    if self.attached.contains_key(&process) {
+                        self.sampler.sample_from_start(process);
+                    }
+                }
                 Ok(Command::Stop) => return Some(End::Asked),
                 // Both sides are one executable: whoever writes this is not the owner.
                 Err(_) => return Some(End::OwnerGone),

@@ -99,6 +99,11 @@ impl Supervised {
         self.pid
     }
 
+    /// Whether it was not let run yet.
+    pub fn is_held(&self) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Lets it run, if it does not yet.
     pub fn let_run(&self) {
         if let Some(held) = self.held.lock().unwrap_or_else(PoisonError::into_inner).take() {

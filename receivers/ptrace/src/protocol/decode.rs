@@ -28,6 +28,7 @@ pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
     Ok(match packet.said.ok_or(Violation::Nonsense("a command without content"))? {
         wire::Said::Watch(target) => Command::Watch(decode_target(target)?),
         wire::Said::Unwatch(target) => Command::Unwatch(TargetId(target)),
+        wire::Said::Sample(switch) if switch.from_start => Command::SampleFromStart(ProcessId(switch.process)),
         wire::Said::Sample(switch) => Command::Sample { process: ProcessId(switch.process), on: switch.on },
         wire::Said::Stop(_) => Command::Stop,
     })

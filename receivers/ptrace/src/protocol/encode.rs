@@ -37,7 +37,12 @@ pub fn encode_command(command: &Command) -> Vec<u8> {
     let said = match command {
         Command::Watch(target) => wire::Said::Watch(encode_target(target)),
         Command::Unwatch(target) => wire::Said::Unwatch(target.0),
-        Command::Sample { process, on } => wire::Said::Sample(wire::Switch { process: process.0, on: *on }),
+        Command::Sample { process, on } => {
+            wire::Said::Sample(wire::Switch { process: process.0, on: *on, from_start: false })
+        }
+        Command::SampleFromStart(process) => {
+            wire::Said::Sample(wire::Switch { process: process.0, on: true, from_start: true })
+        }
         Command::Stop => wire::Said::Stop(true),
     };
     wire::CommandPacket { said: Some(said) }.encode_to_vec()

@@ -55,6 +55,7 @@ fn commands() {
         Command::Unwatch(TargetId(0)),
         Command::Sample { process: ProcessId(u64::MAX), on: true },
         Command::Sample { process: ProcessId(0), on: false },
+        Command::SampleFromStart(ProcessId(7)),
         Command::Stop,
     ];
     for select in selections {

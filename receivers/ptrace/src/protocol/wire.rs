@@ -26,6 +26,8 @@ pub(super) struct Switch {
     pub(super) process: u64,
     #[prost(bool, tag = "2")]
     pub(super) on: bool,
+    #[prost(bool, tag = "3")]
+    pub(super) from_start: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

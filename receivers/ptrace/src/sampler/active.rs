@@ -53,6 +53,8 @@ pub(super) struct Active {
     pub(super) budget: Budget,
     /// How running threads are sampled.
     pub(super) watch: Watch,
+    /// Before that the kernel is not asked again for better events.
+    pub(super) asked_again: Instant,
     /// What its events cover.
     pub(super) review: Review,
     /// When running threads may be stopped.
@@ -105,6 +107,7 @@ impl Active {
             census: Census::new(now),
             budget: Budget::new(&settings, now),
             watch: Watch::Undecided,
+            asked_again: now,
             review: Review::new(now, false),
             stop_rules: StopRules::new(settings.stops != Stops::Always, now),
             unseen: Unseen::default(),
@@ -140,6 +143,7 @@ impl Active {
         self.census = Census::new(now);
         self.budget = Budget::new(&self.settings, now);
         self.watch = Watch::Undecided;
+        self.asked_again = now;
         self.review = Review::new(now, false);
         self.stop_rules = StopRules::new(self.settings.stops != Stops::Always, now);
         self.unseen = Unseen::default();

@@ -50,6 +50,9 @@ pub(super) enum Watch {
     Not,
 }
 
+/// Where the kernel permits less than all, it is asked again after this: somebody may have given the right meanwhile.
+const ASKED_AGAIN: Duration = Duration::from_secs(60);
+
 /// The rung that opened, and why those above did not.
 type Answer = (Rung, Vec<(Rung, Errno)>);
 
@@ -145,48 +148,31 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Finds out how running threads of a process are sampled.
-    pub(super) fn decide(&mut self, index: usize) {
+    /// Finds out how running threads of a process are sampled, and now and then whether more is permitted by now.
+    pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
-        if process.watch != Watch::Undecided {
+        let best = matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors));
+        if best || now < process.asked_again {
             return;
         }
-        let refused = match (process.settings.stops, &mut self.events) {
-            (Stops::Always, _) => {
-                process.watch = Watch::Stops;
-                return;
-            }
-            (_, None) => Vec::new(),
-            (_, Some(events)) => {
-                let period = process.event_period();
-                let mut answer = None;
-                for thread in &process.threads {
-                    match events.open(thread.id(), period, Rung::Kernel, 0) {
-                        // It ended: another one can tell.
-                        Err(Failure::Ended) => {}
-                        other => {
-                            events.open -= usize::from(other.is_ok());
-                            answer = Some(other.map(|(_, answer)| answer));
-                            break;
-                        }
-                    }
-                }
-                match answer {
-                    None => return,
-                    Some(Ok((rung, refused))) => {
-                        process.watch = Watch::Events(rung);
-                        process.status.rung = rung;
-                        refused
-                    }
-                    Some(Err(Failure::Refused(refused))) => refused,
-                    Some(Err(Failure::Exhausted(error))) => vec![(Rung::User, error)],
-                    Some(Err(Failure::Ended)) => return,
-                }
-            }
-        };
-        if process.watch == Watch::Undecided {
-            process.watch = if process.settings.stops == Stops::Never { Watch::Not } else { Watch::Stops };
+        if process.settings.stops == Stops::Always {
+            process.watch = Watch::Stops;
+            return;
         }
+        // Without a thread that could tell, the next tick asks.
+        let Some(answer) = self.ask_for_events(index) else { return };
+        let process = &mut self.processes[index];
+        process.asked_again = now + ASKED_AGAIN;
+        let (rung, refused) = match answer {
+            Ok((rung, refused)) => (rung, refused),
+            Err(Failure::Refused(refused)) => (Rung::None, refused),
+            Err(Failure::Exhausted(error)) => (Rung::None, vec![(Rung::User, error)]),
+            Err(Failure::Ended) => return,
+        };
+        if process.watch == Watch::Undecided || rung > process.status.rung {
+            self.change_watch(index, rung, now);
+        }
+        let process = &self.processes[index];
         let Some(right) = next_right(process.status.rung, crate::rights::in_container()) else { return };
         let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
         let instead = match process.watch {
@@ -197,6 +183,33 @@ impl Engine<'_> {
             _ => "",
         };
         self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
+    }
+
+    /// Opens an event of the first thread that there is, and says what came of it; `None` where there is none.
+    fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, Failure>> {
+        let process = &self.processes[index];
+        let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
+        let period = process.event_period();
+        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), period, Rung::Kernel, 0));
+        let answer = answers.find(|answer| !matches!(answer, Err(Failure::Ended)))?.map(|(_, answer)| answer);
+        events.open -= usize::from(answer.is_ok());
+        Some(answer)
+    }
+
+    /// From now on running threads are sampled on this rung: what is known of their time until now is said.
+    fn change_watch(&mut self, index: usize, rung: Rung, now: Instant) {
+        if self.processes[index].watch != Watch::Undecided {
+            self.drain_process(index);
+            self.processes[index].settle_all(now);
+            self.processes[index].close_events();
+        }
+        let process = &mut self.processes[index];
+        process.status.rung = rung;
+        process.watch = match (rung, process.settings.stops) {
+            (Rung::None, Stops::Never) => Watch::Not,
+            (Rung::None, _) => Watch::Stops,
+            (rung, _) => Watch::Events(rung),
+        };
     }
 
     /// Samples a thread while it runs.

@@ -218,6 +218,8 @@ impl<'a> Engine<'a> {
                     self.processes[index].switch_on(now);
                     self.processes[index].review = Review::new(now, true);
                     self.prepare_events(index, now);
+                    let status = self.processes[index].status();
+                    self.voice.say(Output::Status(status));
                 }
                 // Whoever waited has given up, if it is not heard.
                 ready.try_send(()).ok();

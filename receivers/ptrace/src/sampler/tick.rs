@@ -68,7 +68,7 @@ impl Engine<'_> {
     /// Finds out which threads there are, and how they are sampled while they run.
     pub(super) fn prepare_events(&mut self, index: usize, now: Instant) {
         self.count_threads(index, now);
-        self.decide(index);
+        self.decide(index, now);
         self.review_reach(index, now);
     }
 

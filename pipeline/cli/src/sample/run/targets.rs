@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profbridge_ptrace::message::{Command, Mode, Process, Select, Settings, Stops, Target, TargetId};
+use profbridge_ptrace::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
 use profbridge_ptrace::owner::Ending;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
 
@@ -64,14 +64,29 @@ impl Run<'_> {
         }
     }
 
-    /// Lets a command run that was attached to, and has it sampled from then on, also after it executed another program.
-    pub(super) fn let_run(&self, process: &Process) {
+    /// Has a command sampled that was attached to, also after it executed another program. It runs as soon as it is.
+    pub(super) fn sample_command(&mut self, process: &Process) {
         if process.target != TARGET || self.sampling.command.is_none() {
             return;
         }
-        self.release();
+        let held = self.sampling.command.as_ref().is_some_and(|command| command.is_held());
+        let command = if held && self.settings.stops != Stops::Always {
+            self.prepared = Some(process.id);
+            Command::SampleFromStart(process.id)
+        } else {
+            // Before it can be stopped it has to be let go.
+            self.release();
+            Command::Sample { process: process.id, on: true }
+        };
         // Its end is heard of.
-        self.sampling.sampler.send(Command::Sample { process: process.id, on: true }).ok();
+        self.sampling.sampler.send(command).ok();
+    }
+
+    /// The sampler process said something of a process: from then on the command may run, if it is that.
+    pub(super) fn is_sampled(&mut self, process: ProcessId) {
+        if self.prepared.take_if(|prepared| *prepared == process).is_some() {
+            self.release();
+        }
     }
 
     /// Lets the command run, if it does not yet.
@@ -86,10 +101,10 @@ impl Run<'_> {
         if self.sampling.command.is_none() || self.course.exit_code().is_some() {
             return;
         }
+        if self.told.elapsed() >= FINDING {
+            self.release();
+        }
         if !self.course.ever_attached() {
-            if self.told.elapsed() >= FINDING {
-                self.release();
-            }
             return;
         }
         for (target, pid) in self.follow.look(self.sampling.pid, Instant::now()) {
