@@ -101,7 +101,7 @@ impl Walk<'_> {
                 // Whoever calls has set up its frame pointer.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
-                Effect::Branch => {}
+                Effect::Branch(_) => {}
                 effect => self.follow(&mut state, effect)?,
             }
         }

@@ -83,6 +83,9 @@ impl Walk<'_> {
                 return Ok(caller);
             }
         }
+        if let Some(row) = self.proven_rules(module, lookup) {
+            return self.step(&row, None);
+        }
         self.guess(module, lookup)
     }
 
@@ -201,7 +204,7 @@ impl Walk<'_> {
     }
 
     /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function that is known between.
-    fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
+    pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());
         let (one, other) = (function.wrapping_sub(module.bias), lookup.wrapping_sub(module.bias));

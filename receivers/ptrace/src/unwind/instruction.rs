@@ -53,8 +53,8 @@ pub(super) enum Effect {
     Return,
     /// Goes on at another place, so far from the end of the instruction.
     Jump(i32),
-    /// Goes on at the next instruction, or elsewhere.
-    Branch,
+    /// Goes on at the next instruction, or so far from it.
+    Branch(i32),
     /// Goes on where a register or memory says.
     JumpThrough(Option<u8>),
     /// Nothing follows.
@@ -192,7 +192,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0x58..=0x5f => return simple(0, Effect::Pop(Some(low))),
         0x68 => return simple(immediate, Effect::Push(None)),
         0x6a => return simple(1, Effect::Push(None)),
-        0x70..=0x7f | 0xe0..=0xe3 => return simple(1, Effect::Branch),
+        0x70..=0x7f | 0xe0..=0xe3 => return simple(1, Effect::Branch(i32::from(rest.first()?.cast_signed()))),
         0x90..=0x97 => return simple(0, Effect::Changes(if low == 0 { 0 } else { bit(0) | bit(low) })),
         0xb0..=0xb7 => return simple(1, Effect::Changes(byte(bit(low)))),
         0xb8..=0xbf => return simple(if prefixes.wide { 8 } else { immediate }, Effect::Changes(bit(low))),
@@ -304,7 +304,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
     match opcode {
         0x0b => return Some((1, Effect::End)),
         0x05 | 0x31 | 0x77 | 0xa2 => return Some((1, Effect::Changes(FIXED | 1 << 3 | 1 << 11))),
-        0x80..=0x8f => return Some((5, Effect::Branch)),
+        0x80..=0x8f => return Some((5, Effect::Branch(number(more)?))),
         0xc8..=0xcf => return Some((1, Effect::Changes(bit(low)))),
         0x04 | 0x06..=0x09 | 0x0e | 0x0f | 0x30 | 0x32..=0x37 | 0xa0 | 0xa1 | 0xa8..=0xaa => return None,
         0x38 | 0x3a => {

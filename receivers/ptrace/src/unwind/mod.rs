@@ -11,12 +11,14 @@ mod code;
 mod code_cache;
 mod expression;
 mod fallback;
+mod flow;
 mod go;
 mod hotspot;
 mod instruction;
 #[cfg(test)]
 mod made;
 mod memory;
+mod proof;
 mod registers;
 mod row;
 mod search;

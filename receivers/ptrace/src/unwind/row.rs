@@ -171,6 +171,21 @@ impl Row {
         row.save_frame_pointer()
     }
 
+    /// The return address below the canonical frame address, which is so far from a register, and registers that are saved so far from it. `None` where
+    /// that is too far.
+    pub(super) fn computed(register: u8, offset: i64, saved: impl Iterator<Item = (u8, i64)>) -> Option<Self> {
+        let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
+        let mut count = 0;
+        for (register, offset) in saved.chain([(INSTRUCTION_POINTER, -8)]) {
+            *registers.get_mut(count)? = register;
+            offsets[count] = i32::try_from(offset).ok()?;
+            count += 1;
+        }
+        sort_by_offset(&mut registers[..count], &mut offsets[..count]);
+        let rules = Rules::Saved { count: count as u8, registers, offsets };
+        Some(Self { cfa: Cfa::Register { register, offset }, rules, signal: false })
+    }
+
     /// A function that has made room for one word and saved nothing.
     pub(super) fn spaced() -> Self {
         let mut row = Self::entry();

@@ -42,11 +42,16 @@ pub(super) struct Patience {
     pub(super) words: u64,
     pub(super) calls: u32,
     pub(super) trials: u32,
+    /// Words that are looked at where code proves its caller.
+    pub(super) looked: u64,
+    /// Functions that are followed there.
+    pub(super) followed: u32,
 }
 
 impl Patience {
     pub(super) fn new() -> Self {
-        Self { words: MAX_SEARCHED, calls: MAX_CALLS, trials: MAX_TRIALS }
+        let (looked, followed) = (super::proof::MAX_LOOKED, super::proof::MAX_FOLLOWED);
+        Self { words: MAX_SEARCHED, calls: MAX_CALLS, trials: MAX_TRIALS, looked, followed }
     }
 }
 
@@ -223,7 +228,7 @@ impl Walk<'_> {
         seen
     }
 
-    fn stored(&mut self, place: u64) -> Option<u64> {
+    pub(super) fn stored(&mut self, place: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         (self.space.read_code(place, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }

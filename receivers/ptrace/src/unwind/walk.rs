@@ -5,6 +5,7 @@ use super::code_cache::CodeCache;
 use super::go::GoCache;
 use super::hotspot::Habits;
 use super::memory::StackMemory;
+use super::proof::FlowCache;
 use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, Row, look_up};
 use super::search::Patience;
@@ -29,6 +30,7 @@ pub(super) struct Scratch {
     pub(super) code: CodeCache,
     pub(super) go: GoCache,
     pub(super) java: Habits,
+    pub(super) flow: FlowCache,
     pub(super) context: Box<Context>,
 }
 

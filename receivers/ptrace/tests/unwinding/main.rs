@@ -7,4 +7,5 @@ mod oracle;
 mod programs;
 mod runtimes;
 mod snapshot;
+mod stripped;
 mod target;

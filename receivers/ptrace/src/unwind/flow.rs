@@ -1,0 +1,378 @@
+//! The frame of a function without call frame information, from its own instructions.
+//!
+//! Where the start of a function is known, following its instructions from there says at each of them how far the stack pointer is from the
+//! return address, and where the registers are that it saved: what call frame information says. All ways are gone, those over few calls first, since
+//! a call that does not return has another function behind it. The other way round, from an instruction to where the function returns, the same
+//! is found without knowing where it starts.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashSet;
+
+use super::instruction::{Effect, LONGEST, Place, RBP, RSP, decode};
+use super::registers::{FRAME_POINTER, STACK_POINTER};
+use super::row::Row;
+use crate::address_space::AddressSpace;
+
+/// Ways that are still to be gone, at most.
+const MAX_WAYS: usize = 256;
+/// Code that is read at once.
+const BLOCK: usize = 2048;
+/// Returns that are looked at for one question.
+const MAX_RETURNS: usize = 8;
+
+/// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64, figures 3.4 and 3.36).
+const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
+
+/// What a place on the stack is relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// The stack pointer at the start.
+    Stack,
+    /// The frame pointer at the start.
+    Frame,
+}
+
+/// A place on the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    base: Base,
+    distance: i64,
+}
+
+impl Spot {
+    fn plus(self, distance: i64) -> Self {
+        Self { distance: self.distance.wrapping_add(distance), ..self }
+    }
+}
+
+/// What is known on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    stack: Option<Spot>,
+    /// The frame pointer, where it points into the stack.
+    frame: Option<Spot>,
+    /// Registers that do not hold their value at the start any more (bit N for register N).
+    changed: u16,
+    /// Where the values at the start of [`PRESERVED`] were written.
+    saved: [Option<Spot>; PRESERVED.len()],
+    /// Where their last values were taken from.
+    restored: [Option<Spot>; PRESERVED.len()],
+}
+
+impl State {
+    fn first() -> Self {
+        let spot = |base| Some(Spot { base, distance: 0 });
+        let none = [None; PRESERVED.len()];
+        Self { stack: spot(Base::Stack), frame: spot(Base::Frame), changed: 0, saved: none, restored: none }
+    }
+
+    /// Whether the stack pointer is where it was at the start.
+    fn is_left(&self) -> bool {
+        self.stack == Some(Spot { base: Base::Stack, distance: 0 })
+    }
+
+    fn spot(&self, place: Place) -> Option<Spot> {
+        let base = match place.base? {
+            RSP => self.stack?,
+            RBP => self.frame?,
+            _ => return None,
+        };
+        Some(base.plus(i64::from(place.distance)))
+    }
+
+    fn change(&mut self, registers: u16) {
+        self.changed |= registers;
+        if registers & 1 << RSP != 0 {
+            self.stack = None;
+        }
+        if registers & 1 << RBP != 0 {
+            self.frame = None;
+        }
+        for ((register, _), restored) in PRESERVED.iter().zip(&mut self.restored) {
+            if registers & 1 << register != 0 {
+                *restored = None;
+            }
+        }
+    }
+
+    /// A register is written to the stack.
+    fn save(&mut self, register: u8, spot: Option<Spot>) {
+        let place = PRESERVED.iter().position(|(preserved, _)| *preserved == register);
+        if let (Some(place), 0) = (place, self.changed & 1 << register) {
+            self.saved[place] = self.saved[place].or(spot);
+        }
+    }
+
+    /// A register is read from the stack.
+    fn restore(&mut self, register: u8, spot: Option<Spot>) {
+        self.change(1 << register);
+        let Some(place) = PRESERVED.iter().position(|(preserved, _)| *preserved == register) else { return };
+        self.restored[place] = spot;
+        if spot.is_some() && self.saved[place] == spot {
+            self.saved[place] = None;
+            self.changed &= !(1 << register);
+        }
+    }
+
+    /// What an instruction does.
+    fn step(&mut self, effect: Effect) {
+        match effect {
+            Effect::Changes(changed) => self.change(changed),
+            Effect::Push(register) => {
+                self.stack = self.stack.map(|stack| stack.plus(-8));
+                if let Some(register) = register {
+                    self.save(register, self.stack);
+                }
+            }
+            Effect::Pop(register) => {
+                let spot = self.stack;
+                self.stack = self.stack.map(|stack| stack.plus(8));
+                if let Some(register) = register {
+                    self.restore(register, spot);
+                }
+            }
+            Effect::Leave => {
+                let spot = self.frame;
+                self.stack = spot.map(|frame| frame.plus(8));
+                self.restore(RBP, spot);
+            }
+            Effect::Copy { to: RBP, from: RSP } => self.set_frame(self.stack),
+            Effect::Point { to: RBP, at } => self.set_frame(self.spot(at)),
+            Effect::Add { to: RBP, value } => self.set_frame(self.frame.map(|frame| frame.plus(i64::from(value)))),
+            Effect::Copy { to: RSP, from: RBP } => self.stack = self.frame,
+            Effect::Point { to: RSP, at } => self.stack = self.spot(at),
+            Effect::Add { to: RSP, value } => self.stack = self.stack.map(|stack| stack.plus(i64::from(value))),
+            Effect::Store { to, from } => self.save(from, self.spot(to)),
+            Effect::Load { to, from } => self.restore(to, self.spot(from)),
+            Effect::Copy { to, .. } | Effect::Point { to, .. } | Effect::Add { to, .. } | Effect::Mask { to, .. } => {
+                self.change(1 << to);
+            }
+            _ => {}
+        }
+    }
+
+    fn set_frame(&mut self, spot: Option<Spot>) {
+        self.change(1 << RBP);
+        self.frame = spot;
+    }
+}
+
+/// Reads code in pieces.
+struct Code<'a> {
+    space: &'a AddressSpace,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Code<'_> {
+    fn at(&mut self, address: u64) -> &[u8] {
+        let within =
+            |start: u64, length: usize| address.checked_sub(start).filter(|at| at + LONGEST as u64 <= length as u64);
+        if within(self.start, self.bytes.len()).is_none() {
+            // Some of it before, for ways that go back.
+            let first = self.space.find(address).map_or(address, |module| module.start);
+            self.start = address.saturating_sub(BLOCK as u64 / 4).max(first);
+            self.bytes.resize(BLOCK, 0);
+            let count = self.space.read_code(self.start, &mut self.bytes).min(BLOCK);
+            self.bytes.truncate(count);
+        }
+        usize::try_from(address.wrapping_sub(self.start)).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
+    }
+}
+
+/// The ways that are still to be gone.
+struct Ways {
+    open: VecDeque<(u64, State)>,
+    seen: HashSet<u64, RandomState>,
+    /// What was known at a jump through a table.
+    table: Option<State>,
+    /// Jumps to other functions, whose frames are where this one's was.
+    tails: VecDeque<(u64, State)>,
+    /// Places behind instructions that never go on there.
+    ends: BTreeSet<u64>,
+    /// Where the function is looked at, if it is known where that is.
+    goal: Option<u64>,
+}
+
+impl Ways {
+    fn new(start: u64, goal: Option<u64>) -> Self {
+        let open = VecDeque::from([(start, State::first())]);
+        Self { open, seen: HashSet::default(), table: None, tails: VecDeque::new(), ends: BTreeSet::new(), goal }
+    }
+
+    fn next(&mut self) -> Option<(u64, State)> {
+        self.open.pop_front().or_else(|| self.next_by_table()).or_else(|| self.tails.pop_front())
+    }
+
+    /// Where a jump through a table may have gone: what was not reached otherwise, up to the goal.
+    fn next_by_table(&mut self) -> Option<(u64, State)> {
+        let (state, goal) = (self.table?, self.goal?);
+        loop {
+            let place = self.ends.pop_first().filter(|place| *place <= goal)?;
+            if !self.seen.contains(&place) {
+                return Some((place, state));
+            }
+        }
+    }
+
+    fn end(&mut self, place: u64) {
+        if self.ends.len() < MAX_WAYS && self.goal.is_some() {
+            self.ends.insert(place);
+        }
+    }
+
+    fn first(&mut self, place: u64, state: State) {
+        if self.open.len() < MAX_WAYS {
+            self.open.push_front((place, state));
+        }
+    }
+
+    fn last(&mut self, place: u64, state: State) {
+        if self.open.len() < MAX_WAYS {
+            self.open.push_back((place, state));
+        }
+    }
+}
+
+/// Goes all ways from `start` on, and asks `found` at each instruction and its state whether that is enough. With a goal, what is between is taken for
+/// one function. Returns how many instructions were followed, at most `most`.
+fn follow(
+    space: &AddressSpace,
+    start: u64,
+    goal: Option<u64>,
+    most: u32,
+    mut found: impl FnMut(u64, Effect, &State) -> bool,
+) -> u32 {
+    let mut code = Code { space, start: 0, bytes: Vec::new() };
+    let mut ways = Ways::new(start, goal);
+    let mut followed = 0;
+    while let Some((mut place, mut state)) = ways.next() {
+        while ways.seen.insert(place) {
+            if followed == most {
+                return followed;
+            }
+            followed += 1;
+            let Some(instruction) = decode(code.at(place)) else { break };
+            if found(place, instruction.effect, &state) {
+                return followed;
+            }
+            let next = place.wrapping_add(instruction.length as u64);
+            match instruction.effect {
+                Effect::Jump(distance) if state.is_left() => {
+                    ways.end(next);
+                    ways.tails.push_back((next.wrapping_add_signed(i64::from(distance)), state));
+                    break;
+                }
+                Effect::Jump(distance) => {
+                    ways.end(next);
+                    place = next.wrapping_add_signed(i64::from(distance));
+                }
+                Effect::Branch(distance) => {
+                    ways.first(next.wrapping_add_signed(i64::from(distance)), state);
+                    place = next;
+                }
+                Effect::Call => {
+                    // Behind a call, after all other ways.
+                    state.changed |= !PRESERVED.iter().fold(1 << RSP, |mask, (register, _)| mask | 1 << register);
+                    ways.last(next, state);
+                    break;
+                }
+                Effect::JumpThrough(_) => {
+                    ways.end(next);
+                    ways.table.get_or_insert(state);
+                    break;
+                }
+                Effect::Return | Effect::End => {
+                    ways.end(next);
+                    break;
+                }
+                effect => {
+                    state.step(effect);
+                    place = next;
+                }
+            }
+        }
+    }
+    followed
+}
+
+/// The rules at `goal`, an instruction of the function that starts at `function`; `None` where no way leads there, or nothing is known on it.
+/// With how many instructions were followed, at most `most`.
+pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -> (Option<Row>, u32) {
+    let mut rules = None;
+    let followed = follow(space, function, Some(goal), most, |place, _, state| {
+        if place == goal {
+            rules = row(state);
+        }
+        place == goal
+    });
+    (rules, followed)
+}
+
+/// The rules, where the way started at the function's first instruction.
+fn row(state: &State) -> Option<Row> {
+    let within = |spot: Option<Spot>| spot.filter(|spot| spot.base == Base::Stack).map(|spot| spot.distance);
+    let (register, distance) = match (within(state.stack), within(state.frame)) {
+        (Some(stack), _) => (STACK_POINTER, stack),
+        (None, Some(frame)) => (FRAME_POINTER, frame),
+        (None, None) => return None,
+    };
+    let saved = PRESERVED.iter().zip(state.saved).filter_map(|((register, number), spot)| {
+        let at = within(spot).filter(|at| state.changed & 1 << register != 0 && *at < 0)?;
+        Some((*number, at - 8))
+    });
+    Row::computed(register, 8 - distance, saved)
+}
+
+/// The first function of a program, as its start hands it to the C library: `mov $main, %rdi` or `lea main(%rip), %rdi`.
+pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
+    let mut code = [0; 64];
+    let count = space.read_code(entry, &mut code).min(code.len());
+    let mut at = 0;
+    while let Some(instruction) = decode(&code[at..count]) {
+        let word = code.get(at + 3..at + 7).and_then(|word| Some(i32::from_le_bytes(*word.first_chunk()?)));
+        match code.get(at..at + 3) {
+            Some(b"\x48\xc7\xc7") => return word.map(|word| i64::from(word).cast_unsigned()),
+            Some(b"\x48\x8d\x3d") => {
+                return word.map(|word| (entry + at as u64 + 7).wrapping_add_signed(i64::from(word)));
+            }
+            _ => {}
+        }
+        at += instruction.length;
+    }
+    None
+}
+
+/// The rules at an instruction by the ways that lead from it to a return, where all of them agree on where the return address is and where each register
+/// comes from. A function that never returns has no such rules, but what is behind it in memory may have some.
+pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Option<Row>, u32) {
+    let mut agreed = None;
+    let (mut returns, mut differ) = (0, false);
+    let followed = follow(space, start, None, most, |_, effect, state| {
+        if effect == Effect::Return {
+            returns += 1;
+            let this = (state.stack, state.restored);
+            differ |= agreed.is_some_and(|agreed| agreed != this);
+            agreed = Some(this);
+        }
+        differ || returns == MAX_RETURNS
+    });
+    let row = agreed.filter(|_| !differ).and_then(|(end, restored)| returned(end?, restored));
+    (row, followed)
+}
+
+/// The rules by where the stack pointer is at the return, and where registers are taken from.
+fn returned(end: Spot, restored: [Option<Spot>; PRESERVED.len()]) -> Option<Row> {
+    let register = match end.base {
+        Base::Stack => STACK_POINTER,
+        Base::Frame => FRAME_POINTER,
+    };
+    let saved = PRESERVED.iter().zip(restored).filter_map(|((_, number), spot)| {
+        let at =
+            spot.filter(|spot| spot.base == end.base && (spot.base == Base::Frame || spot.distance >= 0))?.distance;
+        Some((*number, at - end.distance - 8))
+    });
+    Row::computed(register, end.distance + 8, saved)
+}

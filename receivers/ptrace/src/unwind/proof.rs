@@ -1,0 +1,154 @@
+//! Callers of code in files without call frame information, found by what the code itself proves.
+//!
+//! A word on the stack is the return address of the function that runs if it follows a call of a function whose instructions lead to where the thread is, with
+//! the stack pointer just so far from that word. Where functions are called through pointers the call does not say which; there, all ways from
+//! where the thread is to a return must agree on the word. Both are facts of the code, so a stack with such steps can be complete.
+
+use super::code::{Call, jump};
+use super::flow::{main_function, rules, rules_to_return};
+use super::registers::{FRAME_POINTER, STACK_POINTER};
+use super::row::{Cfa, Row};
+use super::walk::Walk;
+use crate::address_space::{AddressSpace, Kind, Module};
+use crate::elf::Object;
+
+/// Words of the stack that are looked at for one frame: 16 KiB.
+const MAX_WORDS: u64 = 2048;
+/// Words that are looked at for one stack.
+pub(super) const MAX_LOOKED: u64 = 16_384;
+/// Instructions that are followed for one stack, whether or not they were before.
+pub(super) const MAX_FOLLOWED: u32 = 65_536;
+/// And for one function.
+const MAX_FOLLOWED_ONCE: u32 = 4096;
+/// Functions are not longer than this.
+const MAX_FUNCTION: u64 = 64 << 10;
+/// Bytes of a table of functions that are looked at.
+const MAX_TABLE: usize = 8192;
+/// Answers that are remembered.
+const SLOTS: usize = 2048;
+
+/// What a question was about: the object, an address of it, and the start of the function or 0 for the way to its end.
+type Question = (u64, u64, u64);
+
+/// Remembers what functions' instructions say, and how many were followed for it.
+#[derive(Debug, Default)]
+pub(super) struct FlowCache(Vec<(Question, (Option<Row>, u32))>);
+
+impl FlowCache {
+    fn get(&mut self, question: Question, answer: impl FnOnce() -> (Option<Row>, u32)) -> (Option<Row>, u32) {
+        if self.0.is_empty() {
+            // Objects have numbers from 1.
+            self.0.resize(SLOTS, ((0, 0, 0), (None, 0)));
+        }
+        let (object, address, function) = question;
+        let mixed = (address ^ object.rotate_right(16) ^ function.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = &mut self.0[(mixed >> (64 - SLOTS.trailing_zeros())) as usize];
+        if slot.0 != question {
+            *slot = (question, answer());
+        }
+        slot.1.clone()
+    }
+}
+
+impl Walk<'_> {
+    /// The rules for a place in a file without call frame information, where the code and the stack prove them.
+    pub(super) fn proven_rules(&mut self, module: &Module, lookup: u64) -> Option<Row> {
+        let (Kind::File, Some(object)) = (module.kind, &module.object) else { return None };
+        let pc = self.registers.instruction_pointer();
+        let stack = self.registers.get(STACK_POINTER)?;
+        let by_return = self.rules_by_return(module, object, pc);
+        let mut main = None;
+        // Where a function is called, another one ends.
+        let mut nearest = 0;
+        for place in 0..MAX_WORDS.min(self.patience.looked) {
+            self.patience.looked -= 1;
+            let slot = stack.wrapping_add(8 * place);
+            let address = self.memory.peek_u64(slot)?;
+            let Some(call) = self.call_before(address) else { continue };
+            let function = match call {
+                Call::Direct(function) => self.jumped_to(function),
+                Call::Stored(place) => self.stored(place).unwrap_or_default(),
+                // The C library calls the program's first function through a pointer.
+                _ => function_of_table(self.space, address, pc).unwrap_or_else(|| {
+                    let entry = object.entry().wrapping_add(module.bias);
+                    *main.get_or_insert_with(|| main_function(self.space, entry).unwrap_or_default())
+                }),
+            };
+            let possible = function >= nearest && pc.wrapping_sub(function) < MAX_FUNCTION;
+            if possible && self.may_be_in(module, lookup, function) {
+                nearest = function;
+            }
+            let agrees = by_return.as_ref().and_then(|row| self.returns_by(row)) == Some(slot);
+            // A function may have jumped on to another one, wherever that is.
+            if function != 0
+                && (nearest == function || agrees)
+                && let Some(row) = self.rules_from_start(module, object, function, pc)
+                && self.returns_by(&row) == Some(slot)
+            {
+                return Some(row);
+            }
+            if agrees && !matches!(call, Call::Direct(_)) {
+                return by_return;
+            }
+        }
+        None
+    }
+
+    /// Where a called function is, behind the procedure linkage table or code that jumps on.
+    fn jumped_to(&mut self, function: u64) -> u64 {
+        match self.code_at(function).and_then(|code| jump(function, &code)) {
+            Some(Call::Direct(next)) => next,
+            Some(Call::Stored(place)) => self.stored(place).unwrap_or(function),
+            _ => function,
+        }
+    }
+
+    /// The rules by the function's instructions from its start on.
+    fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<Row> {
+        let question = (object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias));
+        let space = self.space;
+        self.ask(question, |most| rules(space, function, pc, most))
+    }
+
+    /// The rules by the ways to a return, where all agree.
+    fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<Row> {
+        let space = self.space;
+        self.ask((object.id(), pc.wrapping_sub(module.bias), 0), |most| rules_to_return(space, pc, most))
+    }
+
+    fn ask(&mut self, question: Question, answer: impl FnOnce(u32) -> (Option<Row>, u32)) -> Option<Row> {
+        let (row, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE));
+        self.patience.followed = self.patience.followed.checked_sub(followed)?;
+        row
+    }
+
+    /// Where a row says that the return address is.
+    fn returns_by(&self, row: &Row) -> Option<u64> {
+        let Cfa::Register { register, offset } = row.cfa else { return None };
+        let base = match register {
+            STACK_POINTER | FRAME_POINTER => self.registers.get(register)?,
+            _ => return None,
+        };
+        Some(base.wrapping_add_signed(offset).wrapping_sub(8))
+    }
+}
+
+/// The function that `pc` may be in, where the call before `returns` takes it from a table (`lea table(%rip), %reg; call *(%reg,%index,8)`): the nearest before.
+fn function_of_table(space: &AddressSpace, returns: u64, pc: u64) -> Option<u64> {
+    let mut code = [0; 10];
+    if space.read_code(returns.wrapping_sub(10), &mut code) != code.len() {
+        return None;
+    }
+    let [0x48, 0x8d, target, a, b, c, d, 0xff, 0x14, index] = code else { return None };
+    // The same register of the first eight, and words.
+    if target & 0xc7 != 5 || index & 7 != target >> 3 & 7 || index >> 6 != 3 {
+        return None;
+    }
+    let table = returns.wrapping_sub(3).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+    let mut bytes = vec![0; MAX_TABLE];
+    let count = space.read_code(table, &mut bytes).min(MAX_TABLE);
+    let entries = bytes[..count].chunks_exact(8).filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
+    // A table ends where there is no code.
+    let functions = entries.take_while(|function| space.find(*function).is_some());
+    functions.filter(|function| *function <= pc).max()
+}
