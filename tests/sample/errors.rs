@@ -29,6 +29,7 @@ fn arguments() {
     refused(&["--pid", "1", "--rate", "5000"], &["1 to 1000"]);
     refused(&["--pid", "1", "--duration", "soon"], &["duration"]);
     refused(&["--pid", "1", "--mode", "gpu"], &["wall", "cpu"]);
+    refused(&["--pid", "1", "--stops", "seldom"], &["user-bound", "never", "always"]);
     refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".folded", ".otlp", ".pb", ".envelope"]);
     refused(&["true"], &["--"]);
 }
@@ -43,6 +44,18 @@ fn help() {
     }
     let help = run(folder.path(), &["profiler", "--help"]).stdout;
     assert!(["start", "stop", "status"].iter().all(|action| help.contains(action)), "{help}");
+}
+
+/// Guarantees: whoever has all running threads stopped is warned of what that does to long system calls, and nobody else is.
+#[test]
+fn stops() {
+    let folder = tempfile::tempdir().unwrap();
+    for (stops, warned) in [("always", true), ("never", false), ("user-bound", false)] {
+        let finished = run(folder.path(), &["sample", "--stops", stops, "-o", "out.folded", "--", "true"]);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        let warning = finished.stderr.lines().find(|line| line.starts_with("warning: stops: always"));
+        assert_eq!(warning.is_some_and(|line| line.contains("early")), warned, "{}", finished.stderr);
+    }
 }
 
 /// Guarantees: no such process, and no such command, is said in words, and nothing is written.
