@@ -44,6 +44,8 @@ pub(super) struct Rules {
     pub(super) thinned: u64,
     /// Only running time counts.
     pub(super) cpu: bool,
+    /// It had something to execute when it was looked at last.
+    pub(super) ready: bool,
     /// Nothing comes later.
     pub(super) last: bool,
 }
@@ -86,6 +88,8 @@ pub(super) struct Ledger {
     since: Instant,
     /// What of the kernel's counters is accounted for; `None` before the first look.
     counted: Option<(u64, u64)>,
+    /// What was said of a wait for a processor that the kernel counts when it ends.
+    ahead: u64,
     /// When the thread was last known not to run, and the counters then: both are exact.
     quiet: Option<(Instant, SchedStat)>,
     entries: Vec<Entry>,
@@ -94,7 +98,7 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Time counts from a moment on.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, counted: None, quiet: None, entries: Vec::new() }
+        Self { since, counted: None, ahead: 0, quiet: None, entries: Vec::new() }
     }
 
     /// The counters were read. The first time they are what is counted from.
@@ -156,6 +160,9 @@ impl Ledger {
             }
             _ => (periods, 0),
         };
+        let known = queued.min(self.ahead);
+        self.ahead -= known;
+        let queued = queued - known;
         let thinned = rules.thinned.max(1);
         let most = if rules.kernel { MOST_SCALE * thinned } else { thinned };
         // Samples are the proof that the thread ran: the counters of a running thread are late.
@@ -174,6 +181,10 @@ impl Ledger {
             let left = wall - sampled - rest - waits - queue;
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
                 blocked = left;
+            } else if sched.is_some() && rules.ready && left > rules.period_nano.saturating_mul(UNSEEN) {
+                // It neither ran nor was blocked: it waits for a processor, which the kernel counts when it gets one.
+                queue += left;
+                self.ahead = self.ahead.saturating_add(left);
             } else if rules.last || left > rules.period_nano.saturating_mul(UNSEEN) {
                 unseen = left;
             } else {

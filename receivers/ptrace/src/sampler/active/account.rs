@@ -195,6 +195,7 @@ impl Active {
             kernel: self.watch != Watch::Events(Rung::User),
             thinned: self.threads[index].thinning.factor(),
             cpu: self.settings.mode == Mode::Cpu,
+            ready: self.threads[index].running,
             last,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules = Rules { period_nano: 10 * MS, kernel: true, thinned: 1, cpu: false, last: false };
+const RULES: Rules = Rules { period_nano: 10 * MS, kernel: true, thinned: 1, cpu: false, ready: false, last: false };
 
 fn sched(run: u64, wait: u64) -> SchedStat {
     SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }
@@ -88,6 +88,23 @@ fn queue() {
     assert_eq!(ledger.quiet(), Some((after(start, 90), sched(120, 100))));
 }
 
+/// Guarantees: a thread that was ready whenever it was looked at and did not run waits for a processor, although the kernel counts that only when the wait ends; what
+/// was said of it is not said once more then. One that was never looked at while it was ready is not taken to wait for one.
+#[test]
+fn waits_that_have_not_ended() {
+    let start = Instant::now();
+    let ready = Rules { ready: true, ..RULES };
+    let mut waiting = ledger(start);
+    let settled = waiting.settle(after(start, 100), Some(sched(100, 50)), ready);
+    assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 100)]);
+    // The wait ends after 130 ms, and 20 ms of running follow.
+    waiting.on_cpu(0, 10 * MS);
+    let settled = waiting.settle(after(start, 150), Some(sched(120, 180)), ready);
+    assert_eq!((weights(&settled), rests(&settled)), (vec![20], vec![(Rest::WaitingForProcessor, 30)]));
+    let settled = ledger(start).settle(after(start, 100), Some(sched(100, 50)), RULES);
+    assert_eq!(rests(&settled), [(Rest::NotSeen, 100)]);
+}
+
 /// Guarantees: the processor's time alone is what counts in mode cpu.
 #[test]
 fn cpu() {
@@ -115,7 +132,7 @@ proptest! {
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((
-            1u64..600, 0u64..100, 0u64..100, prop::collection::vec(any::<bool>(), 0..12), any::<bool>(), 1u64..4,
+            1u64..600, 0u64..100, 0u64..100, prop::collection::vec(any::<bool>(), 0..12), any::<bool>(), 1u64..4, any::<bool>(),
         ), 1..12),
     ) {
         let start = Instant::now();
@@ -123,7 +140,7 @@ proptest! {
         let (mut now, mut run, mut wait, mut sample, mut sum) = (start, 100, 50, 0, 0);
         let mut end = start;
         let last = batches.len() - 1;
-        for (number, (wall, ran, queued, entries, kernel, thinned)) in batches.into_iter().enumerate() {
+        for (number, (wall, ran, queued, entries, kernel, thinned, ready)) in batches.into_iter().enumerate() {
             now += Duration::from_millis(wall);
             run += wall * ran / 100;
             wait += (wall - wall * ran / 100) * queued / 100;
@@ -135,7 +152,7 @@ proptest! {
                 }
                 sample += 1;
             }
-            let rules = Rules { kernel, thinned, last: number == last, ..RULES };
+            let rules = Rules { kernel, thinned, ready, last: number == last, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
             let rests = settled.rests.iter().map(|(_, stretch)| *stretch);
