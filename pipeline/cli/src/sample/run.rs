@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profbridge_ptrace::message::{Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops};
+use profbridge_ptrace::message::{
+    Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
+};
 use profbridge_ptrace::owner::Supervised;
 use profbridge_symbolize::Symbolizer;
 
