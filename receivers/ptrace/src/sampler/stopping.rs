@@ -57,8 +57,9 @@ impl Engine<'_> {
         let mut running = std::mem::take(&mut self.running);
         let rationed = self.processes[index].stop_rules.is_rationed();
         if rationed {
-            if self.has_another_tracer(index) {
-                running.clear();
+            // It costs as much as a stop to find out: only where there would be one.
+            if self.processes[index].stop_rules.may_ask(Instant::now()) {
+                self.leave_to_another_tracer(index);
             }
             // Those first that have waited longest for their turn.
             let process = &self.processes[index];
@@ -173,15 +174,13 @@ impl Engine<'_> {
         self.be_silent(index, status.tracer);
     }
 
-    /// Whether somebody else traces the process: it is left alone then.
-    fn has_another_tracer(&mut self, index: usize) -> bool {
+    /// Leaves the process alone where somebody else traces it.
+    fn leave_to_another_tracer(&mut self, index: usize) {
         let status = process_info::status(self.processes[index].files.directory(), "status");
         let tracer = status.map_or(0, |status| status.tracer);
-        let other = tracer != 0 && tracer != own_thread();
-        if other {
+        if tracer != 0 && tracer != own_thread() {
             self.be_silent(index, tracer);
         }
-        other
     }
 
     /// Lets others at a process whose stops are refused, and says why running threads are missing.
