@@ -152,25 +152,26 @@ impl Sampling {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    /// Sends it a signal, and waits for its end.
-    fn end(self, signal: &str) -> Finished {
+    /// Sends it a signal, and waits for its end, which has no other reason.
+    fn end(mut self, signal: &str) -> Finished {
         self.signal(signal);
+        eventually("the run ends", || self.child.try_wait().unwrap());
         self.ended()
-    }
-
-    /// Waits for its end, with the standard input that it shares with its command open.
-    fn ended_by_itself(&mut self) -> Finished {
-        let status = eventually("the run ends", || self.child.try_wait().unwrap());
-        let mut stdout = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-        self.stderr.read_to_string(&mut self.said).unwrap();
-        Finished { status, stdout, stderr: std::mem::take(&mut self.said) }
     }
 
     /// Closes the standard input that it shares with its command, and waits for its end.
     fn ended(mut self) -> Finished {
         drop(self.stdin.take());
         self.ended_by_itself()
+    }
+
+    /// Waits for its end, and for that of all who hold its standard output, with the standard input that it shares with its command open.
+    fn ended_by_itself(&mut self) -> Finished {
+        let status = eventually("the run ends", || self.child.try_wait().unwrap());
+        let mut stdout = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.stderr.read_to_string(&mut self.said).unwrap();
+        Finished { status, stdout, stderr: std::mem::take(&mut self.said) }
     }
 }
 

@@ -62,7 +62,8 @@ pub enum Select {
     /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*` any
     /// characters, `?` one).
     Executable(String),
-    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one).
+    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one), but for those that carry the
+    /// arguments of a child that matches as well, such as `timeout` or a shell.
     CommandLine(String),
     /// Every process in this control group or below (a path as in `/proc/PID/cgroup`).
     ControlGroup(String),

@@ -11,7 +11,8 @@ use crate::destination::{self, Destination};
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
 Neither the process nor its build needs to be changed for it. Its threads are looked at from outside: blocked ones are \
-not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts.
+not stopped, running ones are sampled by the kernel's perf events and not stopped either. Only the process itself is sampled, not those it starts; of a \
+command also the one process that it does nothing but wait for, as `timeout`, `time` and shells do: each is shown under its own name.
 
 Names come from symbol tables and debug information, and for code that is compiled at run time from perf maps: \
 `node --perf-basic-prof`, `python3.12 -X perf`, `jcmd PID Compiler.perfmap` for Java 17. Interpreted code without one shows as the \
@@ -22,7 +23,9 @@ started), standard output is the command's alone, and what profbridge says goes 
 is 0, or 1 where nothing could be sampled, or none of it written. As below any tracer, a program that changes its user (`sudo`, set-user-ID) \
 only does so where profbridge runs as root; sample a running one by its id instead.
 
-Ctrl-C ends sampling and writes what there is; a second one ends profbridge at once.";
+Ctrl-C, SIGTERM and SIGHUP end sampling and write what there is; a second one ends profbridge at once. A command gets the signal as well, and is \
+waited for: it is killed by the second one, 30 s after a signal that did not come from the terminal, and when profbridge is killed. A process \
+that profbridge did not start gets no signal from it.";
 
 /// What to sample, and where the result goes.
 #[derive(Debug, Args)]

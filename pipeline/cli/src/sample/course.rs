@@ -46,6 +46,8 @@ impl Course {
                     self.executing = *why == Detached::Executed;
                 }
             }
+            // Its end is known better by the one who started it.
+            Event::Problem(problem) if self.with_command && is_end(problem.kind) => {}
             Event::Problem(problem) if self.own.is_empty() && problem.target == TARGET && refuses(problem.kind) => {
                 (self.executing, self.searching) = (false, false);
                 self.refused.get_or_insert_with(|| problem.message.clone());
@@ -103,6 +105,11 @@ impl Course {
             false => !self.executing && !self.searching && (self.ever || self.refused.is_some()),
         }
     }
+}
+
+/// Whether a process with such a problem has ended.
+pub(crate) fn is_end(kind: ProblemKind) -> bool {
+    matches!(kind, ProblemKind::Missing | ProblemKind::Zombie)
 }
 
 /// Whether a process with such a problem is not sampled at all.
@@ -207,6 +214,8 @@ mod tests {
         assert!(!refused.is_over());
         refused.command_ended(0);
         assert!(refused.is_over());
+        let ended = course(true, &[problem(ProblemKind::Missing), problem(ProblemKind::Zombie)]);
+        assert_eq!(ended.refusal(), None, "a command that ends before it is looked at is no failure");
     }
 
     /// Guarantees: what becomes of a process that a command started says nothing about the command.

@@ -3,6 +3,7 @@
 mod finish;
 mod targets;
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ use profbridge_symbolize::Symbolizer;
 
 use super::TARGET;
 use super::collect::{Collector, Halves, label};
-use super::course::Course;
+use super::course::{Course, is_end};
 use super::follow::Follow;
 use super::gaps::Gaps;
 use super::processes::ProcessShares;
@@ -84,6 +85,8 @@ pub(super) struct Run<'a> {
     /// Since when the process executes another program.
     executing: Option<Instant>,
     rights: Rights,
+    /// The problems that were said: those of the process or the command itself by their text, those of what it started by their kind.
+    said: HashSet<(ProblemKind, Option<String>)>,
 }
 
 /// The files of a run.
@@ -138,6 +141,7 @@ impl<'a> Run<'a> {
             begun_unix_nano: 0,
             executing: None,
             rights: Rights::default(),
+            said: HashSet::new(),
         }
     }
 
@@ -302,14 +306,19 @@ impl<'a> Run<'a> {
     /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves
     /// what right is missing.
     fn problem(&mut self, problem: &Problem) {
-        if problem.target != TARGET && problem.kind == ProblemKind::Missing {
-            // What a command started has ended before it could be looked at.
+        if self.sampling.command.is_some() && is_end(problem.kind) {
+            // The command, or what it started, has ended before it could be looked at.
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
         if self.course.refusal() == Some(&problem.message) {
             // It runs all the same.
             self.release();
+            return;
+        }
+        // Each sampler process says it anew, and of each process that a command starts.
+        let news = (problem.target == TARGET).then(|| problem.message.clone());
+        if !self.said.insert((problem.kind, news)) {
             return;
         }
         self.say(&format!("note: {}", problem.message));

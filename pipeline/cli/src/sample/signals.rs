@@ -34,6 +34,8 @@ pub(super) struct Interrupt(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     wanted: AtomicBool,
+    /// The program ends at once, by the thread that hears the signals.
+    ending: AtomicBool,
     told: Mutex<Told>,
 }
 
@@ -75,6 +77,13 @@ impl Interrupt {
     /// Whether somebody asked for the end by now.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Returns unless the program is being ended by a second signal, which has a status of its own: then never.
+    pub(super) fn stay_if_ending(&self) {
+        while self.0.ending.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
     }
 
     /// From now on signals are passed on to a command, those included that came before it was started.
@@ -171,6 +180,7 @@ impl Shared {
 
     /// Somebody asked for the second time.
     fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
         let told = self.told();
         let running = told.command.as_ref().filter(|command| command.exit_code().is_none());
         match running {

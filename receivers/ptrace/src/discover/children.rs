@@ -84,7 +84,7 @@ mod tests {
             std::thread::yield_now();
         };
         assert_eq!(children(waits.id()), [child]);
-        let reads = shell("cat <&0 & echo ready; read line");
+        let reads = shell("exec 3<&0; cat <&3 & echo ready; read line");
         assert_eq!((children(reads.id()).len(), awaited_child(reads.id())), (1, None));
         let two = shell("exec 3<&0; cat <&3 & cat <&3 & echo ready; wait");
         assert_eq!((children(two.id()).len(), awaited_child(two.id())), (2, None));

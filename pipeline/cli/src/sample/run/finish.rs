@@ -143,6 +143,7 @@ impl Run<'_> {
         }
         loop {
             if let Some(code) = command.exit_code() {
+                self.sampling.interrupt.stay_if_ending();
                 return Some(code);
             }
             if command.ended_within(TICK) {
