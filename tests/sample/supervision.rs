@@ -70,56 +70,63 @@ fn a_command_that_dies_of_it() {
 /// Guarantees: Ctrl-C at a terminal reaches the command once, from the terminal, and the result is written.
 #[test]
 fn a_terminal_interrupts_once() {
+    interrupted_by_a_terminal("sh counting.sh", "the terminal sent SIGINT to the command");
+}
+
+/// Guarantees: so it does where the terminal does not reach the command, which has left its session: then it is passed on.
+#[test]
+fn a_terminal_does_not_reach_other_sessions() {
+    interrupted_by_a_terminal("setsid sh counting.sh", "SIGINT was passed on to the command");
+}
+
+fn interrupted_by_a_terminal(what: &str, said: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let binary = command(folder.path(), &[]).get_program().to_str().unwrap().to_owned();
     std::fs::write(folder.path().join("counting.sh"), counting(9).replace("cat <&3", "cat fifo")).unwrap();
     assert!(Command::new("mkfifo").arg(folder.path().join("fifo")).status().unwrap().success());
-    let finished = until_met(|| {
-        let line = format!("{binary} sample -o out.folded -- sh counting.sh");
-        let spawned = Command::new("script")
-            .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        let Ok(mut script) = spawned else {
-            return Finished {
-                status: std::process::ExitStatus::default(),
-                stdout: String::new(),
-                stderr: String::new(),
-            };
-        };
-        let (mut terminal, mut stdout) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
-        let mut shown = String::new();
-        let mut wait_for = |text: &str| {
-            while !shown.contains(text) {
-                let mut bytes = [0; 256];
-                let length = stdout.read(&mut bytes).unwrap();
-                assert_ne!(length, 0, "no `{text}`: {shown}");
-                shown.push_str(&String::from_utf8_lossy(&bytes[..length]));
-            }
-            shown.clone()
-        };
-        wait_for("ready");
-        terminal.write_all(b"\x03").unwrap();
-        wait_for("waiting for the command to end");
-        wait_for("got INT");
-        // Only now it ends, and has counted by then.
-        drop(std::fs::File::options().write(true).open(folder.path().join("fifo")).unwrap());
-        let shown = wait_for("counted");
-        let status = eventually("the terminal closes", || script.try_wait().unwrap());
-        let mut rest = String::new();
-        stdout.read_to_string(&mut rest).ok();
-        let shown = shown + &rest;
-        Finished { status, stdout: shown.clone(), stderr: shown }
-    });
-    if finished.stderr.is_empty() {
+    if Command::new("script").arg("--version").output().is_err() {
         Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no `script`\n")).ok();
         return;
     }
+    let finished = until_met(|| at_a_terminal(folder.path(), what));
     assert!(finished.stdout.contains("counted 1"), "{}", finished.stdout);
-    assert!(finished.stdout.contains("the terminal sent SIGINT to the command"), "{}", finished.stdout);
+    assert!(finished.stdout.contains(said), "{}", finished.stdout);
     assert!(finished.status.success(), "{}", finished.stdout);
+}
+
+/// Samples a command at a terminal of its own and presses Ctrl-C once it is there.
+fn at_a_terminal(folder: &Path, what: &str) -> Finished {
+    let binary = command(folder, &[]).get_program().to_str().unwrap().to_owned();
+    let line = format!("{binary} sample -o out.folded -- {what}");
+    let mut script = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut terminal, mut stdout) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = String::new();
+    let mut wait_for = |text: &str| {
+        while !shown.contains(text) {
+            let mut bytes = [0; 256];
+            let length = stdout.read(&mut bytes).unwrap();
+            assert_ne!(length, 0, "no `{text}`: {shown}");
+            shown.push_str(&String::from_utf8_lossy(&bytes[..length]));
+        }
+        shown.clone()
+    };
+    wait_for("ready");
+    terminal.write_all(b"\x03").unwrap();
+    wait_for("waiting for the command to end");
+    wait_for("got INT");
+    // Only now it ends, and has counted by then.
+    drop(std::fs::File::options().write(true).open(folder.join("fifo")).unwrap());
+    let shown = wait_for("counted");
+    let status = eventually("the terminal closes", || script.try_wait().unwrap());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).ok();
+    let shown = shown + &rest;
+    Finished { status, stdout: shown.clone(), stderr: shown }
 }
 
 /// Guarantees: a second signal ends profbridge and a command that ignores both; nothing of them is left, and the result that was written

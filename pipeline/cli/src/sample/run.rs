@@ -43,7 +43,7 @@ const EXECUTING: Duration = Duration::from_secs(2);
 /// How long the sampler may take to hand over its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
-/// How soon a command that is not sampled any more is found to have ended.
+/// How soon it is seen that all is said of a command that has ended.
 const ENDING: Duration = Duration::from_millis(5);
 
 /// What a run stands on.
@@ -198,8 +198,8 @@ impl<'a> Run<'a> {
     fn pause(&self) -> Duration {
         match &self.sampling.command {
             None => TICK,
-            // It ends right now, or cannot be sampled.
-            Some(_) if self.course.ever_attached() && !self.course.is_attached() => ENDING,
+            // Its status is known in a moment, and its last samples soon.
+            Some(command) if command.ended_within(Duration::ZERO) => ENDING,
             Some(_) => TICK.min(self.follow.pause(Instant::now())),
         }
     }
