@@ -168,8 +168,9 @@ struct Code<'a> {
 
 impl Code<'_> {
     fn at(&mut self, address: u64) -> &[u8] {
-        let within =
-            |start: u64, length: usize| address.checked_sub(start).filter(|at| at + LONGEST as u64 <= length as u64);
+        let within = |start: u64, length: usize| {
+            address.checked_sub(start).filter(|at| at.saturating_add(LONGEST as u64) <= length as u64)
+        };
         if within(self.start, self.bytes.len()).is_none() {
             // Some of it before, for ways that go back.
             let first = self.space.find(address).map_or(address, |module| module.start);
@@ -211,7 +212,8 @@ impl Ways {
         let (state, goal) = (self.table?, self.goal?);
         loop {
             let place = self.ends.pop_first().filter(|place| *place <= goal)?;
-            if !self.seen.contains(&place) {
+            let is_tail = self.tails.iter().any(|(target, _)| *target == place);
+            if !is_tail && !self.seen.contains(&place) {
                 return Some((place, state));
             }
         }
@@ -376,3 +378,6 @@ fn returned(end: Spot, restored: [Option<Spot>; PRESERVED.len()]) -> Option<Row>
     });
     Row::computed(register, end.distance + 8, saved)
 }
+
+#[cfg(test)]
+mod tests;

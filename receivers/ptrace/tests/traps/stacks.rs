@@ -19,6 +19,7 @@ tests![
     go_programs,
     huge_frames,
     larger_than_the_copy,
+    frames_of_mebibytes,
     deeper_than_the_copy,
     libraries_that_come_and_go,
     waiting_in_late_libraries,
@@ -157,6 +158,22 @@ fn larger_than_the_copy() -> Outcome {
         let names = life.names(observed);
         assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
         assert!(observed.trust != Trust::Complete || life.rooted(observed), "{}", life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it is never guessed.
+fn frames_of_mebibytes() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["6144", "10"]);
+    let seen = sample(&target, "at_the_bottom", 100, Settings::default());
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
+        match observed.trust {
+            Trust::Complete => assert!(life.rooted(observed), "{}", life.top()),
+            trust => assert_eq!(trust, Trust::Truncated, "{}", life.top()),
+        }
     }
     Ok(())
 }

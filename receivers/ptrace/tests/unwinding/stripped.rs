@@ -129,3 +129,25 @@ fn code_proves_callers() {
         assert!(counts.complete >= counts.stacks * 9 / 10, "{counts:?} {flags:?}");
     }
 }
+
+/// Guarantees: at least 99 % of the stacks of busybox, which is linked statically, has no symbols and no tables of its own, are complete: of its shell, which recurses
+/// through tables and makes room of any size, and of its awk, which never returns to its first function.
+#[test]
+fn busybox() {
+    let found = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path).map(|folder| folder.join("busybox")).find(|program| program.is_file())
+    });
+    let Some(busybox) = found else {
+        io::Write::write_fmt(&mut io::stderr(), format_args!("untested here: there is no busybox\n")).ok();
+        return;
+    };
+    let shell = "f() { local i=$1; while [ $i -lt 100 ]; do i=$((i+1)); case $i in *7) y=${i%7};; esac; done; }; echo; while :; do f 3; done";
+    let awk = "BEGIN{print \"\"; fflush(); while(1) {x=x+1; s=substr(1 x,2); gsub(/b/,2,s); a[x%100]=s}}";
+    for arguments in [["sh", "-c", shell].as_slice(), &["awk", awk]] {
+        let target = Target::start(&busybox, arguments);
+        let mut process = Process::open(target.pid(), &mut ObjectCache::default());
+        let thread = target.threads()[0];
+        let complete = (0..500).filter(|_| process.look(thread).2.trust == Trust::Complete).count();
+        assert!(complete >= 495, "{complete} of 500 {}", arguments[0]);
+    }
+}

@@ -158,13 +158,13 @@ fn at_each_instruction() {
     let codes =
         [(METHOD, true), (LEAF, true), (INTERPRETED, true), (LEAVING, false), (DISPATCH, true), (ADAPTER, true)];
     for (code, entered) in codes {
-        for (entry, called) in ENTRIES.iter().enumerate() {
+        for (entry, goes_on) in ENTRIES.iter().enumerate() {
             let mut space = made(code, entry).space();
             space.hotspot = true;
             let (mut thread, mut pc) = (thread(entered), CALLED);
             for (bytes, step) in code {
                 let found = thread.unwind(&space, pc, ALL);
-                assert_eq!(found, (vec![pc, CALLER, ROOT], Outcome::default()), "{bytes:02x?} {called:02x?}");
+                assert_eq!(found, (vec![pc, CALLER, ROOT], Outcome::default()), "{bytes:02x?} {goes_on:02x?}");
                 step(&mut thread);
                 pc += bytes.len() as u64;
             }
