@@ -19,6 +19,8 @@ use crate::address_space::AddressSpace;
 const MAX_WAYS: usize = 256;
 /// Code that is read at once.
 const BLOCK: usize = 2048;
+/// Different answers to a question.
+const MAX_ANSWERS: usize = 4;
 /// Returns that are looked at for one question.
 const MAX_RETURNS: usize = 8;
 
@@ -189,6 +191,8 @@ struct Ways {
     seen: HashSet<u64, RandomState>,
     /// What was known at a jump through a table.
     table: Option<State>,
+    /// Those that are beyond the goal. Behind a call that does not return, another function is there.
+    far: VecDeque<(u64, State)>,
     /// Jumps to other functions, whose frames are where this one's was.
     tails: VecDeque<(u64, State)>,
     /// Places behind instructions that never go on there.
@@ -200,11 +204,20 @@ struct Ways {
 impl Ways {
     fn new(start: u64, goal: Option<u64>) -> Self {
         let open = VecDeque::from([(start, State::first())]);
-        Self { open, seen: HashSet::default(), table: None, tails: VecDeque::new(), ends: BTreeSet::new(), goal }
+        Self {
+            open,
+            seen: HashSet::default(),
+            far: VecDeque::new(),
+            table: None,
+            tails: VecDeque::new(),
+            ends: BTreeSet::new(),
+            goal,
+        }
     }
 
     fn next(&mut self) -> Option<(u64, State)> {
-        self.open.pop_front().or_else(|| self.next_by_table()).or_else(|| self.tails.pop_front())
+        let near = self.open.pop_front().or_else(|| self.next_by_table());
+        near.or_else(|| self.far.pop_front()).or_else(|| self.tails.pop_front())
     }
 
     /// Where a jump through a table may have gone: what was not reached otherwise, up to the goal.
@@ -219,6 +232,10 @@ impl Ways {
         }
     }
 
+    fn is_far(&self, place: u64) -> bool {
+        self.goal.is_some_and(|goal| place > goal)
+    }
+
     fn end(&mut self, place: u64) {
         if self.ends.len() < MAX_WAYS && self.goal.is_some() {
             self.ends.insert(place);
@@ -226,14 +243,17 @@ impl Ways {
     }
 
     fn first(&mut self, place: u64, state: State) {
-        if self.open.len() < MAX_WAYS {
+        if self.is_far(place) {
+            self.last(place, state);
+        } else if self.open.len() < MAX_WAYS {
             self.open.push_front((place, state));
         }
     }
 
     fn last(&mut self, place: u64, state: State) {
-        if self.open.len() < MAX_WAYS {
-            self.open.push_back((place, state));
+        let ways = if self.is_far(place) { &mut self.far } else { &mut self.open };
+        if ways.len() < MAX_WAYS {
+            ways.push_back((place, state));
         }
     }
 }
@@ -347,22 +367,24 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     None
 }
 
-/// The rules at an instruction by the ways that lead from it to a return, where all of them agree on where the return address is and where each register
-/// comes from. A function that never returns has no such rules, but what is behind it in memory may have some.
-pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Option<Row>, u32) {
-    let mut agreed = None;
-    let (mut returns, mut differ) = (0, false);
+/// The rules at an instruction by the ways that lead from it to a return, those over few calls first: all that differ, at most [`MAX_ANSWERS`]. One of them is
+/// right where the function returns at all; the others belong to what is behind calls that do not return.
+pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<Row>, u32) {
+    let mut answers: Vec<(Spot, Row)> = Vec::new();
+    let mut returns = 0;
     let followed = follow(space, start, None, most, |_, effect, state| {
         if effect == Effect::Return {
             returns += 1;
-            let this = (state.stack, state.restored);
-            differ |= agreed.is_some_and(|agreed| agreed != this);
-            agreed = Some(this);
+            if let Some(end) = state.stack
+                && !answers.iter().any(|(other, _)| *other == end)
+                && let Some(row) = returned(end, state.restored)
+            {
+                answers.push((end, row));
+            }
         }
-        differ || returns == MAX_RETURNS
+        answers.len() == MAX_ANSWERS || returns == MAX_RETURNS
     });
-    let row = agreed.filter(|_| !differ).and_then(|(end, restored)| returned(end?, restored));
-    (row, followed)
+    (answers.into_iter().map(|(_, row)| row).collect(), followed)
 }
 
 /// The rules by where the stack pointer is at the return, and where registers are taken from.

@@ -6,6 +6,7 @@
 
 use super::code::{Call, jump};
 use super::flow::{main_function, rules, rules_to_return};
+use super::instruction::LONGEST;
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Row};
 use super::walk::Walk;
@@ -30,15 +31,18 @@ const SLOTS: usize = 2048;
 /// What a question was about: the object, an address of it, and the start of the function or 0 for the way to its end.
 type Question = (u64, u64, u64);
 
-/// Remembers what functions' instructions say, and how many were followed for it.
+/// The rules, at most one where the function's start is known, and how many instructions were followed for them.
+type Answer = (Vec<Row>, u32);
+
+/// Remembers what functions' instructions say.
 #[derive(Debug, Default)]
-pub(super) struct FlowCache(Vec<(Question, (Option<Row>, u32))>);
+pub(super) struct FlowCache(Vec<(Question, Answer)>);
 
 impl FlowCache {
-    fn get(&mut self, question: Question, answer: impl FnOnce() -> (Option<Row>, u32)) -> (Option<Row>, u32) {
+    fn get(&mut self, question: Question, answer: impl FnOnce() -> Answer) -> Answer {
         if self.0.is_empty() {
             // Objects have numbers from 1.
-            self.0.resize(SLOTS, ((0, 0, 0), (None, 0)));
+            self.0.resize(SLOTS, ((0, 0, 0), (Vec::new(), 0)));
         }
         let (object, address, function) = question;
         let mixed = (address ^ object.rotate_right(16) ^ function.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -66,6 +70,8 @@ impl Walk<'_> {
             let address = self.memory.peek_u64(slot)?;
             let Some(call) = self.call_before(address) else { continue };
             let function = match call {
+                // In code that only jumps on, it is not yet where it goes.
+                Call::Direct(function) if pc.wrapping_sub(function) < LONGEST as u64 => function,
                 Call::Direct(function) => self.jumped_to(function),
                 Call::Stored(place) => self.stored(place).unwrap_or_default(),
                 // The C library calls the program's first function through a pointer.
@@ -107,19 +113,34 @@ impl Walk<'_> {
     fn rules_from_start(&mut self, module: &Module, object: &Object, function: u64, pc: u64) -> Option<Row> {
         let question = (object.id(), pc.wrapping_sub(module.bias), function.wrapping_sub(module.bias));
         let space = self.space;
-        self.ask(question, |most| rules(space, function, pc, most))
+        let answer = |most| {
+            let (row, followed) = rules(space, function, pc, most);
+            (row.into_iter().collect(), followed)
+        };
+        self.ask(question, answer).pop()
     }
 
-    /// The rules by the ways to a return, where all agree.
+    /// The rules by the ways to a return, where those of one way alone lead to a word that follows a call.
     fn rules_by_return(&mut self, module: &Module, object: &Object, pc: u64) -> Option<Row> {
         let space = self.space;
-        self.ask((object.id(), pc.wrapping_sub(module.bias), 0), |most| rules_to_return(space, pc, most))
+        let mut rows =
+            self.ask((object.id(), pc.wrapping_sub(module.bias), 0), |most| rules_to_return(space, pc, most));
+        rows.retain(|row| {
+            let word = self.returns_by(row).and_then(|slot| self.memory.peek_u64(slot));
+            word.is_some_and(|word| self.call_before(word).is_some())
+        });
+        rows.pop().filter(|_| rows.is_empty())
     }
 
-    fn ask(&mut self, question: Question, answer: impl FnOnce(u32) -> (Option<Row>, u32)) -> Option<Row> {
-        let (row, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE));
-        self.patience.followed = self.patience.followed.checked_sub(followed)?;
-        row
+    fn ask(&mut self, question: Question, answer: impl FnOnce(u32) -> Answer) -> Vec<Row> {
+        let (rows, followed) = self.scratch.flow.get(question, || answer(MAX_FOLLOWED_ONCE));
+        match self.patience.followed.checked_sub(followed) {
+            Some(left) => {
+                self.patience.followed = left;
+                rows
+            }
+            None => Vec::new(),
+        }
     }
 
     /// Where a row says that the return address is.
