@@ -1,10 +1,10 @@
 //! Code without call frame information.
 //!
-//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, and code that keeps frame
-//! pointers (compiled at run time, Go's, V8's built-in functions). A frame pointer is believed only when the return address behind it
-//! lies in code and follows a call. The rest (handwritten assembly, programs built without tables) is guessed: by a scan of the stack
-//! for an address that follows a call, best one to a place shortly before where the thread is. Debuggers do the same; a stack with such
-//! a step is never said to be complete.
+//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, CPython's trampolines, and code that keeps frame
+//! pointers (compiled at run time, Java's, Go's, V8's built-in functions). A frame pointer is believed only when the return address behind it
+//! lies in code and follows a call. Of the rest (handwritten assembly, programs built without tables) the code itself may prove the caller, see
+//! [`proof`](super::proof). What is left is guessed: by a scan of the stack for an address that follows a call, best one to a place shortly before where the
+//! thread is. Debuggers do the same; a stack with such a step is never said to be complete.
 
 use super::code::{
     Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,

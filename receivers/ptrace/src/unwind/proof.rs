@@ -17,6 +17,8 @@ use crate::elf::Object;
 const MAX_WORDS: u64 = 2048;
 /// Words that are looked at for one stack.
 pub(super) const MAX_LOOKED: u64 = 16_384;
+/// Words that are addresses of code, for one stack.
+pub(super) const MAX_TRIED: u32 = 1024;
 /// Instructions that are followed for one stack, whether or not they were before.
 pub(super) const MAX_FOLLOWED: u32 = 65_536;
 /// And for one function.
@@ -68,7 +70,11 @@ impl Walk<'_> {
             self.patience.looked -= 1;
             let slot = stack.wrapping_add(8 * place);
             let address = self.memory.peek_u64(slot)?;
-            let Some(call) = self.call_before(address) else { continue };
+            if address == 0 || self.space.find(address - 1).is_none() {
+                continue;
+            }
+            self.patience.tried = self.patience.tried.checked_sub(1)?;
+            let Some(call) = self.unbounded(|walk| walk.call_before(address)) else { continue };
             let function = match call {
                 // In code that only jumps on, it is not yet where it goes.
                 Call::Direct(function) if pc.wrapping_sub(function) < LONGEST as u64 => function,
@@ -102,7 +108,7 @@ impl Walk<'_> {
 
     /// Where a called function is, behind the procedure linkage table or code that jumps on.
     fn jumped_to(&mut self, function: u64) -> u64 {
-        match self.code_at(function).and_then(|code| jump(function, &code)) {
+        match self.unbounded(|walk| walk.code_at(function)).and_then(|code| jump(function, &code)) {
             Some(Call::Direct(next)) => next,
             Some(Call::Stored(place)) => self.stored(place).unwrap_or(function),
             _ => function,
@@ -127,7 +133,7 @@ impl Walk<'_> {
             self.ask((object.id(), pc.wrapping_sub(module.bias), 0), |most| rules_to_return(space, pc, most));
         rows.retain(|row| {
             let word = self.returns_by(row).and_then(|slot| self.memory.peek_u64(slot));
-            word.is_some_and(|word| self.call_before(word).is_some())
+            word.is_some_and(|word| self.unbounded(|walk| walk.call_before(word)).is_some())
         });
         rows.pop().filter(|_| rows.is_empty())
     }

@@ -15,6 +15,7 @@ use super::Frame;
 use super::Outcome;
 use super::code::{Call, PROLOGUE_LENGTH, jump, prologue};
 use super::memory::Peek;
+use super::proof::{MAX_FOLLOWED, MAX_LOOKED, MAX_TRIED};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Lookup, Row, look_up};
 use super::step::{Lost, Machine, Stop, step};
@@ -44,14 +45,22 @@ pub(super) struct Patience {
     pub(super) trials: u32,
     /// Words that are looked at where code proves its caller.
     pub(super) looked: u64,
-    /// Functions that are followed there.
+    /// Those that are addresses of code.
+    pub(super) tried: u32,
+    /// Instructions that are followed there.
     pub(super) followed: u32,
 }
 
 impl Patience {
     pub(super) fn new() -> Self {
-        let (looked, followed) = (super::proof::MAX_LOOKED, super::proof::MAX_FOLLOWED);
-        Self { words: MAX_SEARCHED, calls: MAX_CALLS, trials: MAX_TRIALS, looked, followed }
+        Self {
+            words: MAX_SEARCHED,
+            calls: MAX_CALLS,
+            trials: MAX_TRIALS,
+            looked: MAX_LOOKED,
+            tried: MAX_TRIED,
+            followed: MAX_FOLLOWED,
+        }
     }
 }
 
@@ -221,7 +230,7 @@ impl Walk<'_> {
     }
 
     /// Looks at code without a limit but the one of the search, so that it finds the same whether or not the code was seen before.
-    fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let reads = std::mem::replace(&mut self.code_reads, u32::MAX);
         let seen = look(self);
         self.code_reads = reads;
