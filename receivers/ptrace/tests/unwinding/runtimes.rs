@@ -194,9 +194,9 @@ fn pythons() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
     let candidates = names.into_iter().chain(versions.map(|version| version.path().join("bin/python3")));
-    let question = "import sys; assert sys.is_stack_trampoline_active(); print(sys.executable, end='')";
+    let question = "import sys; assert hasattr(sys, 'activate_stack_trampoline'); print(sys.executable, end='')";
     let answer = |python: PathBuf| {
-        let answer = Command::new(python).args(["-X", "perf", "-c", question]).output().ok()?;
+        let answer = Command::new(python).args(["-c", question]).output().ok()?;
         answer.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&answer.stdout).into_owned()))
     };
     let mut pythons: Vec<_> = candidates.filter_map(answer).collect();

@@ -4,6 +4,7 @@ use super::super::made::{CODE, Made, ROOT, STACK, Thread};
 use super::super::{COUNT, Outcome};
 use super::*;
 use crate::message::Trust;
+use proptest::prelude::*;
 
 const CALLER: u64 = CODE + 0x400;
 const CALLED: u64 = CODE + 0x1000;
@@ -234,4 +235,34 @@ fn without_frame_pointers() {
     }
     assert!(!has_method_without_frame_pointer(b"\x89\x84\x24\x00\xc0\xfe\xff\x55\x48\x8b\xec\x48\x83\xec\x30"));
     assert!(!has_method_without_frame_pointer(b"\x89\x84\x24\x00\xc0\xfe\xff\x55\x48\x83"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and what was found without anything remembered is found again.
+    #[test]
+    fn attack_any_code(
+        code in prop::collection::vec(any::<u8>(), 0..600),
+        words in prop::collection::vec((any::<u64>(), 0u8..4), 0..100),
+        at in 0u64..600,
+    ) {
+        let mut made = made(METHOD, 1);
+        made.put(CALLED, &code);
+        let mut space = made.space();
+        space.hotspot = true;
+        let mut thread = Thread::new();
+        for (word, kind) in words {
+            thread.push(match kind {
+                0 => word,
+                1 => CALLED + word % 600,
+                2 => CALLER,
+                _ => STACK - word % 800,
+            });
+        }
+        thread.frame();
+        let first = thread.unwind(&space, CALLED + at, ALL);
+        prop_assert!(first.0.len() <= super::super::MAX_FRAMES);
+        prop_assert_eq!(first, thread.unwind(&space, CALLED + at, ALL));
+    }
 }
