@@ -25,13 +25,14 @@ pub(super) struct Follow {
     started: Instant,
     next_look: Instant,
     followed: u32,
+    sampled: bool,
     targets: HashMap<u32, TargetId>,
 }
 
 impl Follow {
     /// None yet.
     pub(super) fn new(now: Instant) -> Self {
-        Self { started: now, next_look: now, followed: 0, targets: HashMap::new() }
+        Self { started: now, next_look: now, followed: 0, sampled: false, targets: HashMap::new() }
     }
 
     /// When is looked next.
@@ -68,9 +69,14 @@ impl Follow {
         found
     }
 
-    /// Whether any process was followed.
+    /// One of them is sampled: the others may be refused, as by Yama.
+    pub(super) fn found(&mut self) {
+        self.sampled = true;
+    }
+
+    /// Whether any of them was sampled.
     pub(super) fn any(&self) -> bool {
-        self.followed > 0
+        self.sampled
     }
 
     /// The targets that the sampler process may know.
@@ -103,8 +109,9 @@ mod tests {
             8 => Some(9),
             _ => None,
         };
-        assert!(!follow.any());
         assert_eq!(follow.find(7, chain), [(TargetId(1), 8), (TargetId(2), 9)]);
+        assert!(!follow.any());
+        follow.found();
         assert!(follow.any());
         assert_eq!(follow.find(7, chain), []);
         follow.ended(9);

@@ -268,6 +268,7 @@ impl<'a> Run<'a> {
             }
             self.title = label;
         } else {
+            self.follow.found();
             self.say(&format!("sampling {label} as well, which the command waits for"));
         }
         self.sample_command(&process);
