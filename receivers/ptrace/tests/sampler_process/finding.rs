@@ -80,11 +80,13 @@ fn finds_by_command_line() {
 /// attached to before it started the other is let go.
 fn a_wrapper_is_not_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("pb-wrapped");
+    // The whole machine is searched: somebody else may run this test, too.
+    let name = format!("pb-wrapped-{}", std::process::id());
+    let script = folder.path().join(&name);
     std::fs::write(&script, "#!/bin/sh\necho ready\nread line\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let script = script.to_str().unwrap();
-    let select = || Select::CommandLine("pb-wrapped --port 8??".to_owned());
+    let select = || Select::CommandLine(format!("{name} --port 8??"));
     // The first one waits before it starts the other.
     let late = format!("echo ready; read line; {script} --port 801; true");
     let mut late = Running::shell(&late);
