@@ -13,6 +13,9 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
+use profbridge_ptrace::message::Rung;
+use profbridge_ptrace::perf::open;
+
 use crate::process::{Finished, PATIENCE, command, eventually, run};
 use crate::targets::known;
 
@@ -70,6 +73,15 @@ impl Stacks {
     }
 }
 
+/// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to be stopped.
+pub(crate) fn stops() -> &'static [&'static str] {
+    static PERMITTED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        let own = std::process::id();
+        open::open(&open::Kernel, own, 1_000_000, Rung::Kernel).is_ok()
+    });
+    if *PERMITTED { &[] } else { &["--stops", "always"] }
+}
+
 /// Runs a test of known answers while no other does: what several hot programs share is not what each of them needs.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -80,7 +92,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 /// Samples the known program from start to end into `out.folded`.
 fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (Finished, Stacks) {
     let program = known().to_str().unwrap();
-    let arguments = [&["sample", "-o", "out.folded"], options, &["--", program, what, seconds]].concat();
+    let arguments = [&["sample", "-o", "out.folded"], stops(), options, &["--", program, what, seconds]].concat();
     let alone = alone();
     let finished = run(folder, &arguments);
     drop(alone);
@@ -112,7 +124,7 @@ struct Sampling {
 impl Sampling {
     /// Starts it, and waits until it samples.
     fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(folder, &[&["sample"], arguments].concat())
+        let mut child = command(folder, &[&["sample"], stops(), arguments].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

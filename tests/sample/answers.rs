@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Sampling, Stacks, sample_known, until_met};
+use super::{Sampling, Stacks, sample_known, stops, until_met};
 use crate::process::{Finished, run};
 use crate::targets::{Running, known};
 
@@ -112,7 +112,10 @@ data = bytes(32 << 20)
 while time.process_time() < 2:
     hashlib.sha256(data).digest()
 ";
-    let finished = run(folder.path(), &["sample", "-m", "cpu", "-o", "out.folded", "--", "python3", "-c", program]);
+    let finished = run(
+        folder.path(),
+        &[&["sample", "-m", "cpu", "-o", "out.folded"], stops(), &["--", "python3", "-c", program]].concat(),
+    );
     if finished.status.code() == Some(127) {
         std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: there is no python3\n")).ok();
         return;
@@ -139,7 +142,7 @@ fn rust_by_pid() {
     let mut program = Running::hot("600");
     program.tell();
     let pid = program.pid();
-    let finished = until_met(|| run(folder.path(), &["sample", "--pid", &pid, "--duration", "2"]));
+    let finished = until_met(|| run(folder.path(), &[&["sample", "--pid", &pid, "--duration", "2"], stops()].concat()));
     assert!(finished.status.success(), "{}", finished.stderr);
     assert!(program.is_alive(), "it goes on as if nothing had happened");
     program.end();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profbridge_wire::sentry::relay_rules;
 
-use super::{Sampling, Stacks, until_met};
+use super::{Sampling, Stacks, stops, until_met};
 use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, hears_hangup, run};
 use crate::targets::{Running, hot, known};
@@ -102,7 +102,7 @@ fn formats() {
     let folder = tempfile::tempdir().unwrap();
     let program = hot().to_str().unwrap();
     for name in ["out.envelope", "out.otlp", "out.pb", "out.svg"] {
-        let finished = run(folder.path(), &["sample", "-o", name, "--", program, "1"]);
+        let finished = run(folder.path(), &[&["sample", "-o", name], stops(), &["--", program, "1"]].concat());
         assert!(finished.status.success() && finished.stderr.contains(&format!("wrote {name}")), "{}", finished.stderr);
     }
     let (_, items) = split_envelope(&std::fs::read(folder.path().join("out.envelope")).unwrap());
