@@ -76,6 +76,9 @@ enum Command {
     /// Print the ticks that a sampler misses, in percent
     #[command(hide = true)]
     SamplerMissedOnce(sampler::OnceOptions),
+    /// Print what switches cost by events of threads
+    #[command(hide = true)]
+    SamplerSwitchesOnce(sampler::OnceSwitches),
     /// Convert one file and print the memory that it took
     #[command(hide = true)]
     ConvertOnce(memory::OnceOptions),
@@ -140,6 +143,7 @@ fn run(command: Command) -> Result<(), harness::Error> {
         Command::SlowSink(options) => slow_sink::run(&options),
         Command::Sampler(options) => sampler::run(&options),
         Command::SamplerMissedOnce(options) => sampler::missed_once(&options),
+        Command::SamplerSwitchesOnce(options) => sampler::switches_once(&options),
         Command::ConvertOnce(options) => memory::once(&options),
         Command::ControlServer(options) => control::run(options),
         Command::Sink(options) => sink::run(options),

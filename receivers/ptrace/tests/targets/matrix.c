@@ -1,5 +1,5 @@
-/* `matrix MILLISECONDS`: 29 system calls that block, each on a thread of its own and all at once, after a line on the standard input.
- * Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent ERRNO 0`. */
+/* `matrix MILLISECONDS [ROUNDS]`: 29 system calls that block, each on a thread of its own and all at once, after a line on the standard input. With
+ * ROUNDS each thread computes so much first, so that it is one that runs when it begins its call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent ERRNO 0`. */
 #include "common.h"
 #include <linux/aio_abi.h>
 #include <linux/futex.h>
@@ -20,6 +20,7 @@
 #include <sys/un.h>
 
 static int64_t length_nano;
+static uint64_t rounds;
 static struct timespec length;
 static struct timeval length_micro;
 
@@ -210,6 +211,7 @@ static atomic_int begun;
 static void *run(void *argument) {
     struct call *call = argument;
     pthread_barrier_wait(&together);
+    burn(rounds);
     errno = 0;
     int64_t start = now_nano();
     atomic_fetch_add(&begun, 1);
@@ -305,8 +307,9 @@ static void wake(void) {
 }
 
 int main(int count, char **arguments) {
-    must(count == 2, "usage: matrix MILLISECONDS");
+    must(count >= 2, "usage: matrix MILLISECONDS [ROUNDS]");
     length_nano = atoll(arguments[1]) * 1000000;
+    rounds = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
     length = (struct timespec){length_nano / 1000000000, length_nano % 1000000000};
     length_micro = (struct timeval){length.tv_sec, length.tv_nsec / 1000};
     prepare();

@@ -6,7 +6,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use profbridge_ptrace::message::Settings;
+use profbridge_ptrace::message::{Settings, Stops};
 
 use super::{
     super::{
@@ -21,8 +21,18 @@ use super::{
 const TIMES: u64 = 100;
 
 pub(super) fn measure(programs: &Programs, report: &mut Report) -> Result<(), Error> {
+    for (how, stops) in [("", Stops::default()), ("that stops threads, ", Stops::Always)] {
+        let unharmed = unharmed(programs, stops)?;
+        let name = format!("alive, running, not stopped after SIGKILL of the sampler, {how}of {TIMES}");
+        report.figure(name, unharmed as f64, "", Some(Goal::AtLeast(TIMES as f64)));
+    }
+    Ok(())
+}
+
+/// How many of the times the target was left as it was.
+fn unharmed(programs: &Programs, stops: Stops) -> Result<u64, Error> {
     let mut target = programs.start("busy", &["3", "2"])?;
-    let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let settings = Settings { rate_hertz: 1000.0, max_cpu: 1.0, max_stopped: 1.0, stops, ..Settings::default() };
     let (mut unharmed, mut rng) = (0, fastrand::Rng::with_seed(9));
     for _ in 0..TIMES {
         let mut session = Session::start(target.pid(), settings, true)?;
@@ -34,9 +44,7 @@ pub(super) fn measure(programs: &Programs, report: &mut Report) -> Result<(), Er
         let works = target.number("", "work")? > before;
         unharmed += u64::from(target.lives() && works && !held(target.pid())?);
     }
-    let goal = Some(Goal::AtLeast(TIMES as f64));
-    report.figure("alive, running, not stopped after SIGKILL of the sampler, of 100", unharmed as f64, "", goal);
-    Ok(())
+    Ok(unharmed)
 }
 
 /// Long enough for a target that runs to do some work.

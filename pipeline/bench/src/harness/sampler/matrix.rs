@@ -11,7 +11,7 @@ use super::{
     },
     Options,
     session::Session,
-    targets::Programs,
+    targets::{Programs, Target},
 };
 
 /// How long each call waits, in milliseconds.
@@ -21,13 +21,12 @@ const LENGTH: f64 = 3000.0;
 const JIFFY: f64 = 5.0;
 
 /// A call, its result and error, and how long it took in milliseconds.
-type Call = (String, String, f64);
+pub(super) type Call = (String, String, f64);
 
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
     let alone = calls(programs, false)?;
     let sampled = calls(programs, true)?;
-    let differs = |(a, b): &(&Call, &Call)| a.1 != b.1 || b.2 < a.2.min(LENGTH) - JIFFY;
-    let bad: Vec<_> = alone.iter().zip(&sampled).filter(differs).collect();
+    let bad = differing(&alone, &sampled, LENGTH);
     let name = format!("of {} system calls of 3 s, failed or shortened", alone.len());
     report.figure(name, bad.len() as f64, "", Some(Goal::AtMost(0.0)));
     let offered = alone.iter().filter(|call| !call.1.starts_with("absent")).count();
@@ -55,6 +54,11 @@ fn calls(programs: &Programs, sampled: bool) -> Result<Vec<Call>, Error> {
     if let Some(session) = &mut session {
         session.listen(Duration::from_millis(300))?;
     }
+    go(&mut target)
+}
+
+/// Has the calls made.
+pub(super) fn go(target: &mut Target) -> Result<Vec<Call>, Error> {
     let mut line = target.ask("go")?;
     let mut calls = Vec::new();
     while line != "done" {
@@ -64,4 +68,10 @@ fn calls(programs: &Programs, sampled: bool) -> Result<Vec<Call>, Error> {
         line = target.line()?;
     }
     Ok(calls)
+}
+
+/// The calls that ended in another way than alone, or early, where each waits for so many milliseconds.
+pub(super) fn differing<'a>(alone: &[Call], observed: &'a [Call], length: f64) -> Vec<&'a Call> {
+    let differs = |(a, b): &(&Call, &Call)| a.1 != b.1 || b.2 < a.2.min(length) - JIFFY;
+    alone.iter().zip(observed).filter(differs).map(|(_, observed)| observed).collect()
 }

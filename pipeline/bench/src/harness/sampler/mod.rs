@@ -2,7 +2,7 @@
 //!
 //! Targets are the programs of the sampler's own tests (`receivers/ptrace/tests/targets`), compiled here. The sampler is the real one: its own
 //! process, this program being its owner. Every figure that depends on the machine stands beside a control that was measured in turns
-//! with it: an attached sampler that does not sample. For one running thread it also stands beside the floor, the bare system calls.
+//! with it: an attached sampler that does not sample. Where perf can do the same, it stands beside `perf record` as well.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,21 @@ use clap::{Args, ValueEnum};
 
 use super::{Error, report::Report};
 
-mod cost;
-mod floor;
+mod calls;
+mod debugger;
 mod killed;
 mod matrix;
+mod names;
 mod peers;
+mod perf;
+mod reader;
 mod roots;
+mod saturated;
 mod session;
+mod shares;
 mod slowdown;
 mod stops;
+mod switches;
 mod targets;
 mod turns;
 
@@ -50,9 +56,19 @@ pub struct Options {
 /// A group of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Which {
+    /// Long system calls of running threads that are cut or fail
+    Calls,
+    /// Which functions processor time goes to, against perf
+    Shares,
     /// Processor time of the sampler, and ticks that it missed
-    Cpu,
-    /// How long running threads are stopped
+    Reader,
+    /// What events cost a process that is switched very often
+    Switches,
+    /// Samples that are lost on a saturated machine
+    Saturated,
+    /// Whether a debugger can attach meanwhile
+    Debugger,
+    /// How long running threads are stopped where that is chosen
     Stops,
     /// How much slower the target gets
     Slowdown,
@@ -76,7 +92,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut report = Report::new("sampler");
     for which in figures {
         match which {
-            Which::Cpu => cost::measure(options, &programs, &mut report)?,
+            Which::Calls => calls::measure(options, &programs, &mut report)?,
+            Which::Shares => shares::measure(options, &programs, &mut report)?,
+            Which::Reader => reader::measure(options, &programs, &mut report)?,
+            Which::Switches => switches::measure(options, &programs, &mut report)?,
+            Which::Saturated => saturated::measure(options, &programs, &mut report)?,
+            Which::Debugger => debugger::measure(&programs, &mut report)?,
             Which::Stops => stops::measure(options, &programs, &mut report)?,
             Which::Slowdown => slowdown::measure(options, &programs, &mut report)?,
             Which::Roots => roots::measure(options, &programs, &mut report)?,
@@ -88,12 +109,29 @@ pub fn run(options: &Options) -> Result<(), Error> {
     report.finish(options.json.as_deref())
 }
 
-/// Prints the share of missed ticks: the part of `cpu` that runs once more, without the right to raise its priority.
+/// Prints what switches cost by events of threads: the part of `switches` that runs once more, without the right to events of processors.
+///
+/// # Errors
+/// As [`run`].
+pub fn switches_once(options: &OnceSwitches) -> Result<(), Error> {
+    switches::once(options)
+}
+
+/// Turns in a process of its own.
+#[derive(Args, Clone, Debug)]
+pub struct OnceSwitches {
+    /// How long a turn takes, in seconds
+    turn: f64,
+    /// How many turns
+    turns: usize,
+}
+
+/// Prints the share of missed ticks: the part of `reader` that runs once more, without the right to raise its priority.
 ///
 /// # Errors
 /// As [`run`].
 pub fn missed_once(options: &OnceOptions) -> Result<(), Error> {
-    cost::missed_once(options.pid, options.seconds)
+    reader::missed_once(options.pid, options.seconds)
 }
 
 /// One measurement in a process of its own.

@@ -1,9 +1,8 @@
 //! How many stacks reach the root of their thread, and how many functions have names.
 
-use std::{collections::HashMap, os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
+use std::{os::unix::fs::FileExt, path::Path, time::Duration};
 
 use profbridge_ptrace::message::{Location, Mapping, Settings, Trust};
-use profbridge_symbolize::{FileIdentity, Key, Object, ObjectId, Source, Symbolizer};
 
 use super::{
     super::{
@@ -11,6 +10,7 @@ use super::{
         report::{Goal, Report},
     },
     Options,
+    names::Names,
     session::Session,
     targets::{Programs, Target},
 };
@@ -118,31 +118,13 @@ fn entry(main: &Mapping) -> Result<u64, Error> {
 
 /// The share of frames of the target's own code whose function is found.
 fn names(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Error> {
-    let symbolizer = Symbolizer::start(Default::default())?;
-    let mut objects: HashMap<u32, ObjectId> = HashMap::new();
-    for mapping in session.mappings.iter().filter(|mapping| mapping.main) {
-        let file = mapping.file.as_ref().ok_or("the program has no file")?.try_clone()?;
-        let key = Key::File(FileIdentity::of(&file)?);
-        let object = Object { key, source: Source::File(file), root: None::<Arc<_>>, path: mapping.path.clone() };
-        objects.insert(mapping.index, symbolizer.object(object));
-    }
-    let frames = || {
-        session.stacks.iter().flat_map(|((_, locations), count)| {
-            let objects = &objects;
-            locations.iter().filter_map(move |at| Some((*objects.get(&at.mapping?)?, at.address, *count)))
-        })
-    };
-    for (object, address, _) in frames() {
-        symbolizer.ask(object, &[address]);
-    }
-    if !symbolizer.wait(Duration::from_secs(30)) {
-        return Err("the symbolizer does not come to an end".into());
-    }
+    let names = Names::of(session)?;
+    let main: Vec<u32> = session.mappings.iter().filter(|mapping| mapping.main).map(|mapping| mapping.index).collect();
     let (mut all, mut found) = (0, 0);
-    for (object, address, count) in frames() {
-        all += count;
-        if symbolizer.answer(object, address).symbols().is_some() {
-            found += count;
+    for ((_, locations), count) in &session.stacks {
+        for location in locations.iter().filter(|at| at.mapping.is_some_and(|index| main.contains(&index))) {
+            all += count;
+            found += if names.symbols(location).is_some() { *count } else { 0 };
         }
     }
     let percent = 100.0 * found as f64 / all.max(1) as f64;

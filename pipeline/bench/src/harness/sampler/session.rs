@@ -28,8 +28,12 @@ pub(super) struct Session {
     pub(super) status: Status,
     /// The files of the process.
     pub(super) mappings: Vec<Mapping>,
+    /// The last counters of each process that it was: one that executes another program is another.
+    statuses: HashMap<ProcessId, Status>,
     /// Observations by stack, since the start.
     pub(super) stacks: Stacks,
+    /// Processor time by stack, in nanoseconds, since the start.
+    pub(super) running: HashMap<Vec<Location>, u64>,
     /// What it complained of.
     pub(super) problems: Vec<String>,
 }
@@ -52,7 +56,9 @@ impl Session {
             id: ProcessId::default(),
             status: Status::default(),
             mappings: Vec::new(),
+            statuses: HashMap::new(),
             stacks: Stacks::new(),
+            running: HashMap::new(),
             problems: Vec::new(),
         };
         let end = Instant::now() + PATIENCE;
@@ -69,6 +75,17 @@ impl Session {
     pub(super) fn sample(&self, on: bool) -> Result<(), Error> {
         self.process.send(Command::Sample { process: self.id, on })?;
         Ok(())
+    }
+
+    /// Forgets what was observed so far.
+    pub(super) fn forget(&mut self) {
+        self.stacks.clear();
+        self.running.clear();
+    }
+
+    /// A counter, summed over all processes that the target was.
+    pub(super) fn total(&self, counter: fn(&Status) -> u64) -> u64 {
+        self.statuses.values().map(counter).sum()
     }
 
     /// The sampler's process id.
@@ -118,7 +135,10 @@ impl Session {
             Event::Attached(process) => self.id = process.id,
             Event::Mapping(mapping) => self.mappings.push(mapping),
             Event::Batch(batch) => self.count(&batch),
-            Event::Status(status) => self.status = status,
+            Event::Status(status) => {
+                self.status = status;
+                self.statuses.insert(status.process, status);
+            }
             Event::Problem(problem) => self.problems.push(problem.message),
             _ => {}
         }
@@ -127,7 +147,10 @@ impl Session {
     fn count(&mut self, batch: &Batch) {
         for sample in &batch.samples {
             let stack = &batch.stacks[sample.stack as usize];
-            let locations = stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+            let locations: Vec<_> = stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+            if !sample.blocked {
+                *self.running.entry(locations.clone()).or_default() += sample.weight_nano;
+            }
             *self.stacks.entry((stack.trust, locations)).or_default() += u64::from(sample.observations);
         }
     }

@@ -1,8 +1,8 @@
-//! How long running threads are stopped: as the sampler counts it, and as a thread that does nothing but read the clock sees it.
+//! How long running threads are stopped where that is chosen (`stops: always`): as the sampler counts it, and as a thread that does nothing but read the clock sees it.
 
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Settings, Status};
+use profbridge_ptrace::message::{Settings, Status, Stops};
 
 use super::{
     super::{
@@ -15,10 +15,15 @@ use super::{
     targets::{Programs, Target},
 };
 
+/// How a process is sampled here.
+fn stopping() -> Settings {
+    Settings { stops: Stops::Always, ..Settings::default() }
+}
+
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
     let time = Duration::from_secs_f64(options.seconds);
     let mut target = programs.start("busy", &["1", "0"])?;
-    let mut session = Session::start(target.pid(), Settings::default(), false)?;
+    let mut session = Session::start(target.pid(), stopping(), false)?;
     let quiet = gaps(&mut target, &mut session, time)?;
     session.sample(true)?;
     session.listen(Duration::from_millis(1500))?;
@@ -42,7 +47,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
 
     // On a crowded machine the sampler itself waits for a core, unless its priority is raised.
     let target = programs.start("busy", &["8", "0"])?;
-    let mut session = Session::start(target.pid(), Settings::default(), true)?;
+    let mut session = Session::start(target.pid(), stopping(), true)?;
     session.listen(time)?;
     let status = session.status;
     report.figure("stop, 8 busy on 2 CPUs, p50", quantile(&status, 0.5), "us", Some(Goal::AtMost(35.0)));

@@ -19,9 +19,14 @@ macro_rules! source {
 const SOURCES: &[(&str, &str)] = &[
     source!("common.h"),
     source!("busy.c"),
+    source!("duty.c"),
     source!("handlers.c"),
     source!("matrix.c"),
+    source!("shares.c"),
     source!("short_waits.c"),
+    source!("stream.c"),
+    source!("switches.c"),
+    source!("transfers.c"),
     source!("threads.rs"),
     source!("hashing.py"),
     source!("counting.py"),
@@ -42,7 +47,7 @@ impl Programs {
             fs::write(folder.path().join(name), text)?;
         }
         let programs = Self { folder };
-        for name in ["busy", "handlers", "matrix", "short_waits"] {
+        for (name, _) in SOURCES.iter().filter_map(|(file, text)| Some((file.strip_suffix(".c")?, text))) {
             let arguments = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o", name];
             programs.compile("cc", &[&arguments[..], &[&format!("{name}.c"), "-lrt"]].concat())?;
         }
@@ -89,7 +94,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    fn start(command: &mut Command) -> Result<Self, Error> {
+    /// Starts a command that says "ready".
+    pub(super) fn start(command: &mut Command) -> Result<Self, Error> {
         let described = format!("{command:?}");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("cannot start {described}: {error}"))?;
