@@ -6,11 +6,13 @@
 //! * `attr`: what is asked for.
 //! * `open`: which of the kernel's permissions are there, found out by asking for them one after the other.
 //! * `control_group`: where a process's group is, whose threads can be sampled together.
+//! * `period`: how often, and that it varies.
 //! * `ring`: the shared memory.
 //! * `record`: what is in it. A pure function over bytes.
 
 pub mod attr;
 pub(crate) mod control_group;
 pub mod open;
+pub mod period;
 pub mod record;
 pub mod ring;

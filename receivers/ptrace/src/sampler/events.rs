@@ -16,7 +16,8 @@ use super::reach::Reach;
 use super::run::Engine;
 use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, next_right, open};
-use crate::perf::record::{Record, User, parse};
+use crate::perf::period::{self, Varying};
+use crate::perf::record::{OnCpuSample, Record, User, parse};
 use crate::perf::ring::Ring;
 use crate::threads::is_keepable;
 
@@ -63,16 +64,21 @@ pub(super) struct ThreadEvent {
     ring: Ring,
     /// Since when it is judged, and how often the thread had been given a processor then.
     judged: (Instant, u64),
+    varying: Varying,
 }
 
 impl ThreadEvent {
-    /// A sample for each so many nanoseconds from now on.
-    #[allow(unsafe_code, reason = "nix's macros make the same call")]
-    fn set_period(&self, period_nano: u64) {
-        /// `PERF_EVENT_IOC_PERIOD`.
-        const PERIOD: libc::c_ulong = 0x4008_2404;
-        // SAFETY: the kernel reads a number of eight bytes, which lives for the call. Where it refuses, the period stays and samples say so.
-        unsafe { libc::ioctl(self.file.as_raw_fd(), PERIOD as _, &raw const period_nano) };
+    /// A sample for each so many nanoseconds from now on, or about so many.
+    fn set_period(&mut self, period_nano: u64, now: Instant) {
+        self.varying = Varying::new(period_nano, crate::os::time::unix_nano(), now);
+        period::set(self.file.as_fd(), period_nano);
+    }
+
+    /// Another period, where it is time for one.
+    fn vary(&mut self, now: Instant) {
+        if let Some(period_nano) = self.varying.next(now) {
+            period::set(self.file.as_fd(), period_nano);
+        }
     }
 }
 
@@ -142,7 +148,9 @@ impl Events {
         let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
         self.epoll.add(&opened.event, interest).map_err(Failure::Exhausted)?;
         self.open += 1;
-        let event = ThreadEvent { file: opened.event, ring, judged: (Instant::now(), switches) };
+        let now = Instant::now();
+        let varying = Varying::new(period_nano, u64::from(thread) ^ crate::os::time::unix_nano(), now);
+        let event = ThreadEvent { file: opened.event, ring, judged: (now, switches), varying };
         Ok((event, (opened.rung, opened.refused)))
     }
 }
@@ -283,14 +291,14 @@ impl Engine<'_> {
 fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
     let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
     let Some(event) = &mut process.threads[place].event else { return };
-    let (status, foreign) = (&mut process.status, &mut process.foreign);
+    let (status, foreign, period_nano) = (&mut process.status, &mut process.foreign, event.varying.average());
     let drained = event.ring.drain(
         |process| process == pid,
         buffer,
         |bytes| match parse(bytes) {
             Ok(Record::Sample(sample)) => {
                 // One without registers is of a thread that ends: its time is not sampled.
-                captures.take_sample(id, space, &sample);
+                captures.take_sample(id, space, &OnCpuSample { period_nano, ..sample });
                 *foreign |= sample.user == User::Foreign;
             }
             Ok(Record::Lost(count)) => status.lost_samples += count,
@@ -321,9 +329,9 @@ impl Active {
             return;
         }
         self.grid.set_stride(stride);
-        let period = self.event_period();
-        for event in self.threads.iter().filter_map(|thread| thread.event.as_ref()) {
-            event.set_period(period);
+        let (period, now) = (self.event_period(), Instant::now());
+        for event in self.threads.iter_mut().filter_map(|thread| thread.event.as_mut()) {
+            event.set_period(period, now);
         }
     }
 
@@ -333,6 +341,7 @@ impl Active {
         let slot = self.slot;
         for thread in &mut self.threads {
             let Some(event) = &mut thread.event else { continue };
+            event.vary(now);
             if !event.ring.is_empty() {
                 // First what it says.
                 continue;

@@ -14,6 +14,7 @@ use crate::message::{ProcessId, Rung};
 use crate::os::time;
 use crate::perf::control_group::ControlGroup;
 use crate::perf::open::{Kernel, online_processors, open_processors};
+use crate::perf::period::{self, Varying};
 use crate::perf::record::{Record, User, parse};
 use crate::perf::ring::Ring;
 
@@ -34,6 +35,7 @@ pub(super) struct Processors {
     /// `None` for all that a processor does.
     group: Option<ControlGroup>,
     period_nano: u64,
+    varying: Varying,
     rings: Vec<(OwnedFd, Ring)>,
     /// The processors that were switched on.
     online: Vec<u32>,
@@ -51,7 +53,17 @@ impl Processors {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
             rings.push((event, ring));
         }
-        Some(Self { group, period_nano, rings, online, processes: Vec::new() })
+        let varying = Varying::new(period_nano, time::unix_nano(), Instant::now());
+        Some(Self { group, period_nano, varying, rings, online, processes: Vec::new() })
+    }
+
+    /// Another period, where it is time for one.
+    fn vary(&mut self, now: Instant) {
+        if let Some(period_nano) = self.varying.next(now) {
+            for (event, _) in &self.rings {
+                period::set(event.as_fd(), period_nano);
+            }
+        }
     }
 
     /// Whether they are of these processors, which are on now.
@@ -116,6 +128,10 @@ impl Engine<'_> {
             return;
         }
         process.review.due = now + REVIEW;
+        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
+            set.vary(now);
+        }
+        let process = &mut self.processes[index];
         let reach = process.wanted_reach(now);
         let covered = process.review.reach != Reach::Threads;
         let (id, stale) = (process.id, covered && !self.covers_all(index));

@@ -218,6 +218,44 @@ fn own_thread() {
     }
 }
 
+/// Guarantees: the kernel takes another period for an event that is open: samples come as much less often.
+#[test]
+fn another_period() {
+    const OTHER: u64 = 10_000_000;
+    const SAMPLES: usize = 50;
+    if !permitted(Rung::User) && !permitted(Rung::Kernel) {
+        return;
+    }
+    let (thread, end) = worker(|| {
+        std::hint::black_box((0..10_000_u64).map(std::hint::black_box).sum::<u64>());
+    });
+    let opened = open(&Kernel, thread, 1_000_000, Rung::Kernel).unwrap();
+    let mut ring = Ring::map(opened.event.as_fd(), 256 << 10).unwrap();
+    let (mut buffer, mut times, mut changed) = (Vec::new(), Vec::new(), false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while times.len() <= SAMPLES && Instant::now() < deadline {
+        let wanted = |process| process == std::process::id();
+        ring.drain(wanted, &mut buffer, |bytes| {
+            if let Record::Sample(sample) = parse(bytes).unwrap() {
+                times.push(sample.time_nano);
+            }
+        });
+        if !changed && !times.is_empty() {
+            // Once: it begins anew each time. What was written until then came with the period before.
+            crate::perf::period::set(opened.event.as_fd(), OTHER);
+            ring.drain(wanted, &mut buffer, |_| {});
+            times.clear();
+            changed = true;
+        }
+        std::thread::yield_now();
+    }
+    end();
+    assert!(times.len() > SAMPLES, "{}", times.len());
+    // However slow the machine is, they do not come more often.
+    let took = times[SAMPLES] - times[0];
+    assert!(took > OTHER * SAMPLES as u64 / 2, "{SAMPLES} samples in {took} ns");
+}
+
 /// Guarantees: where the kernel may be seen, a thread inside of a long system call is sampled there, with the registers that it will go on with.
 #[test]
 fn in_the_kernel() {
