@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use profbridge_ptrace::message::Settings;
+use profbridge_ptrace::message::{Settings, Stops};
 
 use super::{
     super::{
@@ -61,7 +61,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         }
         let stops = session.total(|status| status.stops);
         report.figure(format!("  stops, {name}"), stops as f64, "", Some(Goal::AtMost(0.0)));
-        report.detail(&format!("shares, {name}"), (session.status.rung.description(), &ours, &theirs));
+        report.detail(&format!("shares, {name}"), (session.status.rung.description(Stops::default()), &ours, &theirs));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use profbridge_ptrace::message::{Rung, Settings};
+use profbridge_ptrace::message::{Rung, Settings, Stops};
 
 use super::{
     super::{
@@ -45,7 +45,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     for (name, outcome) in &outcomes {
         match name.as_str() {
             "sampled" => {
-                let name = format!("cost of {} switches/s, {}", rate(&state), state.rung.description());
+                let name = format!("cost of {} switches/s, {}", rate(&state), state.rung.description(Stops::default()));
                 report.ratio(name, outcome, Some(Goal::AtMost(1.01)));
             }
             other => report.ratio(format!("  {other}, switches"), outcome, None),
@@ -148,6 +148,6 @@ pub(super) fn once(options: &OnceSwitches) -> Result<(), Error> {
     let (outcomes, state) = in_turns(options.turn, options.turns, &programs, false)?;
     let sampled = outcomes.iter().find(|(name, _)| name == "sampled").ok_or("no turns")?;
     let ratios: Vec<String> = sampled.1.ratios.iter().map(f64::to_string).collect();
-    writeln!(std::io::stdout(), "{}: {}", state.rung.description(), ratios.join(" "))?;
+    writeln!(std::io::stdout(), "{}: {}", state.rung.description(Stops::default()), ratios.join(" "))?;
     Ok(())
 }
