@@ -71,6 +71,9 @@ fn path(groups: &str, mounts: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::open::{Kernel, online_processors, open_processors};
+    use crate::perf::record::{Record, parse};
+    use crate::perf::ring::Ring;
 
     /// Guarantees: the group is found where version 2 is mounted, and none where that leads out of what can be seen, or is not mounted at all.
     #[test]
@@ -82,5 +85,72 @@ mod tests {
         assert_eq!(found("0::/../other\n"), None);
         assert_eq!(found("3:cpu:/other\n"), None);
         assert_eq!(path("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
+    }
+
+    /// A process that computes until it is dropped.
+    struct Busy(std::process::Child);
+
+    impl Busy {
+        fn start(in_group: Option<&Path>) -> Self {
+            let enter =
+                in_group.map_or(String::new(), |group| format!("echo $$ > '{}/cgroup.procs' && ", group.display()));
+            let script = format!("{enter} while :; do :; done");
+            Self(std::process::Command::new("/bin/sh").args(["-c", &script]).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.0.kill().ok();
+            self.0.wait().ok();
+        }
+    }
+
+    /// Guarantees: the events of a process's group show what is in it and nobody else, and its processor time is that of what is in it.
+    #[test]
+    fn events_of_a_group() {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let folder = path("0::/\n", &mounts).map(|root| root.join(format!("profbridge-{}", std::process::id())));
+        let Some(folder) = folder.filter(|folder| std::fs::create_dir(folder).is_ok()) else {
+            std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("untested here: no control group can be made\n"),
+            )
+            .ok();
+            return;
+        };
+        let (inside, _outside) = (Busy::start(Some(&folder)), Busy::start(None));
+        let process = File::open(format!("/proc/{}", inside.0.id())).unwrap();
+        let group = loop {
+            match ControlGroup::of(process.as_fd()) {
+                Some(group) if group.path == folder => break group,
+                _ => std::thread::yield_now(),
+            }
+        };
+        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000);
+        let mut seen = 0;
+        if let Ok(events) = &opened {
+            let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.as_fd(), 256 << 10).unwrap()).collect();
+            while seen < 20 {
+                for ring in &mut rings {
+                    ring.drain(
+                        |_| true,
+                        &mut Vec::new(),
+                        |bytes| {
+                            if let Ok(Record::Sample(sample)) = parse(bytes) {
+                                assert_eq!(sample.process, inside.0.id());
+                                seen += 1;
+                            }
+                        },
+                    );
+                }
+                std::thread::yield_now();
+            }
+            assert!(group.cpu().unwrap() >= Duration::from_millis(20) / 2);
+        }
+        drop((opened, inside));
+        while std::fs::remove_dir(&folder).is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy) {
+            std::thread::yield_now();
+        }
     }
 }

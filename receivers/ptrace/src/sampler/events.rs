@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::active::Active;
 use super::leases::{Captures, MOST_CAPTURED};
-use super::processors::Processors;
+use super::processors::{Machine, Processors};
 use super::reach::Reach;
 use super::run::Engine;
 use crate::message::{ProblemKind, Rung, Stops};
@@ -103,6 +103,7 @@ pub(super) struct Events {
     /// How many there are. Those that were closed since the last tick still count.
     open: usize,
     pub(super) processors: Vec<Processors>,
+    pub(super) machine: Machine,
     pub(super) buffer: Vec<u8>,
 }
 
@@ -112,6 +113,7 @@ impl Events {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             open: 0,
             processors: Vec::new(),
+            machine: Machine::default(),
             buffer: Vec::new(),
         })
     }

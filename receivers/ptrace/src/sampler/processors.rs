@@ -43,8 +43,7 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    fn open(group: Option<ControlGroup>, period_nano: u64) -> Option<Self> {
-        let online = online_processors().ok()?;
+    fn open(group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
         let events = open_processors(&Kernel, &online, folder, period_nano).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
@@ -65,10 +64,28 @@ impl Processors {
             }
         }
     }
+}
 
-    /// Whether they are of these processors, which are on now.
-    fn covers(&self, online: &[u32]) -> bool {
-        self.online == online
+/// What is known of the machine: read once for all processes.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    read: Option<Instant>,
+    /// The time that its processors were used.
+    cpu: Option<Duration>,
+    /// The processors that are switched on.
+    online: Vec<u32>,
+}
+
+impl Machine {
+    fn refresh(&mut self, now: Instant) {
+        if self.read.is_some_and(|read| now < read + REVIEW / 2) {
+            return;
+        }
+        self.read = Some(now);
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+        self.cpu = ticks.and_then(|ticks| machine_cpu(&stat, ticks));
+        self.online = online_processors().unwrap_or_default();
     }
 }
 
@@ -98,14 +115,12 @@ impl Review {
     }
 
     /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given one so often.
-    fn usage(&mut self, pid: u32, switches: u64, now: Instant) -> Option<Usage> {
-        let machine = std::fs::read_to_string("/proc/stat").ok()?;
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok()??;
+    fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
             group: self.group.as_ref().and_then(ControlGroup::cpu),
-            machine: machine_cpu(&machine, u64::try_from(ticks).ok()?)?,
+            machine: machine.cpu?,
         };
         let before = self.before.replace(marks)?;
         let elapsed = now.saturating_duration_since(before.at);
@@ -131,8 +146,10 @@ impl Engine<'_> {
         for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
             set.vary(now);
         }
+        let Some(events) = &mut self.events else { return };
+        events.machine.refresh(now);
         let process = &mut self.processes[index];
-        let reach = process.wanted_reach(now);
+        let reach = process.wanted_reach(&events.machine, now);
         let covered = process.review.reach != Reach::Threads;
         let (id, stale) = (process.id, covered && !self.covers_all(index));
         if reach == self.processes[index].review.reach && !stale {
@@ -156,9 +173,9 @@ impl Engine<'_> {
     /// Whether the events that a process is sampled with are of all processors that are on by now.
     fn covers_all(&self, index: usize) -> bool {
         let id = self.processes[index].id;
-        let Ok(online) = online_processors() else { return true };
-        let mut sets = self.events.iter().flat_map(|events| &events.processors);
-        sets.any(|set| set.covers(&online) && set.processes.iter().any(|(process, _)| *process == id))
+        let Some(events) = &self.events else { return true };
+        let mut of = events.processors.iter().filter(|set| set.processes.iter().any(|(process, _)| *process == id));
+        of.any(|set| set.online == events.machine.online)
     }
 
     /// Samples a process with events of processors, where the kernel permits that.
@@ -167,12 +184,13 @@ impl Engine<'_> {
         let process = &self.processes[index];
         let (id, pid, period_nano) = (process.id, process.files.pid(), process.event_period());
         let group = if reach == Reach::Group { process.review.group.clone() } else { None };
-        // There is one set for a machine or group, whoever else is sampled with it.
-        let set = match events.processors.iter().position(|set| set.group == group) {
+        // There is one set for a machine or group, whoever else is sampled with it. One from before a processor was switched on or off goes with its last process.
+        let online = &events.machine.online;
+        let set = match events.processors.iter().position(|set| set.group == group && set.online == *online) {
             Some(set) if events.processors[set].period_nano == period_nano => set,
             Some(_) => return false,
             None => {
-                let Some(set) = Processors::open(group, period_nano) else { return false };
+                let Some(set) = Processors::open(group, online.clone(), period_nano) else { return false };
                 if set.rings.iter().any(|(event, _)| events.wait_for(event.as_fd()).is_err()) {
                     return false;
                 }
@@ -242,12 +260,12 @@ impl Engine<'_> {
 }
 
 impl Active {
-    fn wanted_reach(&mut self, now: Instant) -> Reach {
+    fn wanted_reach(&mut self, machine: &Machine, now: Instant) -> Reach {
         let switches = self.switches();
         if self.review.group.is_none() && self.review.before.is_none() {
             self.review.group = ControlGroup::of(self.files.directory());
         }
-        let usage = self.review.usage(self.files.pid(), switches, now);
+        let usage = self.review.usage(self.files.pid(), switches, machine, now);
         let started = std::mem::take(&mut self.review.started);
         match usage {
             // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
