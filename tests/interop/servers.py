@@ -23,6 +23,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -164,7 +165,7 @@ def count_errors(row, server, load):
 def compare(row, sampled, pid, program, folder):
     """Shares of the functions that ran, by their own code, and of the program's calls into the kernel, against perf's."""
     perf_leaves, perf_calls = perf_script(os.path.join(folder, "perf.data"), pid, program)
-    own_leaves, own_calls = folded(sampled.output, program, set(perf_leaves) | set(perf_calls))
+    own_leaves, own_calls = folded(sampled.output, program, sampled.exported | set(perf_leaves) | set(perf_calls))
     ours, theirs = shares(own_leaves), shares(perf_leaves)
     top = hottest(ours, theirs)
     differences = {function: abs(ours.get(function, 0) - theirs.get(function, 0)) for function in top}
@@ -194,9 +195,33 @@ def shares(counts):
     return {name: 100 * count / whole for name, count in counts.items()}
 
 
+def exported(pid):
+    """The functions that files of a process and the kernel have symbols of, as they are called here."""
+    with open(f"/proc/{pid}/maps") as maps:
+        paths = {fields[5] for line in maps if len(fields := line.split()) > 5 and "x" in fields[1] and fields[5].startswith("/")}
+    names = {name for path in paths for name in dynamic_symbols(f"/proc/{pid}/root{path}")}
+    with open("/proc/kallsyms") as kallsyms:
+        names.update(line.split()[2] for line in kallsyms)
+    return {plain(name, ()) for name in names}
+
+
+def dynamic_symbols(path):
+    """The names in the dynamic symbol table of a 64-bit ELF file (ELF-64 Object File Format 1.5, tables 8 and 14)."""
+    with open(path, "rb") as file:
+        data = file.read()
+    sections_at, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, sections_at + size * number) for number in range(count)]
+    for section in sections:
+        if section[1] == 11:  # SHT_DYNSYM; the section that it links to has the names.
+            names_at = sections[section[6]][4]
+            for at in range(section[4], section[4] + section[5], 24):
+                start = names_at + struct.unpack_from("<I", data, at)[0]
+                yield data[start : data.index(b"\0", start)].decode()
+
+
 def folded(path, program, known):
-    """The nanoseconds of threads that ran, by the innermost function, and by the program's innermost function. Functions that were inlined, of which
-    perf does not know, count for the one that they were inlined into."""
+    """The nanoseconds of threads that ran, by the innermost function, and by the program's innermost function. Functions without a symbol that were
+    inlined, of which perf does not know, count for the one that they were inlined into."""
     leaves, calls = collections.Counter(), collections.Counter()
     with open(path) as file:
         for line in file:
@@ -274,6 +299,7 @@ class Sampled:
 
     def __init__(self, profbridge, pid, rate, seconds, folder):
         self.rate = rate
+        self.exported = exported(pid)
         self.output = os.path.join(folder, f"{rate}.folded")
         if os.path.exists(self.output):
             os.unlink(self.output)
