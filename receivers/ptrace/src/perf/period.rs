@@ -1,13 +1,14 @@
 //! The time between two samples of an event, and that it varies.
 //!
 //! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th time: with 101 samples in a second, all of those
-//! of a second and a half would meet it and all of the next would not. So the period is another one each second, which no program is in step with for long.
+//! of a second and a half would meet it and all of the next would not. So the period is another one after some samples, which no program is in step with for long.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// For so long a period stays the same. A new one begins with the moment of its change, which loses half a sample.
-const LASTS: Duration = Duration::from_secs(1);
+/// For so many samples a period stays the same, and for so long at least. A new one begins with the moment of its change, which loses half a sample.
+const SAMPLES: u64 = 16;
+const LEAST: Duration = Duration::from_millis(100);
 
 /// A period is longer or shorter by up to one part in so many.
 const PARTS: u64 = 16;
@@ -22,7 +23,7 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     unsafe { libc::ioctl(event.as_raw_fd(), PERIOD as _, &raw const period_nano) };
 }
 
-/// Periods around one, a new one each second.
+/// Periods around one, a new one after some samples.
 #[derive(Debug)]
 pub struct Varying {
     period_nano: u64,
@@ -33,7 +34,13 @@ pub struct Varying {
 impl Varying {
     /// Periods around this one.
     pub fn new(period_nano: u64, seed: u64, now: Instant) -> Self {
-        Self { period_nano, random: seed | 1, due: now + LASTS }
+        let mut varying = Self { period_nano, random: seed | 1, due: now };
+        varying.due += varying.lasts();
+        varying
+    }
+
+    fn lasts(&self) -> Duration {
+        Duration::from_nanos(self.period_nano.saturating_mul(SAMPLES)).max(LEAST)
     }
 
     /// The period around which they are.
@@ -46,7 +53,7 @@ impl Varying {
         if now < self.due {
             return None;
         }
-        self.due = now + LASTS;
+        self.due = now + self.lasts();
         // Xorshift (Marsaglia 2003): nothing depends on its quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -60,16 +67,21 @@ impl Varying {
 mod tests {
     use super::*;
 
-    /// Guarantees: periods lie within a sixteenth of the one that was asked for, on both sides of it, and on average are that one; each lasts a second.
+    /// Guarantees: periods lie within a sixteenth of the one that was asked for, on both sides of it, and on average are that one; each
+    /// lasts for some samples, however rare they are.
     #[test]
     fn around() {
         const PERIOD: u64 = 9_900_990;
         let mut now = Instant::now();
         let mut varying = Varying::new(PERIOD, 42, now);
         let mut periods = Vec::new();
+        let lasts = varying.lasts();
+        assert!(
+            lasts >= Duration::from_nanos(PERIOD) * 16 && Varying::new(1_000_000_000, 42, now).lasts().as_secs() == 16
+        );
         for _ in 0..10_000 {
-            assert_eq!(varying.next(now + LASTS / 2), None);
-            now += LASTS;
+            assert_eq!(varying.next(now + lasts / 2), None);
+            now += lasts;
             periods.push(varying.next(now).unwrap());
         }
         let (least, most) = (*periods.iter().min().unwrap(), *periods.iter().max().unwrap());
@@ -86,14 +98,16 @@ mod tests {
         const CYCLE: u64 = 150_000;
         let mut now = Instant::now();
         let mut varying = Varying::new(PERIOD, 42, now);
-        // Samples of each second in the first third of the cycle, of which a fixed period has none or all.
+        // Of 48 samples, about half a second of them, so many are in the first third of the cycle: with a fixed period all or none.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
-            now += LASTS;
-            let period = varying.next(now).unwrap();
-            let times: Vec<u64> = (0..50).map(|sample| at + sample * period).collect();
-            at = times[49] + period;
-            let met = times.iter().filter(|&&time| time % CYCLE < CYCLE / 3).count();
+            let mut met = 0;
+            for _ in 0..3 {
+                now += varying.lasts();
+                let period = varying.next(now).unwrap();
+                met += (0..SAMPLES).filter(|sample| (at + sample * period) % CYCLE < CYCLE / 3).count();
+                at += SAMPLES * period;
+            }
             odd += usize::from(!(8..=26).contains(&met));
         }
         assert!(odd <= 10, "{odd} of 100");

@@ -138,14 +138,14 @@ impl Review {
 impl Engine<'_> {
     /// Chooses what the events of a process cover, where that is to be looked at.
     pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
+        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
+            set.vary(now);
+        }
         let process = &mut self.processes[index];
         if now < process.review.due || !matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors)) {
             return;
         }
         process.review.due = now + REVIEW;
-        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
-            set.vary(now);
-        }
         let Some(events) = &mut self.events else { return };
         events.machine.refresh(now);
         let process = &mut self.processes[index];
