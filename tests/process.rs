@@ -27,8 +27,9 @@ pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<
 
 /// A command of the binary in a temporary folder.
 pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_profbridge"));
-    command.args(arguments);
+    let [first, more @ ..] = program() else { unreachable!("there is a program") };
+    let mut command = Command::new(first);
+    command.args(more).args(arguments);
     prepare(&mut command, folder);
     command
 }
@@ -51,20 +52,17 @@ fn prepare(command: &mut Command, folder: &Path) {
     }
 }
 
-/// Whether a program that is started from here hears SIGHUP; says so where not: under `nohup` all programs ignore it.
-pub(crate) fn hears_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
-    // Bits from the lowest on are signals from 1 on, and SIGHUP is 1 (proc(5), signal(7)).
-    let hears = u64::from_str_radix(ignored, 16).unwrap_or(0) & 1 == 0;
-    if !hears {
-        std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("untested here: the tests were started with SIGHUP ignored\n"),
-        )
-        .ok();
-    }
-    hears
+/// The words that start profbridge. A shell has what it starts in the background ignore SIGINT, and `nohup` SIGHUP: what the tests start is not
+/// to ignore them.
+pub(crate) fn program() -> &'static [&'static str] {
+    static IGNORED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
+        // Bits from the lowest on are signals from 1 on: SIGHUP, SIGINT, SIGQUIT and SIGTERM (proc(5), signal(7)).
+        u64::from_str_radix(ignored, 16).unwrap_or(0) & 0x4007 != 0
+    });
+    let words = &["env", "--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_profbridge")];
+    if *IGNORED { words } else { &words[2..] }
 }
 
 /// What a finished command printed.

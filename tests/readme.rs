@@ -39,7 +39,7 @@ fn the_command(start: &str) -> String {
 /// A command line of the README, in a shell that finds this build's `profbridge`.
 fn shell(folder: &Path, line: &str) -> Command {
     let mut shell = command(folder, &[]);
-    let binary = PathBuf::from(shell.get_program());
+    let binary = Path::new(env!("CARGO_BIN_EXE_profbridge"));
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let environment: Vec<_> =
         shell.get_envs().map(|(name, value)| (name.to_owned(), value.map(|v| v.to_owned()))).collect();

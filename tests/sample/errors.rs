@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::process::{command, run};
+use crate::process::{program, run};
 use crate::targets::Running;
 
 /// Guarantees: what to sample is either a process or a command, and a mistake is explained.
@@ -122,9 +122,8 @@ fn in_the_way_of_somebody_else() {
 
 /// Runs profbridge as the user that may do nothing.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
-    let binary = command(folder, &[]).get_program().to_owned();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
-    Command::new("setpriv").args(nobody).arg(binary).args(arguments).current_dir(folder).output()
+    Command::new("setpriv").args(nobody).args(program()).args(arguments).current_dir(folder).output()
 }
 
 /// A folder with these permissions, for that user. `None` where it cannot be taken on, which is said.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Sampling, Stacks, until_met};
-use crate::process::{Finished, command, eventually};
+use crate::process::{Finished, eventually, program};
 
 /// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or `after` so many of them.
 fn counting(after: u32) -> String {
@@ -95,8 +95,7 @@ fn interrupted_by_a_terminal(what: &str, said: &str) {
 
 /// Samples a command at a terminal of its own and presses Ctrl-C once it is there.
 fn at_a_terminal(folder: &Path, what: &str) -> Finished {
-    let binary = command(folder, &[]).get_program().to_str().unwrap().to_owned();
-    let line = format!("{binary} sample -o out.folded -- {what}");
+    let line = format!("{} sample -o out.folded -- {what}", program().join(" "));
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
         .current_dir(folder)
