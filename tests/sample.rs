@@ -38,6 +38,13 @@ impl Stacks {
         Self(inside.map(|(stack, nano)| (stack[1..].to_vec(), *nano)).collect())
     }
 
+    /// Those that say where the time went, and not only how much it was: on a busy machine some of it is sampled by chance only.
+    fn sampled(&self) -> Self {
+        let sampled =
+            self.0.iter().filter(|(stack, _)| stack.iter().all(|name| name != "[processor time not sampled]"));
+        Self(sampled.cloned().collect())
+    }
+
     /// All time.
     fn nano(&self) -> u64 {
         self.0.iter().map(|(_, nano)| nano).sum()

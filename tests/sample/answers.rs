@@ -20,15 +20,16 @@ fn shares() {
     let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", "8");
     let truth = measured(&finished);
     let all: u64 = truth.values().sum();
+    let sampled = stacks.sampled();
     assert_eq!(truth.len(), 3, "{}", finished.stdout);
     for (name, nano) in truth {
         let expected = nano as f64 * 100.0 / all as f64;
-        let measured = stacks.percent(stacks.total(name));
+        let measured = sampled.percent(sampled.total(name));
         assert!((measured - expected).abs() < 2.0, "{name}: {measured:.2} %, expected {expected:.2} %");
     }
     let sum = stacks.nano() as f64;
     assert!((sum / all as f64 - 1.0).abs() < 0.1, "{sum} of {all} ns were measured");
-    assert_eq!(stacks.hottest(), "seventy");
+    assert_eq!(sampled.hottest(), "seventy");
 }
 
 /// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of functions.
@@ -38,6 +39,7 @@ fn recursion() {
     // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter of its calls.
     let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "1");
     let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
+    let stacks = stacks.sampled();
     let whole: u64 = stacks.0.iter().filter(|(stack, _)| deep(stack)).map(|(_, nano)| nano).sum();
     assert!(stacks.percent(whole) > 95.0, "{:.1} %", stacks.percent(whole));
     let line = finished.stderr.lines().find(|line| line.contains(" descend ")).unwrap();
@@ -68,7 +70,8 @@ fn threads() {
     let truth = measured(&finished);
     for (thread, function) in [("first", "first_work"), ("second", "second_work"), ("third", "third_work")] {
         let own = stacks.under(thread);
-        assert!(own.percent(own.total(function)) > 90.0, "{thread}: {:?}", own.0);
+        let sampled = own.sampled();
+        assert!(sampled.percent(sampled.total(function)) > 90.0, "{thread}: {:?}", own.0);
         let share = own.nano() as f64 / truth[thread] as f64;
         assert!((0.8..1.05).contains(&share), "{thread} used {} ns, {} were measured", truth[thread], own.nano());
     }
@@ -90,8 +93,9 @@ fn sleep_and_spin() {
     program.end();
     let stacks = Stacks::read(&folder.path().join("out.folded"));
     let (running, waiting) = (stacks.under("[running]"), stacks.under("[waiting]"));
-    assert_eq!(running.hottest(), "first_work");
-    assert!(running.percent(running.total("spin")) > 90.0);
+    let sampled = running.sampled();
+    assert_eq!(sampled.hottest(), "first_work");
+    assert!(sampled.percent(sampled.total("spin")) > 90.0);
     let (sleeping, queued) = (waiting.total("doze"), waiting.total("[waiting for a processor]"));
     assert!(waiting.percent(sleeping + queued) > 95.0);
     let times = sleeping as f64 / (running.nano() + queued) as f64;
@@ -121,7 +125,7 @@ while time.process_time() < 2:
         return;
     }
     assert!(finished.status.success(), "{}", finished.stderr);
-    let stacks = Stacks::read(&folder.path().join("out.folded"));
+    let stacks = Stacks::read(&folder.path().join("out.folded")).sampled();
     let hottest = stacks.hottest().to_lowercase();
     // Distributions strip OpenSSL of the names of its assembler functions; its file has one.
     assert!(hottest.contains("sha256") || hottest.contains("libcrypto"), "{hottest}\n{}", finished.stderr);

@@ -12,8 +12,13 @@ use crate::probe::SchedStat;
 /// A thread may have run for so many times what its samples stand for, before it is said that it was not sampled: timers come late and slices are short.
 const MOST_SCALE: u64 = 2;
 
-/// So much running time without a sample is said as such, in halves of a period. Less is a matter of chance and waits for the next batch.
+/// So much running time without a sample is said as such, in halves of a period: where only the program is sampled it was in the kernel. Less is a matter of
+/// chance and waits for the next batch.
 const UNSAMPLED_HALVES: u64 = 3;
+
+/// The same where all of it is sampled: on a busy machine a thread runs in short turns between which the timer may find others. Of six periods that it ran
+/// one in four hundred has no sample by chance.
+const UNSAMPLED_HALVES_BY_CHANCE: u64 = 12;
 
 /// So much time in which the thread was never met blocked although it must have been, in periods: more is said as such. The counters of a running
 /// thread are late by up to a timer tick of the kernel.
@@ -171,7 +176,8 @@ impl Ledger {
         let sampled = ran.min(periods.saturating_mul(most)).max(late).min(limit);
         let mut rest = ran.saturating_sub(sampled).min(limit - sampled);
         let mut waits = 0;
-        let said = rest.saturating_mul(2) >= rules.period_nano.saturating_mul(UNSAMPLED_HALVES * thinned);
+        let halves = if rules.kernel { UNSAMPLED_HALVES_BY_CHANCE } else { UNSAMPLED_HALVES };
+        let said = rest.saturating_mul(2) >= rules.period_nano.saturating_mul(halves * thinned);
         if !said && !rules.last {
             waits = std::mem::take(&mut rest);
         }
