@@ -115,6 +115,13 @@ impl ProcessFiles {
         }
     }
 
+    /// Whether another process has the id of this one, which has ended.
+    pub(crate) fn has_successor(&self) -> bool {
+        File::open(format!("/proc/{}", self.pid))
+            .and_then(|directory| read_stat(&directory.into(), "stat"))
+            .is_ok_and(|stat| stat.start_ticks != self.start_ticks)
+    }
+
     /// What became of the process when the memory that it had is gone: after an exec there is another one at once, while a process
     /// that ends may lack it for a while before it is a zombie.
     fn after_its_memory(&self) -> Life {

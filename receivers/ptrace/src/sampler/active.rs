@@ -17,7 +17,7 @@ use super::unseen::Unseen;
 use crate::address_space::AddressSpace;
 use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status, Stops};
 use crate::os::time;
-use crate::process_files::ProcessFiles;
+use crate::process_files::{Life, ProcessFiles};
 use crate::threads::{Census, ThreadFiles};
 
 /// Batches are said about this often.
@@ -165,6 +165,15 @@ impl Active {
     /// The place of a thread.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
+    }
+
+    /// Whether it executes another program than the one that is known of it, or another process has its id.
+    pub(super) fn is_another(&self) -> bool {
+        match self.files.alive() {
+            Life::Same => false,
+            Life::Executed => true,
+            Life::Exited => self.files.has_successor(),
+        }
     }
 
     /// The place of a thread that was sampled, whether it was seen before or not: it may be gone before its process's threads are listed again.

@@ -260,6 +260,7 @@ impl Engine<'_> {
             self.drain_rings(index);
         }
         self.drain_processors();
+        self.drop_strangers();
     }
 
     fn drain_rings(&mut self, index: usize) {
@@ -275,6 +276,7 @@ impl Engine<'_> {
     pub(super) fn drain_process(&mut self, index: usize) {
         self.drain_rings(index);
         self.drain_processors();
+        self.drop_strangers();
         while let Some(captured) = self.captures.waiting.pop_front() {
             self.finish(captured);
         }
@@ -283,9 +285,30 @@ impl Engine<'_> {
     fn drain_thread(&mut self, index: usize, place: usize) {
         let Self { processes, captures, events: Some(events), .. } = self else { return };
         drain(&mut processes[index], place, captures, &mut events.buffer);
+        self.make_room();
+    }
+
+    /// Unwinds what waits, where that is much.
+    pub(super) fn make_room(&mut self) {
+        if self.captures.waiting.len() < MOST_CAPTURED {
+            return;
+        }
+        self.drop_strangers();
         while self.captures.waiting.len() >= MOST_CAPTURED {
             let Some(captured) = self.captures.waiting.pop_front() else { break };
             self.finish(captured);
+        }
+    }
+
+    /// Drops what waits of processes that execute another program by now, or whose id another process has: some of it may be of that, and would be taken for
+    /// what is known. What is of the same process now was so when it was sampled.
+    fn drop_strangers(&mut self) {
+        for process in &mut self.processes {
+            let id = process.id;
+            if self.captures.has_samples_of(id) && process.is_another() {
+                self.captures.drop_samples_of(id);
+                process.doubt = true;
+            }
         }
     }
 }

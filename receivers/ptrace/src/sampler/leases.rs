@@ -340,6 +340,16 @@ impl Captures {
         }
     }
 
+    /// Whether samples that the kernel took of a process wait.
+    pub(super) fn has_samples_of(&self, process: ProcessId) -> bool {
+        self.waiting.iter().any(|captured| captured.process == process && !captured.stopped)
+    }
+
+    /// Forgets the samples that the kernel took of a process.
+    pub(super) fn drop_samples_of(&mut self, process: ProcessId) {
+        self.waiting.retain(|captured| captured.process != process || captured.stopped);
+    }
+
     /// Forgets what waits of a process.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.waiting.retain(|captured| captured.process != process);

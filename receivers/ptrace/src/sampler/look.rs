@@ -179,6 +179,10 @@ impl Active {
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, workshop, &mut pieces);
+            if self.doubt && self.is_another() {
+                // Its memory could not be read: it is blocked in another program, of which nothing is known here.
+                break;
+            }
             seen = self.recheck(index, attempt);
             if seen.is_none() {
                 result = self.blocked(index, attempt, outcome, now);

@@ -7,7 +7,6 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::active::Active;
 use super::events::Watch;
-use super::leases::MOST_CAPTURED;
 use super::reach::{Reach, Usage, machine_cpu};
 use super::run::Engine;
 use crate::message::{ProcessId, Rung};
@@ -252,10 +251,7 @@ impl Engine<'_> {
                 }
             }
         }
-        while self.captures.waiting.len() >= MOST_CAPTURED {
-            let Some(captured) = self.captures.waiting.pop_front() else { break };
-            self.finish(captured);
-        }
+        self.make_room();
     }
 }
 
