@@ -126,11 +126,12 @@ fn a_thread_that_begins_long_calls_is_left_alone() -> Outcome {
     target.say("read");
     target.line();
     target.ask_until("calls", 20);
-    session.ticks(100);
+    // Counters are said once a second: those that count come behind what is waited for.
+    session.ticks(2500);
     let stops = session.seen.last().status.stops;
     let calls = target.ask("calls");
     target.ask_until("calls", calls + 20);
-    session.ticks(100);
+    session.ticks(2500);
     let short = target.ask("short");
     let seen = session.finish();
     let status = seen.last().status;
