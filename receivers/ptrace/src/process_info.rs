@@ -26,6 +26,10 @@ const FILE: usize = 64 << 10;
 /// What is read of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
+    /// The process, which for a thread is that of its group.
+    pub(crate) process: u32,
+    /// The parent of that process.
+    pub(crate) parent: u32,
     /// It ended and is not reaped.
     pub(crate) ended: bool,
     /// The thread that traces the process, 0 for none.
@@ -57,6 +61,8 @@ fn parse_status(text: &str) -> StatusFile {
         }
         let mut values = values.split_ascii_whitespace().map(|value| value.parse().unwrap_or(0));
         match name {
+            "PPid" => status.parent = values.next().unwrap_or(0),
+            "Tgid" => status.process = values.next().unwrap_or(0),
             "TracerPid" => status.tracer = values.next().unwrap_or(0),
             // Real, effective, saved, file system.
             "Uid" => status.user = values.nth(1).unwrap_or(0),

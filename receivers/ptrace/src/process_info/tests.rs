@@ -9,8 +9,8 @@ use super::*;
 /// nothing.
 #[test]
 fn status_lines() {
-    let text = "Name:\tx y: z\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
-    let status = StatusFile { ended: false, tracer: 12, user: 2, namespace_pid: 1 };
+    let text = "Name:\tx y: z\nTgid:\t899\nPPid:\t3\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
+    let status = StatusFile { process: 899, parent: 3, ended: false, tracer: 12, user: 2, namespace_pid: 1 };
     assert_eq!(parse_status(text), status);
     assert_eq!(parse_status(&format!("State:\tZ (zombie)\n{text}")), StatusFile { ended: true, ..status });
     assert_eq!(parse_status(&format!("State:\tS (Zzz)\n{text}")), status);

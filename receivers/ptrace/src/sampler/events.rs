@@ -52,7 +52,7 @@ pub(super) enum Watch {
 }
 
 /// Where the kernel permits less than all, it is asked again after this: somebody may have given the right meanwhile.
-const ASKED_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The rung that opened, and why those above did not.
 type Answer = (Rung, Vec<(Rung, Errno)>);

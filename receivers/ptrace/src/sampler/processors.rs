@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::active::Active;
-use super::events::Watch;
+use super::events::{ASKED_AGAIN, Watch};
 use super::reach::{Reach, Usage, machine_cpu};
 use super::run::Engine;
 use crate::message::{ProcessId, Rung};
@@ -19,9 +19,6 @@ use crate::perf::ring::Ring;
 
 /// How often it is looked at who uses the processors.
 const REVIEW: Duration = Duration::from_secs(1);
-
-/// After what the kernel refused, it is asked again after this.
-const REFUSED: Duration = Duration::from_secs(60);
 
 /// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills 1.7 MB in a second at the usual rate,
 /// and on a saturated machine this thread may get no processor for half of it.
@@ -159,7 +156,7 @@ impl Engine<'_> {
         let entered = reach == Reach::Threads || self.enter_processors(index, reach);
         let process = &mut self.processes[index];
         if !entered {
-            process.review.due = now + REFUSED;
+            process.review.due = now + ASKED_AGAIN;
         }
         let reach = if entered { reach } else { Reach::Threads };
         process.review.reach = reach;

@@ -2,13 +2,15 @@
 //!
 //! What stopped comes first, always: between any two steps that take longer than a moment, threads that stopped are looked at and let go.
 
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use super::active::Active;
 use super::events::Events;
-use super::leases::{Captures, CpuMark, Leases, MOST_CAPTURED, Taken};
+use super::leases::{Captures, CpuMark, Leases, Taken};
 use super::look::{Seen, Workshop};
 use super::processors::Review;
 use super::seizing::Seizing;
@@ -18,6 +20,7 @@ use crate::lease::{self, Held};
 use crate::message::{Detached, Location, ProblemKind, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
+use crate::process_info;
 
 /// How long threads that were asked to stop are waited for at the end. The kernel lets go of the others when the thread ends.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -312,11 +315,7 @@ impl<'a> Engine<'a> {
             }
             self.say_cut(index);
             self.current = current;
-            if self.captures.waiting.len() >= MOST_CAPTURED
-                && let Some(captured) = self.captures.waiting.pop_front()
-            {
-                self.finish(captured);
-            }
+            self.make_room();
             if self.leases.is_empty() {
                 return;
             }
@@ -427,18 +426,11 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Whether a thread belongs to a process that this program started.
+/// Whether a thread is the first one of a process that this program started: the others are nobody's to wait for.
 fn is_child_of(parent: u32, thread: u32) -> bool {
-    let Ok(line) = std::fs::read(format!("/proc/{thread}/stat")) else {
+    let Ok(directory) = File::open(format!("/proc/{thread}")) else {
         return false;
     };
-    // Threads other than a process's first are nobody's to wait for.
-    crate::probe::parse_stat(&line).is_some_and(|stat| stat.parent == parent) && thread_group(thread) == Some(thread)
-}
-
-/// The process that a thread belongs to.
-fn thread_group(thread: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok()
+    process_info::status(directory.as_fd(), "status")
+        .is_ok_and(|status| status.process == thread && status.parent == parent)
 }

@@ -152,7 +152,7 @@ impl Active {
 
     /// Says how much processor time was used by threads that nobody has looked at.
     fn say_unseen(&mut self, now: Instant, running: u64) {
-        let period = self.grid.period_nano() * self.grid.stride();
+        let period = self.event_period();
         let begins = std::mem::replace(&mut self.unseen_since, now);
         // Threads that were idle have not been looked at for some ticks: before it is said, all are.
         if !Unseen::worth_saying(self.missing(false), period, running) {
@@ -191,7 +191,7 @@ impl Active {
 
     fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, last: bool) {
         let rules = Rules {
-            period_nano: self.grid.period_nano() * self.grid.stride(),
+            period_nano: self.event_period(),
             kernel: self.watch != Watch::Events(Rung::User),
             thinned: self.threads[index].thinning.factor(),
             cpu: self.settings.mode == Mode::Cpu,
