@@ -95,7 +95,8 @@ fn interrupted_by_a_terminal(what: &str, said: &str) {
 
 /// Samples a command at a terminal of its own and presses Ctrl-C once it is there.
 fn at_a_terminal(folder: &Path, what: &str) -> Finished {
-    let line = format!("{} sample -o out.folded -- {what}", program().join(" "));
+    // Without `exec` some shells wait for it, get Ctrl-C as well, and end by it.
+    let line = format!("exec {} sample -o out.folded -- {what}", program().join(" "));
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
         .current_dir(folder)
