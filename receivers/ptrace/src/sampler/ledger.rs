@@ -51,8 +51,18 @@ pub(super) struct Rules {
     pub(super) cpu: bool,
     /// It had something to execute when it was looked at last.
     pub(super) ready: bool,
-    /// Nothing comes later.
-    pub(super) last: bool,
+    /// What comes later.
+    pub(super) next: Next,
+}
+
+/// What comes after a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Samples that may stand for some of it.
+    Same,
+    /// Samples that do not: the thread may be stopped from now on, or not any more.
+    Other,
+    Nothing,
 }
 
 /// What time without a sample of its own was.
@@ -178,7 +188,7 @@ impl Ledger {
         let mut waits = 0;
         let halves = if rules.kernel { UNSAMPLED_HALVES_BY_CHANCE } else { UNSAMPLED_HALVES };
         let said = rest.saturating_mul(2) >= rules.period_nano.saturating_mul(halves * thinned);
-        if !said && !rules.last {
+        if !said && rules.next == Next::Same {
             waits = std::mem::take(&mut rest);
         }
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
@@ -191,7 +201,7 @@ impl Ledger {
                 // It neither ran nor was blocked: it waits for a processor, which the kernel counts when it gets one.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
-            } else if rules.last || left > rules.period_nano.saturating_mul(UNSEEN) {
+            } else if rules.next == Next::Nothing || left > rules.period_nano.saturating_mul(UNSEEN) {
                 unseen = left;
             } else {
                 waits += left;

@@ -37,7 +37,7 @@ impl Active {
         if may != thread.stoppable {
             thread.stoppable = may;
             thread.waited = 0;
-            self.settle_thread(index, now);
+            self.settle_up_to(index, now);
         }
         may
     }

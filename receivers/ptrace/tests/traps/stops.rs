@@ -109,7 +109,7 @@ fn own_code_is_sampled_after_two_seconds() -> Outcome {
     assert!(running.iter().all(|observed| life.names(observed).contains(&"outer".to_owned())), "{}", life.top());
     let share = life.complete_share(running.iter().copied());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    // Its history is counted in ticks of 10 ms from its first look on, and a period and a half may wait to be said.
+    // Its history is counted in ticks of 10 ms from its first look on, and the counter of its running time is late by up to one of the kernel's timer ticks.
     assert!(status.not_sampled_nano >= 1_970_000_000, "{status:?}");
     // What came after the second reading of the kernel's clock is more.
     let said = sampled + status.not_sampled_nano;

@@ -7,7 +7,7 @@ use crate::message::{Location, Mode, Rung, Sample, Thread, Trust};
 use crate::os::time;
 use crate::probe::SchedStat;
 use crate::sampler::events::Watch;
-use crate::sampler::ledger::{Rest, Rules};
+use crate::sampler::ledger::{Next, Rest, Rules};
 use crate::sampler::unseen::Unseen;
 
 /// Under this name is said what threads did that nobody has looked at.
@@ -99,7 +99,7 @@ impl Active {
 
     /// Shares the time of all threads among their samples.
     pub(in crate::sampler) fn settle_all(&mut self, now: Instant) {
-        let last = !self.on;
+        let next = if self.on { Next::Same } else { Next::Nothing };
         let mut running = 0;
         for index in 0..self.threads.len() {
             let task = self.files.task();
@@ -108,27 +108,27 @@ impl Active {
                 // Nothing has come since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
                 // It has not run since it was looked at.
-                Some((at, sched)) => self.settle(index, at, Some(sched), last),
+                Some((at, sched)) => self.settle(index, at, Some(sched), next),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
                         running += 1;
                         thread.sched = sched;
-                        self.settle(index, now, Some(sched), last);
+                        self.settle(index, now, Some(sched), next);
                     }
-                    Err(_) => self.settle(index, now, None, true),
+                    Err(_) => self.settle(index, now, None, Next::Nothing),
                 },
             }
         }
         self.say_unseen(now, running);
     }
 
-    /// Shares the time of a thread that runs, up to now.
-    pub(in crate::sampler) fn settle_thread(&mut self, index: usize, now: Instant) {
+    /// Shares the time of a thread that runs, up to now: samples that come later do not stand for it.
+    pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         // One that ended is settled when that is noticed.
         if let Ok(sched) = thread.files.schedstat(self.files.task()) {
             thread.sched = sched;
-            self.settle(index, now, Some(sched), false);
+            self.settle(index, now, Some(sched), Next::Other);
         }
     }
 
@@ -137,7 +137,7 @@ impl Active {
         let now = Instant::now();
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
-                self.settle(index, now, None, true);
+                self.settle(index, now, None, Next::Nothing);
             }
         }
     }
@@ -189,14 +189,14 @@ impl Active {
         clock.map_or(0, |clock| self.unseen.missing(clock, known))
     }
 
-    fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, last: bool) {
+    fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
         let rules = Rules {
             period_nano: self.event_period(),
             kernel: self.watch != Watch::Events(Rung::User),
             thinned: self.threads[index].thinning.factor(),
             cpu: self.settings.mode == Mode::Cpu,
             ready: self.threads[index].running,
-            last,
+            next,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
         self.unseen.account(settled.ran_nano);

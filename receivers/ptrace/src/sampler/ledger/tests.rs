@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules = Rules { period_nano: 10 * MS, kernel: true, thinned: 1, cpu: false, ready: false, last: false };
+const RULES: Rules =
+    Rules { period_nano: 10 * MS, kernel: true, thinned: 1, cpu: false, ready: false, next: Next::Same };
 
 fn sched(run: u64, wait: u64) -> SchedStat {
     SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }
@@ -71,6 +72,18 @@ fn unsampled() {
     }
 }
 
+/// Guarantees: where samples begin that do not stand for the time before, all of that is said first, however little it is.
+#[test]
+fn other_samples() {
+    let start = Instant::now();
+    let mut ledger = ledger(start);
+    let settled = ledger.settle(after(start, 30), Some(sched(130, 50)), Rules { next: Next::Other, ..RULES });
+    assert_eq!(rests(&settled), [(Rest::NotSampled, 30)]);
+    ledger.on_cpu(0, 10 * MS);
+    let settled = ledger.settle(after(start, 40), Some(sched(140, 50)), RULES);
+    assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
+}
+
 /// Guarantees: an event that is open for a fifth of the time only has samples that stand for all of it.
 #[test]
 fn thinned() {
@@ -128,7 +141,7 @@ fn gone() {
     let mut ledger = ledger(start);
     ledger.on_cpu(0, 10 * MS);
     ledger.blocked(1, after(start, 50), sched(110, 50));
-    let settled = ledger.settle(after(start, 100), None, Rules { last: true, ..RULES });
+    let settled = ledger.settle(after(start, 100), None, Rules { next: Next::Nothing, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![10, 90], vec![]));
 }
 
@@ -139,6 +152,7 @@ proptest! {
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((
             1u64..600, 0u64..100, 0u64..100, prop::collection::vec(any::<bool>(), 0..12), any::<bool>(), 1u64..4, any::<bool>(),
+            any::<bool>(),
         ), 1..12),
     ) {
         let start = Instant::now();
@@ -146,7 +160,7 @@ proptest! {
         let (mut now, mut run, mut wait, mut sample, mut sum) = (start, 100, 50, 0, 0);
         let mut end = start;
         let last = batches.len() - 1;
-        for (number, (wall, ran, queued, entries, kernel, thinned, ready)) in batches.into_iter().enumerate() {
+        for (number, (wall, ran, queued, entries, kernel, thinned, ready, other)) in batches.into_iter().enumerate() {
             now += Duration::from_millis(wall);
             run += wall * ran / 100;
             wait += (wall - wall * ran / 100) * queued / 100;
@@ -158,7 +172,12 @@ proptest! {
                 }
                 sample += 1;
             }
-            let rules = Rules { kernel, thinned, ready, last: number == last, ..RULES };
+            let next = match (number == last, other) {
+                (true, _) => Next::Nothing,
+                (_, true) => Next::Other,
+                _ => Next::Same,
+            };
+            let rules = Rules { kernel, thinned, ready, next, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
             let rests = settled.rests.iter().map(|(_, stretch)| *stretch);
