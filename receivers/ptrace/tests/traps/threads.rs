@@ -56,12 +56,14 @@ fn sleepers_have_their_pointers() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: of 2000 idle threads and a busy one each is seen; the busy one at the usual rate or at one that is said to be lower, such that
-/// the sampler keeps within its budget of processor time.
+/// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used, sampled or said not to be, and the sampler
+/// keeps within its budget of processor time.
 fn two_thousand_threads() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "2000"]);
     let budget = Settings::default().max_cpu;
     let mut session = Session::of(target.pid());
+    session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    let before_all = process::cpu_ticks(target.pid());
     session.until("all threads", |seen| {
         let life = seen.lives.last();
         let threads =
@@ -79,11 +81,22 @@ fn two_thousand_threads() -> Outcome {
         before = (status, now);
         cpu <= budget * 1.1
     });
+    session.observe("leaf", 10);
+    let used = (process::cpu_ticks(target.pid()) - before_all) * 10_000_000;
     let seen = session.finish();
     let life = seen.last();
     assert_eq!(life.status.threads, 2002);
-    let share = life.presence("leaf");
-    assert!(share >= 0.9, "{share} of the ticks found the busy thread: {:?}", life.status);
+    let sampled: u64 = life
+        .samples
+        .iter()
+        .filter(|observed| !observed.sample.blocked)
+        .map(|observed| observed.sample.weight_nano)
+        .sum();
+    let busy: u64 = life.with("leaf").map(|observed| observed.sample.weight_nano).sum();
+    assert!(busy * 10 >= sampled * 9, "{busy} of {sampled}: {:?}", life.status);
+    let all = sampled + life.status.not_sampled_nano;
+    // What came after the last reading of the kernel's counters is more.
+    assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
     Ok(())
 }
 
