@@ -82,11 +82,16 @@ impl Stacks {
 
 /// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to be stopped.
 pub(crate) fn stops() -> &'static [&'static str] {
+    if permitted() { &[] } else { &["--stops", "always"] }
+}
+
+/// Whether the kernel permits perf events.
+fn permitted() -> bool {
     static PERMITTED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let own = std::process::id();
         open::open(&open::Kernel, own, 1_000_000, Rung::Kernel).is_ok()
     });
-    if *PERMITTED { &[] } else { &["--stops", "always"] }
+    *PERMITTED
 }
 
 /// Runs a test of known answers while no other does: what several hot programs share is not what each of them needs.

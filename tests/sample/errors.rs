@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::process::{program, run};
+use super::permitted;
+use crate::process::{finished, program, run};
 use crate::targets::Running;
 
 /// Guarantees: what to sample is either a process or a command, and a mistake is explained.
@@ -32,6 +33,22 @@ fn arguments() {
     refused(&["--pid", "1", "--stops", "seldom"], &["user-bound", "never", "always"]);
     refused(&["--pid", "1", "-o", "profile.txt"], &["`.txt`", ".svg", ".folded", ".otlp", ".pb", ".envelope"]);
     refused(&["true"], &["--"]);
+}
+
+/// Guarantees: where perf events find no file descriptor, nobody is stopped in their place, and what is said to help is that limit and no right.
+#[test]
+fn few_descriptors() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let limited = format!("ulimit -n 20; exec {} sample -o out.folded -- sh -c '{busy}'", program().join(" "));
+    let finished = finished(Command::new("sh").args(["-c", &limited]).current_dir(folder.path()));
+    for part in ["no file descriptor is left", "not sampled for lack of what perf events need", " 0 stops"] {
+        assert!(finished.stderr.contains(part), "no `{part}`: {}", finished.stderr);
+    }
+    assert!(!finished.stderr.contains("CAP_PERFMON"), "{}", finished.stderr);
 }
 
 /// Guarantees: help explains which runtimes have names, and what the exit status is.

@@ -493,6 +493,8 @@ pub enum ProblemKind {
     Command,
     /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and which right gives it.
     Events,
+    /// Something is used up that perf events need, such as file descriptors: some threads or all have none.
+    Lack,
     /// A stop ended a system call early: the thread is left alone for a while.
     CutCall,
     /// More processes match than are sampled at once.

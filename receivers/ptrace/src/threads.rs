@@ -49,10 +49,13 @@ impl Kept {
 }
 
 /// Descriptors below this number may be kept.
-static KEPT_DESCRIPTORS: LazyLock<i32> = LazyLock::new(|| {
-    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    i32::try_from(limit - limit.min(256)).unwrap_or(i32::MAX)
-});
+static KEPT_DESCRIPTORS: LazyLock<i32> =
+    LazyLock::new(|| keepable(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
+
+/// How many of so many descriptors may be kept: all but 256, or half of few.
+fn keepable(limit: u64) -> i32 {
+    i32::try_from(limit - (limit / 2).min(256)).unwrap_or(i32::MAX)
+}
 
 /// Whether a descriptor with this number may be kept: the last ones are left to the others of this program.
 pub(crate) fn is_keepable(descriptor: i32) -> bool {

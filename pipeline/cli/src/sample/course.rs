@@ -127,7 +127,8 @@ fn refuses(kind: ProblemKind) -> bool {
         | ProblemKind::Frozen
         | ProblemKind::Malformed
         | ProblemKind::Events
-        | ProblemKind::CutCall => false,
+        | ProblemKind::CutCall
+        | ProblemKind::Lack => false,
     }
 }
 

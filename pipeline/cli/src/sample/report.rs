@@ -53,6 +53,8 @@ pub(crate) struct Report<'a> {
     pub(crate) mode: Mode,
     /// Which threads were stopped.
     pub(crate) stops: Stops,
+    /// Whether something was used up that perf events need, which has been said.
+    pub(crate) lacked: bool,
     /// For how long.
     pub(crate) elapsed: Duration,
     /// The most threads there were at a time.
@@ -174,7 +176,13 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
-        line(&mut out, format_args!("running threads: {}", status.rung.description(self.stops)));
+        let how = match status.rung {
+            Rung::None if self.lacked => {
+                "not sampled for lack of what perf events need; only the amount of their time is known"
+            }
+            rung => rung.description(self.stops),
+        };
+        line(&mut out, format_args!("running threads: {how}"));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
         line(
             &mut out,
@@ -196,7 +204,8 @@ impl Report<'_> {
         }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
-            let more = what_shows_more(status.rung, self.stops).map(|more| format!("; {more}")).unwrap_or_default();
+            let more = what_shows_more(status.rung, self.stops).filter(|_| !self.lacked);
+            let more = more.map(|more| format!("; {more}")).unwrap_or_default();
             line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
         if status.cut_calls > 0 {

@@ -65,6 +65,8 @@ pub(super) struct Run<'a> {
     course: Course,
     follow: Follow,
     gaps: Gaps,
+    /// Whether something was used up that perf events need.
+    lacked: bool,
     stats: Stats,
     collector: Collector,
     shares: Shares,
@@ -128,6 +130,7 @@ impl<'a> Run<'a> {
             symbolizer,
             follow: Follow::new(now),
             gaps: Gaps::default(),
+            lacked: false,
             stats: Stats::default(),
             shares: Shares::default(),
             processes: ProcessShares::default(),
@@ -317,6 +320,7 @@ impl<'a> Run<'a> {
             self.release();
             return;
         }
+        self.lacked |= problem.kind == ProblemKind::Lack;
         // Each sampler process says it anew, and of each process that a command starts.
         let news = (problem.target == TARGET).then(|| problem.message.clone());
         if !self.said.insert((problem.kind, news)) {

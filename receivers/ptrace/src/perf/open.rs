@@ -3,6 +3,7 @@
 //! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own, capabilities override it, and seccomp
 //! filters and security modules refuse on top of it.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -94,10 +95,60 @@ pub struct Opened {
 pub enum Failure {
     /// The thread ended.
     Ended,
-    /// No descriptor or memory is left: it is worth to try again, on the same rung.
-    Exhausted(Errno),
+    /// Something is used up that events need: it is worth to try again, on the same rung.
+    Exhausted(Lack),
     /// The kernel permits none: every rung, and why it was refused.
     Refused(Vec<(Rung, Errno)>),
+}
+
+/// What events need of which there is not enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// File descriptors.
+    Descriptors,
+    /// Memory that this user may lock, for rings.
+    LockedMemory,
+    /// As many threads have one as may.
+    Places,
+    /// Memory, or what else the kernel says.
+    Other(Errno),
+}
+
+impl Lack {
+    /// What the kernel said to opening an event, where it is no refusal.
+    fn of(error: Errno) -> Option<Self> {
+        match error {
+            Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),
+            Errno::ENOMEM => Some(Self::Other(error)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    /// What is lacking, and what helps.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Descriptors => f.write_str(
+                "no file descriptor is left for their perf events: raise the limit on open files (`ulimit -Hn`, LimitNOFILE= in systemd)",
+            ),
+            Self::LockedMemory => f.write_str(
+                "no more memory may be locked for their perf events: end other profilers of this user, raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= \
+                 in systemd) or kernel.perf_event_mlock_kb, or give CAP_IPC_LOCK",
+            ),
+            Self::Places => f.write_str("as many threads have a perf event as may have one at a time"),
+            Self::Other(error) => write!(f, "perf events cannot be opened: {error}"),
+        }
+    }
+}
+
+/// The time that the thread of an event ran while it was open, in nanoseconds; 0 where it cannot be read.
+pub fn count(event: BorrowedFd<'_>) -> u64 {
+    let mut bytes = [0; 8];
+    match nix::unistd::read(event, &mut bytes) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        _ => 0,
+    }
 }
 
 /// Opens an event for a thread on the best rung from `from` downwards that the kernel permits.
@@ -112,8 +163,10 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> R
         match opener.open(&EventAttr::of(wanted), Subject::Thread(thread)) {
             Ok(event) => return Ok(Opened { event, rung, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),
-            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(Failure::Exhausted(error)),
-            Err(error) => refused.push((rung, error)),
+            Err(error) => match Lack::of(error) {
+                Some(lack) => return Err(Failure::Exhausted(lack)),
+                None => refused.push((rung, error)),
+            },
         }
     }
     Err(Failure::Refused(refused))
@@ -136,8 +189,10 @@ pub fn open_processors(
         match opener.open(&attr, Subject::Processor { number, group }) {
             Ok(event) => events.push(event),
             Err(Errno::ENODEV) => {}
-            Err(error @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => return Err(Failure::Exhausted(error)),
-            Err(error) => return Err(Failure::Refused(vec![(Rung::Processors, error)])),
+            Err(error) => {
+                let refused = Failure::Refused(vec![(Rung::Processors, error)]);
+                return Err(Lack::of(error).map_or(refused, Failure::Exhausted));
+            }
         }
     }
     if events.is_empty() { Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])) } else { Ok(events) }

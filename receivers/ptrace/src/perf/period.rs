@@ -1,14 +1,16 @@
-//! The time between two samples of an event, and that it varies.
+//! The time between two samples of an event, that it varies, and how often an event fired without a sample.
 //!
 //! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th time: with 101 samples in a second, all of those
 //! of a second and a half would meet it and all of the next would not. So the period is another one after some samples, which no program is in step with for long.
+//!
+//! A new period begins with its change, and what had passed of the old one is lost. So it is changed behind a sample and never by the clock: a thread that seldom
+//! runs would otherwise never have run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::{Duration, Instant};
 
-/// For so many samples a period stays the same, and for so long at least. A new one begins with the moment of its change, which loses half a sample.
+/// For so many samples a period stays the same, or for as many as come in so many nanoseconds, where that are more: each change takes a system call.
 const SAMPLES: u64 = 16;
-const LEAST: Duration = Duration::from_millis(100);
+const LEAST_NANO: u64 = 100_000_000;
 
 /// A period is longer or shorter by up to one part in so many.
 const PARTS: u64 = 16;
@@ -28,19 +30,19 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
 pub struct Varying {
     period_nano: u64,
     random: u64,
-    due: Instant,
+    /// So many samples are still to come in the present one.
+    left: u64,
 }
 
 impl Varying {
-    /// Periods around this one.
-    pub fn new(period_nano: u64, seed: u64, now: Instant) -> Self {
-        let mut varying = Self { period_nano, random: seed | 1, due: now };
-        varying.due += varying.lasts();
-        varying
+    /// Periods around this one, which is the first.
+    pub fn new(period_nano: u64, seed: u64) -> Self {
+        Self { period_nano, random: seed | 1, left: last(period_nano) }
     }
 
-    fn lasts(&self) -> Duration {
-        Duration::from_nanos(self.period_nano.saturating_mul(SAMPLES)).max(LEAST)
+    /// Periods around this one, behind a first one of any length.
+    pub fn behind_another(period_nano: u64, seed: u64) -> Self {
+        Self { left: 1, ..Self::new(period_nano, seed) }
     }
 
     /// The period around which they are.
@@ -48,12 +50,13 @@ impl Varying {
         self.period_nano
     }
 
-    /// The next period, where it is time for it.
-    pub fn next(&mut self, now: Instant) -> Option<u64> {
-        if now < self.due {
+    /// So many samples were taken: the next period, where it is time for it.
+    pub fn took(&mut self, samples: u64) -> Option<u64> {
+        self.left = self.left.saturating_sub(samples);
+        if self.left > 0 {
             return None;
         }
-        self.due = now + self.lasts();
+        self.left = last(self.period_nano);
         // Xorshift (Marsaglia 2003): nothing depends on its quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -63,53 +66,118 @@ impl Varying {
     }
 }
 
+/// For how many samples a period lasts.
+fn last(period_nano: u64) -> u64 {
+    (LEAST_NANO / period_nano.max(1)).max(SAMPLES)
+}
+
+/// How often an event fired and took no sample, because its thread was in the kernel, of which it may not see anything.
+///
+/// The kernel does not tell. But the event counts the time that its thread ran, to the nanosecond, and fires each time that another period of that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Unseen {
+    /// The count when the present period began, and the period.
+    since: u64,
+    period_nano: u64,
+    /// The samples that were taken since then, and the times without one that were told.
+    samples: u64,
+    told: u64,
+}
+
+impl Unseen {
+    /// An event that has counted nothing yet.
+    pub fn new(period_nano: u64) -> Self {
+        Self { since: 0, period_nano: period_nano.max(1), samples: 0, told: 0 }
+    }
+
+    /// So many samples were taken, or were lost.
+    pub fn took(&mut self, samples: u64) {
+        self.samples = self.samples.saturating_add(samples);
+    }
+
+    /// For how much time the event took no sample that was not told yet, in nanoseconds. It has counted so much by now.
+    pub fn tell(&mut self, count: u64) -> u64 {
+        let fired = count.saturating_sub(self.since) / self.period_nano;
+        // A sample may be on its way: it is made up for by the next.
+        let more = fired.saturating_sub(self.samples).saturating_sub(self.told);
+        self.told += more;
+        more.saturating_mul(self.period_nano)
+    }
+
+    /// How much of a period has passed since the event fired last, in nanoseconds.
+    pub fn begun(&self, count: u64) -> u64 {
+        count.saturating_sub(self.since) % self.period_nano
+    }
+
+    /// A new period begins with this count. What the one before leaves untold is gone.
+    pub fn begin(&mut self, count: u64, period_nano: u64) {
+        *self = Self { since: count, ..Self::new(period_nano) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PERIOD: u64 = 9_900_990;
+
     /// Guarantees: periods lie within a sixteenth of the one that was asked for, on both sides of it, and on average are that one; each
-    /// lasts for some samples, however rare they are.
+    /// lasts for sixteen samples, however long those take, and for more where they come often.
     #[test]
     fn around() {
-        const PERIOD: u64 = 9_900_990;
-        let mut now = Instant::now();
-        let mut varying = Varying::new(PERIOD, 42, now);
+        let mut varying = Varying::new(PERIOD, 42);
         let mut periods = Vec::new();
-        let lasts = varying.lasts();
-        assert!(
-            lasts >= Duration::from_nanos(PERIOD) * 16 && Varying::new(1_000_000_000, 42, now).lasts().as_secs() == 16
-        );
         for _ in 0..10_000 {
-            assert_eq!(varying.next(now + lasts / 2), None);
-            now += lasts;
-            periods.push(varying.next(now).unwrap());
+            assert_eq!(varying.took(SAMPLES - 1), None);
+            periods.push(varying.took(1).unwrap());
         }
         let (least, most) = (*periods.iter().min().unwrap(), *periods.iter().max().unwrap());
         assert!(least >= PERIOD - PERIOD / PARTS && most <= PERIOD + PERIOD / PARTS, "{least} {most}");
         assert!(least < PERIOD - PERIOD / 20 && most > PERIOD + PERIOD / 20, "{least} {most}");
         let average = periods.iter().sum::<u64>() / 10_000;
         assert!(average.abs_diff(PERIOD) < PERIOD / 500, "{average}");
+        let mut often = Varying::new(1_000_000, 42);
+        assert!(often.took(99).is_none() && often.took(1).is_some());
+    }
+
+    /// Guarantees: a first period of another length lasts for one sample.
+    #[test]
+    fn another_first() {
+        let mut varying = Varying::behind_another(PERIOD, 42);
+        assert!(varying.took(1).is_some() && varying.took(SAMPLES - 1).is_none() && varying.took(1).is_some());
     }
 
     /// Guarantees: a program that does the same thing each 150 us, which is a 66th of the period, is met in all of its phases within some seconds.
     #[test]
     fn out_of_step() {
-        const PERIOD: u64 = 9_900_990;
         const CYCLE: u64 = 150_000;
-        let mut now = Instant::now();
-        let mut varying = Varying::new(PERIOD, 42, now);
+        let mut varying = Varying::new(PERIOD, 42);
         // Of 48 samples, about half a second of them, so many are in the first third of the cycle: with a fixed period all or none.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
             let mut met = 0;
             for _ in 0..3 {
-                now += varying.lasts();
-                let period = varying.next(now).unwrap();
+                let period = varying.took(SAMPLES).unwrap();
                 met += (0..SAMPLES).filter(|sample| (at + sample * period) % CYCLE < CYCLE / 3).count();
                 at += SAMPLES * period;
             }
             odd += usize::from(!(8..=26).contains(&met));
         }
         assert!(odd <= 10, "{odd} of 100");
+    }
+
+    /// Guarantees: what an event counted beyond its samples is told once, in whole periods, and never what a sample stands for, whichever of both is seen first.
+    #[test]
+    fn unseen() {
+        let mut unseen = Unseen::new(10);
+        assert_eq!((unseen.tell(9), unseen.tell(10), unseen.tell(19)), (0, 10, 0));
+        unseen.took(1);
+        assert_eq!((unseen.tell(29), unseen.begun(29)), (0, 9));
+        // This sample was counted as none before it was seen.
+        assert_eq!(unseen.tell(30), 10);
+        unseen.took(1);
+        assert_eq!((unseen.tell(40), unseen.tell(50)), (0, 10));
+        unseen.begin(55, 7);
+        assert_eq!((unseen.tell(61), unseen.tell(62), unseen.begun(64)), (0, 7, 2));
     }
 }

@@ -126,7 +126,7 @@ fn nonsense() {
         assert!(decode_event(bytes, None).is_err(), "{bytes:?}");
         assert!(decode_command(bytes).is_err(), "{bytes:?}");
     }
-    assert!(refused(Told::Problem(wire::Problem { kind: 13, ..wire::Problem::default() })).contains("unknown kind"));
+    assert!(refused(Told::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind"));
     assert!(refused(Told::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
     assert!(refused(Told::Status(wire::Status::default())).contains("18 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {

@@ -361,6 +361,7 @@ fn decode_problem(problem: wire::Problem) -> Result<Event, Violation> {
         10 => ProblemKind::Internal,
         11 => ProblemKind::Events,
         12 => ProblemKind::CutCall,
+        13 => ProblemKind::Lack,
         _ => return Err(Violation::Nonsense("an unknown kind of problem")),
     };
     Ok(Event::Problem(Problem { target: TargetId(problem.target), pid: problem.pid, kind, message: problem.message }))

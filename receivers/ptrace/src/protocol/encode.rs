@@ -260,6 +260,7 @@ fn problem_number(kind: ProblemKind) -> u32 {
         ProblemKind::Internal => 10,
         ProblemKind::Events => 11,
         ProblemKind::CutCall => 12,
+        ProblemKind::Lack => 13,
     }
 }
 

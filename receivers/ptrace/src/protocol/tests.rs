@@ -113,6 +113,7 @@ fn events() {
         ProblemKind::Internal,
         ProblemKind::Events,
         ProblemKind::CutCall,
+        ProblemKind::Lack,
     ] {
         same(Event::Problem(Problem { target: TargetId(1), pid: None, kind, message: "m".into() }));
         same(Event::Problem(Problem { target: TargetId(1), pid: Some(3), kind, message: String::new() }));

@@ -3,7 +3,7 @@
 //! An event costs its thread microseconds at each switch to another one, so only threads that ran lately have one, and those that are switched very often
 //! have it for a part of the time. The ledger makes up for both.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -14,10 +14,10 @@ use super::leases::{Captures, MOST_CAPTURED};
 use super::processors::{Machine, Processors};
 use super::reach::Reach;
 use super::run::Engine;
+use super::thread_event::{Thinning, ThreadEvent};
 use crate::message::{ProblemKind, Rung, Stops};
-use crate::perf::open::{Failure, Kernel, next_right, open};
-use crate::perf::period::{self, Varying};
-use crate::perf::record::{OnCpuSample, Record, User, parse};
+use crate::perf::open::{Failure, Kernel, Lack, next_right, open};
+use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_keepable;
 
@@ -27,16 +27,6 @@ const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 <<
 
 /// A thread that did not run for so long loses its event.
 const IDLE: u64 = 2;
-
-/// An event is kept for at least so long before its cost is judged.
-const JUDGED: Duration = Duration::from_millis(100);
-
-/// A thread that is given a processor more often than this in a second has its event for a part of the time only. With it each time costs 2.5
-/// microseconds more.
-const MOST_SWITCHES: u64 = 4_000;
-
-/// An event is never away for more than so many times as long as it is there.
-const MOST_THINNED: u64 = 50;
 
 /// How running threads are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,43 +47,11 @@ pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 /// The rung that opened, and why those above did not.
 type Answer = (Rung, Vec<(Rung, Errno)>);
 
-/// The event of one thread.
-#[derive(Debug)]
-pub(super) struct ThreadEvent {
-    file: OwnedFd,
-    ring: Ring,
-    /// Since when it is judged, and how often the thread had been given a processor then.
-    judged: (Instant, u64),
-    varying: Varying,
-}
-
-impl ThreadEvent {
-    /// A sample for each so many nanoseconds from now on, or about so many.
-    fn set_period(&mut self, period_nano: u64, now: Instant) {
-        self.varying = Varying::new(period_nano, crate::os::time::unix_nano(), now);
-        period::set(self.file.as_fd(), period_nano);
-    }
-
-    /// Another period, where it is time for one.
-    fn vary(&mut self, now: Instant) {
-        if let Some(period_nano) = self.varying.next(now) {
-            period::set(self.file.as_fd(), period_nano);
-        }
-    }
-}
-
-/// For which part of the time a thread has its event.
-#[derive(Debug, Default)]
-pub(super) struct Thinning {
-    factor: u64,
-    away_until: Option<Instant>,
-}
-
-impl Thinning {
-    /// One part in so many.
-    pub(super) fn factor(&self) -> u64 {
-        self.factor.max(1)
-    }
+/// The time between samples, in nanoseconds: before the first one, and about that between the others.
+#[derive(Debug, Clone, Copy)]
+struct Periods {
+    first: u64,
+    others: u64,
 }
 
 /// Waiting for the rings of all threads.
@@ -132,27 +90,28 @@ impl Events {
     fn open(
         &mut self,
         thread: u32,
-        period_nano: u64,
+        periods: Periods,
         from: Rung,
         switches: u64,
     ) -> Result<(ThreadEvent, Answer), Failure> {
         let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
-            return Err(Failure::Exhausted(Errno::EMFILE));
+            return Err(Failure::Exhausted(Lack::Places));
         };
-        let opened = open(&Kernel, thread, period_nano, from)?;
-        let exhausted =
-            |error: std::io::Error| Failure::Exhausted(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)));
+        let opened = open(&Kernel, thread, periods.first, from)?;
         if !is_keepable(opened.event.as_raw_fd()) {
-            return Err(Failure::Exhausted(Errno::EMFILE));
+            return Err(Failure::Exhausted(Lack::Descriptors));
         }
-        let ring = Ring::map(opened.event.as_fd(), bytes).map_err(exhausted)?;
+        let ring = Ring::map(opened.event.as_fd(), bytes).map_err(|error| {
+            Failure::Exhausted(match error.raw_os_error() {
+                Some(libc::EPERM) => Lack::LockedMemory,
+                error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
+            })
+        })?;
         // Told once: a thread that ended would be told again and again until its event is closed.
         let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
-        self.epoll.add(&opened.event, interest).map_err(Failure::Exhausted)?;
+        self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
         self.open += 1;
-        let now = Instant::now();
-        let varying = Varying::new(period_nano, u64::from(thread) ^ crate::os::time::unix_nano(), now);
-        let event = ThreadEvent { file: opened.event, ring, judged: (now, switches), varying };
+        let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, switches);
         Ok((event, (opened.rung, opened.refused)))
     }
 }
@@ -174,12 +133,20 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
         let (rung, refused) = match answer {
-            Ok((rung, refused)) => (rung, refused),
+            Ok(answer) => answer,
             Err(Failure::Refused(refused)) => (Rung::None, refused),
-            Err(Failure::Exhausted(error)) => (Rung::None, vec![(Rung::User, error)]),
+            // What the kernel permits is not known then, and no reason to stop anybody.
+            Err(Failure::Exhausted(lack)) => {
+                if process.watch == Watch::Undecided {
+                    process.watch = Watch::Not;
+                }
+                return self.lack(index, lack);
+            }
             Err(Failure::Ended) => return,
         };
-        if process.watch == Watch::Undecided || rung > process.status.rung {
+        let is_new = process.watch == Watch::Undecided || rung > process.status.rung;
+        // Once nothing is lacking, the kernel may turn out to permit none.
+        if is_new || (rung == process.status.rung && process.watch != watch(rung, process.settings.stops)) {
             self.change_watch(index, rung, now);
         }
         let process = &self.processes[index];
@@ -200,7 +167,8 @@ impl Engine<'_> {
         let process = &self.processes[index];
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
         let period = process.event_period();
-        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), period, Rung::Kernel, 0));
+        let periods = Periods { first: period, others: period };
+        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Rung::Kernel, 0));
         let answer = answers.find(|answer| !matches!(answer, Err(Failure::Ended)))?.map(|(_, answer)| answer);
         events.open -= usize::from(answer.is_ok());
         Some(answer)
@@ -215,11 +183,26 @@ impl Engine<'_> {
         }
         let process = &mut self.processes[index];
         process.status.rung = rung;
-        process.watch = match (rung, process.settings.stops) {
-            (Rung::None, Stops::Never) => Watch::Not,
-            (Rung::None, _) => Watch::Stops,
-            (rung, _) => Watch::Events(rung),
-        };
+        process.watch = watch(rung, process.settings.stops);
+    }
+
+    /// Says that threads have no event although the kernel permits it: of those only the amount of time is known.
+    fn lack(&mut self, index: usize, lack: Lack) {
+        let message = format!("running threads are not sampled, only the amount of their time is known: {lack}");
+        self.problem(index, ProblemKind::Lack, message);
+    }
+
+    /// The kernel refuses what it permitted: it is found out anew what it permits, though not again and again.
+    fn permitted_less(&mut self, index: usize, now: Instant) {
+        let process = &mut self.processes[index];
+        if now < process.asked_again {
+            return;
+        }
+        self.drain_process(index);
+        let process = &mut self.processes[index];
+        process.settle_all(now);
+        process.close_events();
+        process.watch = Watch::Undecided;
     }
 
     /// Samples a thread while it runs.
@@ -230,14 +213,18 @@ impl Engine<'_> {
         else {
             return;
         };
-        let period = process.event_period();
+        let others = process.event_period();
         let state = &mut process.threads[thread];
-        if state.event.is_some() || state.thinning.away_until.is_some_and(|until| Instant::now() < until) {
+        let now = Instant::now();
+        if state.event.is_some() || state.thinning.is_away(now) {
             return;
         }
-        // Where it fails for this thread, its time is said not to be sampled.
-        if let Ok((event, _)) = events.open(state.id(), period, rung, state.sched.timeslices) {
-            state.event = Some(event);
+        let periods = Periods { first: state.thinning.first(others), others };
+        match events.open(state.id(), periods, rung, state.sched.timeslices) {
+            Ok((event, _)) => state.event = Some(event),
+            Err(Failure::Ended) => {}
+            Err(Failure::Exhausted(lack)) => self.lack(index, lack),
+            Err(Failure::Refused(_)) => self.permitted_less(index, now),
         }
     }
 
@@ -266,7 +253,7 @@ impl Engine<'_> {
     fn drain_rings(&mut self, index: usize) {
         for place in 0..self.processes[index].threads.len() {
             let event = self.processes[index].threads[place].event.as_ref();
-            if event.is_some_and(|event| !event.ring.is_empty()) {
+            if event.is_some_and(|event| !event.is_drained()) {
                 self.drain_thread(index, place);
             }
         }
@@ -313,25 +300,30 @@ impl Engine<'_> {
     }
 }
 
+/// How running threads are sampled on a rung.
+fn watch(rung: Rung, stops: Stops) -> Watch {
+    match (rung, stops) {
+        (Rung::None, Stops::Never) => Watch::Not,
+        (Rung::None, _) => Watch::Stops,
+        (rung, _) => Watch::Events(rung),
+    }
+}
+
 fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
     let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
     let Some(event) = &mut process.threads[place].event else { return };
-    let (status, foreign, period_nano) = (&mut process.status, &mut process.foreign, event.varying.average());
-    let drained = event.ring.drain(
+    let foreign = &mut process.foreign;
+    let said = event.drain(
         |process| process == pid,
         buffer,
-        |bytes| match parse(bytes) {
-            Ok(Record::Sample(sample)) => {
-                // One without registers is of a thread that ends: its time is not sampled.
-                captures.take_sample(id, space, &OnCpuSample { period_nano, ..sample });
-                *foreign |= sample.user == User::Foreign;
-            }
-            Ok(Record::Lost(count)) => status.lost_samples += count,
-            Ok(_) => {}
-            Err(_) => status.lost_samples += 1,
+        |sample| {
+            // One without registers is of a thread that ends: its time is not sampled.
+            captures.take_sample(id, space, sample);
+            *foreign |= sample.user == User::Foreign;
         },
     );
-    status.lost_samples += u64::from(drained.broken);
+    process.status.lost_samples += said.lost;
+    process.status.missed_ticks += said.throttled;
 }
 
 impl Active {
@@ -354,9 +346,9 @@ impl Active {
             return;
         }
         self.grid.set_stride(stride);
-        let (period, now) = (self.event_period(), Instant::now());
+        let period = self.event_period();
         for event in self.threads.iter_mut().filter_map(|thread| thread.event.as_mut()) {
-            event.set_period(period, now);
+            event.set_period(period);
         }
     }
 
@@ -364,55 +356,19 @@ impl Active {
     fn tend_events(&mut self, now: Instant) {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;
+        let hides = self.watch == Watch::Events(Rung::User);
         for thread in &mut self.threads {
             let Some(event) = &mut thread.event else { continue };
-            event.vary(now);
-            if !event.ring.is_empty() {
+            if !event.is_drained() {
                 // First what it says.
                 continue;
             }
-            if slot.saturating_sub(thread.idle_since) > idle {
-                thread.event = None;
-                continue;
-            }
-            let (since, switches) = event.judged;
-            let open = now.saturating_duration_since(since);
-            if open < JUDGED {
-                continue;
-            }
-            let factor = thinned(thread.sched.timeslices.saturating_sub(switches), open);
-            event.judged = (now, thread.sched.timeslices);
-            thread.thinning.factor = factor;
-            if factor > 1 {
-                thread.event = None;
-                // Not in step with what the thread does: up to an eighth more or less.
-                let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
-                let away = open.saturating_mul(u32::try_from(factor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
-                thread.thinning.away_until = Some(now + away);
+            let is_idle = slot.saturating_sub(thread.idle_since) > idle;
+            if (is_idle || thread.thinning.is_due(event, thread.sched.timeslices, slot, now))
+                && let Some(event) = thread.event.take()
+            {
+                thread.thinning.close(event, hides);
             }
         }
-    }
-}
-
-/// For one part in how many of the time an event is affordable, with so many switches in this time.
-fn thinned(switches: u64, open: Duration) -> u64 {
-    let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
-    let rate = switches.saturating_mul(1_000_000) / micros;
-    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_THINNED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its thread is not switched more often with
-    /// it, up to a bound.
-    #[test]
-    fn thinning() {
-        let tenth = Duration::from_millis(100);
-        for (switches, factor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_THINNED)] {
-            assert_eq!(thinned(switches, tenth), factor, "{switches}");
-        }
-        assert_eq!(thinned(400, Duration::ZERO), MOST_THINNED);
     }
 }

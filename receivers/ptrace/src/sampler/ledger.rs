@@ -12,13 +12,9 @@ use crate::probe::SchedStat;
 /// A thread may have run for so many times what its samples stand for, before it is said that it was not sampled: timers come late and slices are short.
 const MOST_SCALE: u64 = 2;
 
-/// So much running time without a sample is said as such, in halves of a period: where only the program is sampled it was in the kernel. Less is a matter of
-/// chance and waits for the next batch.
-const UNSAMPLED_HALVES: u64 = 3;
-
-/// The same where all of it is sampled: on a busy machine a thread runs in short turns between which the timer may find others. Of six periods that it ran
-/// one in four hundred has no sample by chance.
-const UNSAMPLED_HALVES_BY_CHANCE: u64 = 12;
+/// So much running time without a sample is said as such, in periods; less waits for the next batch. On a busy machine a thread runs in short turns between which
+/// the timer may find others: of six periods that it ran one in four hundred has no sample by chance.
+const UNSAMPLED: u64 = 6;
 
 /// So much time in which the thread was never met blocked although it must have been, in periods: more is said as such. The counters of a running
 /// thread are late by up to a timer tick of the kernel.
@@ -43,8 +39,8 @@ struct Entry {
 pub(super) struct Rules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
-    /// Whether time in the kernel is sampled. If not, samples stand for no more than they were taken for.
-    pub(super) kernel: bool,
+    /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in nanoseconds.
+    pub(super) unseen_nano: u64,
     /// The event is open for one part in so many of the time.
     pub(super) thinned: u64,
     /// Only running time counts.
@@ -167,7 +163,8 @@ impl Ledger {
         let mut settled = Settled::default();
         let entries = std::mem::take(&mut self.entries);
         let wall = nano(now.saturating_duration_since(self.since));
-        let periods: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
+        let own: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
+        let periods = own.saturating_add(rules.unseen_nano);
         let counted = self.counted.unwrap_or_default();
         let (ran, queued) = match sched {
             Some(sched) if self.counted.is_some() => {
@@ -175,26 +172,28 @@ impl Ledger {
             }
             _ => (periods, 0),
         };
-        let known = queued.min(self.ahead);
-        self.ahead -= known;
-        let queued = queued - known;
+        let said_ahead = queued.min(self.ahead);
+        self.ahead -= said_ahead;
+        let queued = queued - said_ahead;
         let thinned = rules.thinned.max(1);
-        let most = if rules.kernel { MOST_SCALE * thinned } else { thinned };
         // Samples are the proof that the thread ran: the counters of a running thread are late.
         let limit = if rules.cpu { u64::MAX } else { wall };
         let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
-        let sampled = ran.min(periods.saturating_mul(most)).max(late).min(limit);
-        let mut rest = ran.saturating_sub(sampled).min(limit - sampled);
+        let known = ran.min(periods.saturating_mul(MOST_SCALE * thinned)).max(late).min(limit);
+        // Time in the kernel shares with the samples as if it had some.
+        let mut of_known = Shares::new(known, periods);
+        let in_kernel = of_known.next(rules.unseen_nano);
+        let sampled = known - in_kernel;
+        let mut rest = ran.saturating_sub(known).min(limit - known);
         let mut waits = 0;
-        let halves = if rules.kernel { UNSAMPLED_HALVES_BY_CHANCE } else { UNSAMPLED_HALVES };
-        let said = rest.saturating_mul(2) >= rules.period_nano.saturating_mul(halves * thinned);
+        let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * thinned);
         if !said && rules.next == Next::Same {
             waits = std::mem::take(&mut rest);
         }
         let (mut queue, mut blocked, mut unseen) = (0, 0, 0);
         if !rules.cpu {
-            queue = queued.min(wall - sampled - rest - waits);
-            let left = wall - sampled - rest - waits - queue;
+            queue = queued.min(wall - known - rest - waits);
+            let left = wall - known - rest - waits - queue;
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
                 blocked = left;
             } else if sched.is_some() && rules.ready && left > rules.period_nano.saturating_mul(UNSEEN) {
@@ -208,7 +207,7 @@ impl Ledger {
             }
         }
         let mut cursor = if rules.cpu {
-            let length = Duration::from_nanos(sampled.saturating_add(rest));
+            let length = Duration::from_nanos(known.saturating_add(rest));
             now.checked_sub(length).unwrap_or(self.since).max(self.since)
         } else {
             self.since
@@ -218,7 +217,7 @@ impl Ledger {
             cursor = cursor.checked_add(Duration::from_nanos(nano)).unwrap_or(cursor);
             stretch
         };
-        let mut of_sampled = Shares::new(sampled, periods);
+        let mut of_sampled = Shares::new(sampled, own);
         let mut of_blocked = Shares::new(blocked, entries.iter().map(|entry| entry.looks).sum());
         for entry in entries {
             let share = match entry.period_nano {
@@ -227,9 +226,13 @@ impl Ledger {
             };
             settled.samples.push((entry.sample, next(share)));
         }
-        settled.ran_nano = sampled.saturating_add(rest);
-        let hidden = if said && !rules.kernel { Rest::InTheKernel } else { Rest::NotSampled };
-        let rests = [(Rest::WaitingForProcessor, queue), (hidden, rest), (Rest::NotSeen, unseen)];
+        settled.ran_nano = known.saturating_add(rest);
+        let rests = [
+            (Rest::InTheKernel, in_kernel),
+            (Rest::WaitingForProcessor, queue),
+            (Rest::NotSampled, rest),
+            (Rest::NotSeen, unseen),
+        ];
         settled.rests =
             rests.into_iter().filter(|(_, nano)| *nano > 0).map(|(rest, nano)| (rest, next(nano))).collect();
         self.counted = match sched {

@@ -32,6 +32,7 @@ mod run;
 mod seizing;
 mod stop_rules;
 mod stopping;
+mod thread_event;
 mod thread_state;
 mod tick;
 mod unseen;

@@ -31,8 +31,7 @@ pub(super) struct Processors {
     /// `None` for all that a processor does.
     group: Option<ControlGroup>,
     period_nano: u64,
-    varying: Varying,
-    rings: Vec<(OwnedFd, Ring)>,
+    rings: Vec<ProcessorEvent>,
     /// The processors that were switched on.
     online: Vec<u32>,
     processes: Vec<(ProcessId, u32)>,
@@ -46,20 +45,19 @@ impl Processors {
         let mut rings = Vec::with_capacity(events.len());
         for event in events {
             let ring = Ring::map(event.as_fd(), bytes).ok()?;
-            rings.push((event, ring));
+            let varying = Varying::new(period_nano, time::unix_nano());
+            rings.push(ProcessorEvent { event, ring, varying });
         }
-        let varying = Varying::new(period_nano, time::unix_nano(), Instant::now());
-        Some(Self { group, period_nano, varying, rings, online, processes: Vec::new() })
+        Some(Self { group, period_nano, rings, online, processes: Vec::new() })
     }
+}
 
-    /// Another period, where it is time for one.
-    fn vary(&mut self, now: Instant) {
-        if let Some(period_nano) = self.varying.next(now) {
-            for (event, _) in &self.rings {
-                period::set(event.as_fd(), period_nano);
-            }
-        }
-    }
+/// The event of one processor.
+#[derive(Debug)]
+struct ProcessorEvent {
+    event: OwnedFd,
+    ring: Ring,
+    varying: Varying,
 }
 
 /// What is known of the machine: read once for all processes.
@@ -134,9 +132,6 @@ impl Review {
 impl Engine<'_> {
     /// Chooses what the events of a process cover, where that is to be looked at.
     pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
-        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
-            set.vary(now);
-        }
         let process = &mut self.processes[index];
         if now < process.review.due || !matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors)) {
             return;
@@ -187,7 +182,7 @@ impl Engine<'_> {
             Some(_) => return false,
             None => {
                 let Some(set) = Processors::open(group, online.clone(), period_nano) else { return false };
-                if set.rings.iter().any(|(event, _)| events.wait_for(event.as_fd()).is_err()) {
+                if set.rings.iter().any(|of| events.wait_for(of.event.as_fd()).is_err()) {
                     return false;
                 }
                 events.processors.push(set);
@@ -221,14 +216,15 @@ impl Engine<'_> {
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
         let Processors { rings, processes, .. } = &mut events.processors[set];
-        let (_, ring) = &mut rings[ring];
+        let ProcessorEvent { event, ring, varying } = &mut rings[ring];
         if ring.is_empty() {
             return;
         }
-        let mut lost = 0;
+        let (mut taken, mut lost) = (0, 0);
         let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
         let drained = ring.drain(wanted, &mut events.buffer, |bytes| match parse(bytes) {
             Ok(Record::Sample(sample)) => {
+                taken += 1;
                 let of = processes.iter().find(|(_, pid)| *pid == sample.process);
                 let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
                 let Some(process) = process else { return };
@@ -239,6 +235,9 @@ impl Engine<'_> {
             Ok(_) => {}
             Err(_) => lost += 1,
         });
+        if let Some(period_nano) = varying.took(taken + drained.foreign) {
+            period::set(event.as_fd(), period_nano);
+        }
         lost += u64::from(drained.broken);
         if lost > 0 {
             // Whose they were is lost with them.

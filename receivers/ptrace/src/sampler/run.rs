@@ -221,6 +221,10 @@ impl<'a> Engine<'a> {
                     self.processes[index].switch_on(now);
                     self.processes[index].review = Review::new(now, true);
                     self.prepare_events(index, now);
+                    // It has one thread, and its first moments are not to be missed.
+                    for thread in 0..self.processes[index].threads.len() {
+                        self.watch_thread(index, thread);
+                    }
                     let status = self.processes[index].status();
                     self.voice.say(Output::Status(status));
                 }

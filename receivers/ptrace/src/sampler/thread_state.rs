@@ -11,9 +11,9 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
-use super::events::{Thinning, ThreadEvent};
 use super::gate::Gate;
 use super::ledger::Ledger;
+use super::thread_event::{Thinning, ThreadEvent};
 
 /// How many places in the code are remembered at which a thread's frame pointer was seen.
 const SITES: usize = 4;
@@ -178,6 +178,12 @@ impl ThreadState {
 
     pub(super) fn id(&self) -> u32 {
         self.files.id
+    }
+
+    /// For how long it was in the kernel, of which its events may not see anything, and this was not told yet: in nanoseconds.
+    pub(super) fn tell_unseen(&mut self) -> u64 {
+        let open = self.event.as_mut().map_or(0, ThreadEvent::tell_unseen);
+        open.saturating_add(self.thinning.take_unseen())
     }
 
     /// Counts the time it ran.

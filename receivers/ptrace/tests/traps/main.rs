@@ -17,6 +17,7 @@
 mod answers;
 mod compile;
 mod drive;
+mod events;
 mod kill;
 mod life;
 mod process;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     }
     let tests = [
         answers::TESTS,
+        events::TESTS,
         kill::TESTS,
         life::TESTS,
         rights::TESTS,

@@ -43,6 +43,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
         status,
         mode: Mode::Wall,
         stops: Stops::default(),
+        lacked: false,
         elapsed: Duration::from_secs(1),
         most_threads: 64,
     }
@@ -203,6 +204,8 @@ fn what_is_missing() {
         assert!(missing.starts_with("stacks: none") && more.lines().next().unwrap().contains("CAP_PERFMON"), "{text}");
         assert!(text.contains("cut: 3 system calls came back early") && text.contains(how), "{text}");
     }
+    let text = Report { lacked: true, ..report(&shares, status) }.trust();
+    assert!(text.contains("not sampled for lack of") && !text.contains("CAP_PERFMON"), "{text}");
     let little = Status { not_sampled_nano: 9_000_000, ..Status::default() };
     assert!(!report(&shares, little).trust().contains("not sampled"));
     let best = Status { not_sampled_nano: 400_000_000, rung: Rung::Kernel, ..Status::default() };

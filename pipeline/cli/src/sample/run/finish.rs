@@ -65,6 +65,7 @@ impl Run<'_> {
             status: self.stats.total(),
             mode: self.settings.mode,
             stops: self.settings.stops,
+            lacked: self.lacked,
             elapsed,
             most_threads: self.stats.most_threads(),
         };

@@ -70,7 +70,7 @@ fn all_processors_or_none() {
     let opened = |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1).map(|all| all.len());
     assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
     assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Rung::Processors, Errno::EACCES)])));
-    assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Errno::EMFILE)));
+    assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Lack::Descriptors)));
     assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])));
 }
 
@@ -81,7 +81,7 @@ fn no_refusals() {
     assert_eq!(open(&ended, 1, 1, Rung::Kernel).unwrap_err(), Failure::Ended);
     for reason in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
         let kernel = with(|_| Err(reason));
-        assert_eq!(open(&kernel, 1, 1, Rung::Kernel).unwrap_err(), Failure::Exhausted(reason));
+        assert!(matches!(open(&kernel, 1, 1, Rung::Kernel).unwrap_err(), Failure::Exhausted(_)), "{reason}");
         assert_eq!(kernel.asked.borrow().len(), 1);
     }
 }

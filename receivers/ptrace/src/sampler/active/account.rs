@@ -190,9 +190,12 @@ impl Active {
     }
 
     fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
+        let hides = self.watch == Watch::Events(Rung::User);
+        let thread = &mut self.threads[index];
+        let unseen_nano = if hides { thread.tell_unseen() } else { 0 };
         let rules = Rules {
             period_nano: self.event_period(),
-            kernel: self.watch != Watch::Events(Rung::User),
+            unseen_nano,
             thinned: self.threads[index].thinning.factor(),
             cpu: self.settings.mode == Mode::Cpu,
             ready: self.threads[index].running,

@@ -1,0 +1,210 @@
+//! The event of one thread: its ring, its period, and for which part of the time the thread has it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::os::time;
+use crate::perf::open::count;
+use crate::perf::period::{self, Unseen, Varying};
+use crate::perf::record::{OnCpuSample, Record, parse};
+use crate::perf::ring::Ring;
+
+/// An event is kept for at least so long before its cost is judged.
+const JUDGED: Duration = Duration::from_millis(100);
+
+/// A thread that is given a processor more often than this in a second has its event for a part of the time only. With it each time costs 2.5
+/// microseconds more.
+const MOST_SWITCHES: u64 = 4_000;
+
+/// An event is never away for more than so many times as long as it is there.
+const MOST_THINNED: u64 = 50;
+
+/// The first period of an event is no shorter than one in so many of the others: until its first sample is taken out, samples come that often.
+const SHORTEST: u64 = 4;
+
+/// The event of one thread.
+#[derive(Debug)]
+pub(super) struct ThreadEvent {
+    file: OwnedFd,
+    ring: Ring,
+    /// Since when it is judged, and how often the thread had been given a processor then.
+    judged: (Instant, u64),
+    varying: Varying,
+    unseen: Unseen,
+    /// What periods that are over left untold, in nanoseconds.
+    untold: u64,
+}
+
+/// What a ring said besides samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Said {
+    /// So many samples found no room.
+    pub(super) lost: u64,
+    /// So often the kernel took none for a while, because there were too many.
+    pub(super) throttled: u64,
+}
+
+impl ThreadEvent {
+    /// An event that was opened with `first` as its period. Those that follow are around `period_nano`. The thread was given a processor so often by now.
+    pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, switches: u64) -> Self {
+        let seed = time::unix_nano();
+        let varying = if first == period_nano {
+            Varying::new(period_nano, seed)
+        } else {
+            Varying::behind_another(period_nano, seed)
+        };
+        Self { file, ring, judged: (Instant::now(), switches), varying, unseen: Unseen::new(first), untold: 0 }
+    }
+
+    /// Whether the ring has nothing.
+    pub(super) fn is_drained(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// A sample for each so many nanoseconds from now on, or about so many.
+    pub(super) fn set_period(&mut self, period_nano: u64) {
+        self.varying = Varying::new(period_nano, time::unix_nano());
+        self.begin(period_nano);
+    }
+
+    fn begin(&mut self, period_nano: u64) {
+        let count = self.count();
+        period::set(self.file.as_fd(), period_nano);
+        self.untold = self.untold.saturating_add(self.unseen.tell(count));
+        self.unseen.begin(count, period_nano);
+    }
+
+    /// The time that the thread ran with it, in nanoseconds.
+    fn count(&self) -> u64 {
+        count(self.file.as_fd())
+    }
+
+    /// For how long the thread was in the kernel, of which the event may not see anything, and this was not told yet: in nanoseconds.
+    pub(super) fn tell_unseen(&mut self) -> u64 {
+        let count = self.count();
+        std::mem::take(&mut self.untold).saturating_add(self.unseen.tell(count))
+    }
+
+    /// Takes the samples that there are.
+    pub(super) fn drain(
+        &mut self,
+        is_own: impl Fn(u32) -> bool,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(&OnCpuSample<'_>),
+    ) -> Said {
+        let (mut taken, mut said, period_nano) = (0, Said::default(), self.varying.average());
+        let drained = self.ring.drain(is_own, buffer, |bytes| match parse(bytes) {
+            Ok(Record::Sample(sample)) => {
+                taken += 1;
+                each(&OnCpuSample { period_nano, ..sample });
+            }
+            Ok(Record::Lost(count)) => said.lost += count,
+            Ok(Record::Throttled) => said.throttled += 1,
+            Ok(_) => {}
+            Err(_) => said.lost += 1,
+        });
+        said.lost += u64::from(drained.broken);
+        self.unseen.took(taken + said.lost + drained.foreign);
+        // Right behind a sample little is lost by a change.
+        if let Some(period_nano) = self.varying.took(taken) {
+            self.begin(period_nano);
+        }
+        said
+    }
+
+    /// For which part of the time it is affordable, where that is to be judged: for one in so many. The thread was given a processor so often by now.
+    fn judge(&mut self, switches: u64, now: Instant) -> Option<(u64, Duration)> {
+        let (since, before) = self.judged;
+        let open = now.saturating_duration_since(since);
+        if open < JUDGED {
+            return None;
+        }
+        self.judged = (now, switches);
+        Some((thinned(switches.saturating_sub(before), open), open))
+    }
+}
+
+/// For which part of the time a thread has its event, and what one leaves for the next.
+#[derive(Debug, Default)]
+pub(super) struct Thinning {
+    factor: u64,
+    away_until: Option<Instant>,
+    /// How much of a period had passed when it was closed, in nanoseconds: the next one begins there, or a thread that runs for less than a period between
+    /// opening and closing would never be sampled.
+    begun: u64,
+    /// What the last one did not tell of the time in which the thread was in the kernel.
+    unseen_nano: u64,
+}
+
+impl Thinning {
+    /// One part in so many.
+    pub(super) fn factor(&self) -> u64 {
+        self.factor.max(1)
+    }
+
+    /// Whether the thread is without an event for a while.
+    pub(super) fn is_away(&self, now: Instant) -> bool {
+        self.away_until.is_some_and(|until| now < until)
+    }
+
+    /// The first period of the next event, where the others are around this one.
+    pub(super) fn first(&self, period_nano: u64) -> u64 {
+        period_nano.saturating_sub(self.begun).max(period_nano / SHORTEST)
+    }
+
+    /// An event is closed; `hides` where it may not see the kernel.
+    pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
+        self.begun = event.unseen.begun(event.count());
+        if hides {
+            self.unseen_nano = self.unseen_nano.saturating_add(event.tell_unseen());
+        }
+    }
+
+    /// What events that were closed did not tell of the time in which the thread was in the kernel, in nanoseconds: once.
+    pub(super) fn take_unseen(&mut self) -> u64 {
+        std::mem::take(&mut self.unseen_nano)
+    }
+
+    /// Whether an event is to be closed for a while because its thread is given a processor too often: so often by now.
+    pub(super) fn is_due(&mut self, event: &mut ThreadEvent, switches: u64, slot: u64, now: Instant) -> bool {
+        let Some((factor, open)) = event.judge(switches, now) else { return false };
+        self.factor = factor;
+        if factor > 1 {
+            // Not in step with what the thread does: up to an eighth more or less.
+            let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
+            let away = open.saturating_mul(u32::try_from(factor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
+            self.away_until = Some(now + away);
+        }
+        factor > 1
+    }
+}
+
+/// For one part in how many of the time an event is affordable, with so many switches in this time.
+fn thinned(switches: u64, open: Duration) -> u64 {
+    let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
+    let rate = switches.saturating_mul(1_000_000) / micros;
+    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_THINNED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its thread is not switched more often with
+    /// it, up to a bound.
+    #[test]
+    fn thinning() {
+        let tenth = Duration::from_millis(100);
+        for (switches, factor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_THINNED)] {
+            assert_eq!(thinned(switches, tenth), factor, "{switches}");
+        }
+        assert_eq!(thinned(400, Duration::ZERO), MOST_THINNED);
+    }
+
+    /// Guarantees: an event begins where the one before stopped within its period, and never with one so short that samples would come very often.
+    #[test]
+    fn periods_go_on() {
+        let first = |begun| Thinning { begun, ..Thinning::default() }.first(1_000);
+        assert_eq!([0, 1, 700, 999, 5_000].map(first), [1_000, 999, 300, 250, 250]);
+    }
+}
