@@ -420,7 +420,8 @@ pub struct Status {
     pub rate_hertz: f64,
     /// Ticks.
     pub ticks: u64,
-    /// Ticks at which the sampler itself was late by more than a period.
+    /// Ticks at which the sampler itself was late by more than a period, and one for each time that the kernel took no more samples of running threads for a
+    /// moment since there were too many (`PERF_RECORD_THROTTLE`).
     pub missed_ticks: u64,
     /// Ticks that were left out because a budget was spent.
     pub lowered_ticks: u64,

@@ -14,7 +14,7 @@ use super::leases::{Captures, MOST_CAPTURED};
 use super::processors::{Machine, Processors};
 use super::reach::Reach;
 use super::run::Engine;
-use super::thread_event::{Thinning, ThreadEvent};
+use super::thread_event::{ThreadEvent, Thinning};
 use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, next_right, open};
 use crate::perf::record::User;
@@ -313,7 +313,7 @@ fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &m
     let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
     let Some(event) = &mut process.threads[place].event else { return };
     let foreign = &mut process.foreign;
-    let said = event.drain(
+    let shortfall = event.drain(
         |process| process == pid,
         buffer,
         |sample| {
@@ -322,8 +322,7 @@ fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &m
             *foreign |= sample.user == User::Foreign;
         },
     );
-    process.status.lost_samples += said.lost;
-    process.status.missed_ticks += said.throttled;
+    shortfall.add_to(&mut process.status);
 }
 
 impl Active {

@@ -30,6 +30,7 @@ mod processors;
 mod reach;
 mod run;
 mod seizing;
+mod shortfall;
 mod stop_rules;
 mod stopping;
 mod thread_event;

@@ -9,12 +9,13 @@ use super::active::Active;
 use super::events::{ASKED_AGAIN, Watch};
 use super::reach::{Reach, Usage, machine_cpu};
 use super::run::Engine;
+use super::shortfall::Shortfall;
 use crate::message::{ProcessId, Rung};
 use crate::os::time;
 use crate::perf::control_group::ControlGroup;
 use crate::perf::open::{Kernel, online_processors, open_processors};
 use crate::perf::period::{self, Varying};
-use crate::perf::record::{Record, User, parse};
+use crate::perf::record::User;
 use crate::perf::ring::Ring;
 
 /// How often it is looked at who uses the processors.
@@ -220,30 +221,28 @@ impl Engine<'_> {
         if ring.is_empty() {
             return;
         }
-        let (mut taken, mut lost) = (0, 0);
+        let (mut taken, mut shortfall) = (0, Shortfall::default());
         let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
-        let drained = ring.drain(wanted, &mut events.buffer, |bytes| match parse(bytes) {
-            Ok(Record::Sample(sample)) => {
-                taken += 1;
-                let of = processes.iter().find(|(_, pid)| *pid == sample.process);
-                let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
-                let Some(process) = process else { return };
-                captures.take_sample(process.id, process.space_number, &sample);
-                process.foreign |= sample.user == User::Foreign;
-            }
-            Ok(Record::Lost(count)) => lost += count,
-            Ok(_) => {}
-            Err(_) => lost += 1,
+        let drained = ring.drain(wanted, &mut events.buffer, |bytes| {
+            let Some(sample) = shortfall.sample(bytes) else { return };
+            taken += 1;
+            let of = processes.iter().find(|(_, pid)| *pid == sample.process);
+            let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
+            let Some(process) = process else { return };
+            captures.take_sample(process.id, process.space_number, &sample);
+            process.foreign |= sample.user == User::Foreign;
         });
         if let Some(period_nano) = varying.took(taken + drained.foreign) {
             period::set(event.as_fd(), period_nano);
         }
-        lost += u64::from(drained.broken);
-        if lost > 0 {
-            // Whose they were is lost with them.
+        if drained.broken {
+            shortfall.broken();
+        }
+        if shortfall != Shortfall::default() {
+            // Whose it would have been is lost with it.
             for (id, _) in processes.iter() {
                 if let Some(process) = sampled.iter_mut().find(|process| process.id == *id) {
-                    process.status.lost_samples += lost;
+                    shortfall.add_to(&mut process.status);
                 }
             }
         }

@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::shortfall::Shortfall;
 use crate::os::time;
 use crate::perf::open::count;
 use crate::perf::period::{self, Unseen, Varying};
-use crate::perf::record::{OnCpuSample, Record, parse};
+use crate::perf::record::OnCpuSample;
 use crate::perf::ring::Ring;
 
 /// An event is kept for at least so long before its cost is judged.
@@ -33,15 +34,6 @@ pub(super) struct ThreadEvent {
     unseen: Unseen,
     /// What periods that are over left untold, in nanoseconds.
     untold: u64,
-}
-
-/// What a ring said besides samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Said {
-    /// So many samples found no room.
-    pub(super) lost: u64,
-    /// So often the kernel took none for a while, because there were too many.
-    pub(super) throttled: u64,
 }
 
 impl ThreadEvent {
@@ -91,25 +83,22 @@ impl ThreadEvent {
         is_own: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(&OnCpuSample<'_>),
-    ) -> Said {
-        let (mut taken, mut said, period_nano) = (0, Said::default(), self.varying.average());
-        let drained = self.ring.drain(is_own, buffer, |bytes| match parse(bytes) {
-            Ok(Record::Sample(sample)) => {
-                taken += 1;
-                each(&OnCpuSample { period_nano, ..sample });
-            }
-            Ok(Record::Lost(count)) => said.lost += count,
-            Ok(Record::Throttled) => said.throttled += 1,
-            Ok(_) => {}
-            Err(_) => said.lost += 1,
+    ) -> Shortfall {
+        let (mut taken, mut shortfall, period_nano) = (0, Shortfall::default(), self.varying.average());
+        let drained = self.ring.drain(is_own, buffer, |bytes| {
+            let Some(sample) = shortfall.sample(bytes) else { return };
+            taken += 1;
+            each(&OnCpuSample { period_nano, ..sample });
         });
-        said.lost += u64::from(drained.broken);
-        self.unseen.took(taken + said.lost + drained.foreign);
+        if drained.broken {
+            shortfall.broken();
+        }
+        self.unseen.took(taken + shortfall.lost() + drained.foreign);
         // Right behind a sample little is lost by a change.
         if let Some(period_nano) = self.varying.took(taken) {
             self.begin(period_nano);
         }
-        said
+        shortfall
     }
 
     /// For which part of the time it is affordable, where that is to be judged: for one in so many. The thread was given a processor so often by now.

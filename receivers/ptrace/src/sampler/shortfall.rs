@@ -1,0 +1,79 @@
+//! What the kernel says that it did not sample.
+
+use crate::message::Status;
+use crate::perf::record::{OnCpuSample, Record, parse};
+
+/// What is missing of what one ring was read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Shortfall {
+    /// Records that found no room, or make no sense.
+    lost: u64,
+    /// How often the kernel stopped sampling since there were too many interrupts.
+    throttled: u64,
+}
+
+impl Shortfall {
+    /// Reads a record: the sample, if it is one. What it says to be missing is counted.
+    pub(super) fn sample<'a>(&mut self, record: &'a [u8]) -> Option<OnCpuSample<'a>> {
+        match parse(record) {
+            Ok(Record::Sample(sample)) => return Some(sample),
+            Ok(Record::Lost(count)) => self.lost += count,
+            Ok(Record::Throttled) => self.throttled += 1,
+            Ok(_) => {}
+            Err(_) => self.lost += 1,
+        }
+        None
+    }
+
+    /// The rest of the ring made no sense.
+    pub(super) fn broken(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Records that found no room, or make no sense.
+    pub(super) fn lost(self) -> u64 {
+        self.lost
+    }
+
+    /// Adds it to what is said of a process.
+    pub(super) fn add_to(self, status: &mut Status) {
+        status.lost_samples += self.lost;
+        status.missed_ticks += self.throttled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record without a sample: its kind, and three words.
+    fn record(kind: u32, words: [u64; 3]) -> Vec<u8> {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend([0, 0]);
+        bytes.extend(32_u16.to_ne_bytes());
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        bytes
+    }
+
+    /// Guarantees: each time that the kernel stops sampling is a missed tick, and going on is none; what it had no room for, and what makes no sense, is
+    /// a lost sample.
+    #[test]
+    fn what_is_missing() {
+        const LOST: u32 = 2;
+        const THROTTLE: u32 = 5;
+        const UNTHROTTLE: u32 = 6;
+        let mut shortfall = Shortfall::default();
+        let mut status = Status { missed_ticks: 100, lost_samples: 1000, ..Status::default() };
+        for kind in [THROTTLE, UNTHROTTLE, THROTTLE] {
+            assert_eq!(shortfall.sample(&record(kind, [1, 2, 3])), None);
+        }
+        shortfall.add_to(&mut status);
+        assert_eq!((status.missed_ticks, status.lost_samples), (102, 1000));
+        shortfall = Shortfall::default();
+        assert_eq!(shortfall.sample(&record(LOST, [1, 7, 0])), None);
+        assert_eq!(shortfall.sample(&[0; 8]), None);
+        shortfall.broken();
+        shortfall.add_to(&mut status);
+        assert_eq!((status.missed_ticks, status.lost_samples), (102, 1009));
+    }
+}
