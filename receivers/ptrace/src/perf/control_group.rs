@@ -41,6 +41,12 @@ impl ControlGroup {
         Some(Self { path, folder: Arc::new(folder) })
     }
 
+    /// One with a folder of a test's choice.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
+    }
+
     /// Its folder.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::active::Active;
-use super::events::{ASKED_AGAIN, Watch};
-use super::reach::{Reach, Usage, machine_cpu};
+use super::events::{ASKED_AGAIN, Events, Watch};
+use super::reach::{Permitted, Reach, Usage, machine_cpu};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use crate::message::{ProcessId, Rung};
@@ -51,6 +51,11 @@ impl Processors {
         }
         Some(Self { group, period_nano, rings, online, processes: Vec::new() })
     }
+
+    /// Whether they are of a group, or of the machine, on all of these processors and no other.
+    fn covers(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
+        self.group.as_ref() == group && self.online == online
+    }
 }
 
 /// The event of one processor.
@@ -91,8 +96,10 @@ pub(super) struct Review {
     due: Instant,
     group: Option<ControlGroup>,
     before: Option<Marks>,
-    /// Nothing is known of a command that has just been started, but that its threads may be gone before they are looked at.
+    /// It is a command that has just been started.
     started: bool,
+    /// What was refused, and when.
+    refused: Vec<(Reach, Instant)>,
 }
 
 /// Counters at a moment.
@@ -106,7 +113,23 @@ struct Marks {
 
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
-        Self { reach: Reach::Threads, due: now, group: None, before: None, started }
+        Self { reach: Reach::Threads, due: now, group: None, before: None, started, refused: Vec::new() }
+    }
+
+    /// What is to be covered from now on: the best that `opens`. What does not is asked for again after a while only.
+    fn choose(&mut self, usage: Option<Usage>, now: Instant, mut opens: impl FnMut(Reach) -> bool) -> Reach {
+        self.refused.retain(|(_, at)| now.saturating_duration_since(*at) < ASKED_AGAIN);
+        let Self { reach, group, started, refused, .. } = self;
+        let is_refused = |reach| refused.iter().any(|(refused, _)| *refused == reach);
+        let permitted =
+            Permitted { group: group.is_some() && !is_refused(Reach::Group), machine: !is_refused(Reach::Machine) };
+        reach.settle(usage, std::mem::take(started), permitted, |wanted| {
+            let opened = opens(wanted);
+            if !opened {
+                refused.push((wanted, now));
+            }
+            opened
+        })
     }
 
     /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given one so often.
@@ -130,6 +153,28 @@ impl Review {
     }
 }
 
+impl Events {
+    /// Whether a process is sampled with events of its group, or of the machine, on all processors that are on by now.
+    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>) -> bool {
+        let mut of = self.processors.iter().filter(|set| set.processes.iter().any(|(id, _)| *id == process));
+        of.any(|set| set.covers(group, &self.machine.online))
+    }
+
+    /// The place of the set of events of a group, or of the machine; opened where there is none. There is one for all processes that are sampled with it.
+    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
+        let online = &self.machine.online;
+        if let Some(place) = self.processors.iter().position(|set| set.covers(group, online)) {
+            return (self.processors[place].period_nano == period_nano).then_some(place);
+        }
+        let set = Processors::open(group.cloned(), online.clone(), period_nano)?;
+        if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
+            return None;
+        }
+        self.processors.push(set);
+        Some(self.processors.len() - 1)
+    }
+}
+
 impl Engine<'_> {
     /// Chooses what the events of a process cover, where that is to be looked at.
     pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
@@ -140,21 +185,36 @@ impl Engine<'_> {
         process.review.due = now + REVIEW;
         let Some(events) = &mut self.events else { return };
         events.machine.refresh(now);
-        let process = &mut self.processes[index];
-        let reach = process.wanted_reach(&events.machine, now);
-        let covered = process.review.reach != Reach::Threads;
-        let (id, stale) = (process.id, covered && !self.covers_all(index));
-        if reach == self.processes[index].review.reach && !stale {
+        let usage = process.usage(&events.machine, now);
+        let (id, period_nano) = (process.id, process.event_period());
+        // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
+        let spare = process.grid.stride() == 1;
+        let review = &mut process.review;
+        let (before, group) = (review.reach, review.group.clone());
+        let mut opened = None;
+        let reach = if spare {
+            review.choose(usage, now, |reach| {
+                let group = if reach == Reach::Group { group.as_ref() } else { None };
+                if reach == before && events.covers(id, group) {
+                    return true;
+                }
+                opened = events.open_processors(group, period_nano);
+                opened.is_some()
+            })
+        } else {
+            Reach::Threads
+        };
+        if reach == before && opened.is_none() {
             return;
         }
+        // What there is belongs to the events before. The process has no part in the others yet, so what these show of it by now is not taken twice.
         self.drain_process(index);
-        self.leave_processors(id);
-        let entered = reach == Reach::Threads || self.enter_processors(index, reach);
-        let process = &mut self.processes[index];
-        if !entered {
-            process.review.due = now + ASKED_AGAIN;
+        if let (Some(events), Some(opened)) = (&mut self.events, opened) {
+            let pid = self.processes[index].files.pid();
+            events.processors[opened].processes.push((id, pid));
         }
-        let reach = if entered { reach } else { Reach::Threads };
+        self.leave_processors_but(id, opened);
+        let process = &mut self.processes[index];
         process.review.reach = reach;
         let rung = if reach == Reach::Threads { Rung::Kernel } else { Rung::Processors };
         process.watch = Watch::Events(rung);
@@ -162,44 +222,20 @@ impl Engine<'_> {
         process.close_events();
     }
 
-    /// Whether the events that a process is sampled with are of all processors that are on by now.
-    fn covers_all(&self, index: usize) -> bool {
-        let id = self.processes[index].id;
-        let Some(events) = &self.events else { return true };
-        let mut of = events.processors.iter().filter(|set| set.processes.iter().any(|(process, _)| *process == id));
-        of.any(|set| set.online == events.machine.online)
-    }
-
-    /// Samples a process with events of processors, where the kernel permits that.
-    fn enter_processors(&mut self, index: usize, reach: Reach) -> bool {
-        let Some(events) = &mut self.events else { return false };
-        let process = &self.processes[index];
-        let (id, pid, period_nano) = (process.id, process.files.pid(), process.event_period());
-        let group = if reach == Reach::Group { process.review.group.clone() } else { None };
-        // There is one set for a machine or group, whoever else is sampled with it. One from before a processor was switched on or off goes with its last process.
-        let online = &events.machine.online;
-        let set = match events.processors.iter().position(|set| set.group == group && set.online == *online) {
-            Some(set) if events.processors[set].period_nano == period_nano => set,
-            Some(_) => return false,
-            None => {
-                let Some(set) = Processors::open(group, online.clone(), period_nano) else { return false };
-                if set.rings.iter().any(|of| events.wait_for(of.event.as_fd()).is_err()) {
-                    return false;
-                }
-                events.processors.push(set);
-                events.processors.len() - 1
-            }
-        };
-        events.processors[set].processes.push((id, pid));
-        true
-    }
-
     /// A process is not sampled with events of processors any more.
     pub(super) fn leave_processors(&mut self, process: ProcessId) {
+        self.leave_processors_but(process, None);
+    }
+
+    /// A process is sampled with this set of events of processors, and with no other any more.
+    fn leave_processors_but(&mut self, process: ProcessId, kept: Option<usize>) {
         let Some(events) = &mut self.events else { return };
-        for set in &mut events.processors {
-            set.processes.retain(|(id, _)| *id != process);
+        for (place, set) in events.processors.iter_mut().enumerate() {
+            if Some(place) != kept {
+                set.processes.retain(|(id, _)| *id != process);
+            }
         }
+        // One from before a processor was switched on or off goes with its last process.
         events.processors.retain(|set| !set.processes.is_empty());
     }
 
@@ -251,20 +287,13 @@ impl Engine<'_> {
 }
 
 impl Active {
-    fn wanted_reach(&mut self, machine: &Machine, now: Instant) -> Reach {
+    /// Who used the processors since the last time.
+    fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         if self.review.group.is_none() && self.review.before.is_none() {
             self.review.group = ControlGroup::of(self.files.directory());
         }
-        let usage = self.review.usage(self.files.pid(), switches, machine, now);
-        let started = std::mem::take(&mut self.review.started);
-        match usage {
-            // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
-            _ if self.grid.stride() != 1 => Reach::Threads,
-            Some(usage) => self.review.reach.next(usage),
-            None if started => Reach::Machine,
-            None => self.review.reach,
-        }
+        self.review.usage(self.files.pid(), switches, machine, now)
     }
 
     /// How often its busiest thread was given a processor since the last time.
@@ -276,3 +305,6 @@ impl Active {
         self.threads.iter_mut().map(of).max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

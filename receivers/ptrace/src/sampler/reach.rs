@@ -33,6 +33,29 @@ pub(super) struct Usage {
     pub(super) switches: u64,
 }
 
+/// What may be covered besides threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Permitted {
+    /// The process is in a control group, whose events were not refused lately.
+    pub(super) group: bool,
+    /// The machine's events were not refused lately.
+    pub(super) machine: bool,
+}
+
+impl Permitted {
+    fn has(self, reach: Reach) -> bool {
+        match reach {
+            Reach::Threads => true,
+            Reach::Group => self.group,
+            Reach::Machine => self.machine,
+        }
+    }
+
+    fn without(self, reach: Reach) -> Self {
+        Self { group: self.group && reach != Reach::Group, machine: self.machine && reach != Reach::Machine }
+    }
+}
+
 /// A process that uses less than one part in so many of a processor has no events worth a choice.
 const IDLE: u32 = 50;
 
@@ -47,20 +70,47 @@ const SWITCHES: u64 = 4_000;
 
 impl Reach {
     /// What is to be covered from now on. What is covered already stays so for twice the bounds, so that it does not change again and again.
-    pub(super) fn next(self, usage: Usage) -> Self {
+    fn next(self, usage: Usage, permitted: Permitted) -> Self {
         let Usage { elapsed, own, group, machine, switches } = usage;
         if own * IDLE < elapsed {
             return Self::Threads;
         }
         let patience = |reach| if self == reach { 2 } else { 1 };
-        if group.is_some_and(|group| group < own * GROUP * patience(Self::Group)) {
+        if permitted.group && group.is_some_and(|group| group < own * GROUP * patience(Self::Group)) {
             return Self::Group;
         }
         let others = machine.saturating_sub(own);
-        if others < own * OTHERS * patience(Self::Machine) || switches > SWITCHES {
+        if permitted.machine && (others < own * OTHERS * patience(Self::Machine) || switches > SWITCHES) {
             return Self::Machine;
         }
         Self::Threads
+    }
+
+    /// What is to be covered where it is not known who used the processors: what is covered, and of a command that was just started the machine, since its
+    /// threads may be gone before they are looked at.
+    fn unknown(self, started: bool, permitted: Permitted) -> Self {
+        let wanted = if started { Self::Machine } else { self };
+        if permitted.has(wanted) { wanted } else { Self::Threads }
+    }
+
+    /// What is covered from now on: the best of what is to be covered that opens. What does not is not permitted, so the next one is judged by its own rules.
+    pub(super) fn settle(
+        self,
+        usage: Option<Usage>,
+        started: bool,
+        mut permitted: Permitted,
+        mut opens: impl FnMut(Self) -> bool,
+    ) -> Self {
+        loop {
+            let wanted = match usage {
+                Some(usage) => self.next(usage, permitted),
+                None => self.unknown(started, permitted),
+            };
+            if wanted == Self::Threads || opens(wanted) {
+                return wanted;
+            }
+            permitted = permitted.without(wanted);
+        }
     }
 }
 
@@ -82,6 +132,8 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
+    const ALL: Permitted = Permitted { group: true, machine: true };
+
     fn usage(own: f64, group: Option<f64>, machine: f64, switches: u64) -> Usage {
         let elapsed = seconds(1.0);
         Usage { elapsed, own: seconds(own), group: group.map(seconds), machine: seconds(machine), switches }
@@ -91,7 +143,8 @@ mod tests {
     /// often that this would cost more.
     #[test]
     fn by_share() {
-        let from_threads = |own, group, machine, switches| Reach::Threads.next(usage(own, group, machine, switches));
+        let from_threads =
+            |own, group, machine, switches| Reach::Threads.next(usage(own, group, machine, switches), ALL);
         assert_eq!(from_threads(1.0, Some(1.1), 1.2, 0), Reach::Group);
         assert_eq!(from_threads(1.0, Some(4.5), 5.0, 0), Reach::Machine);
         assert_eq!(from_threads(1.0, None, 8.9, 0), Reach::Machine);
@@ -103,10 +156,42 @@ mod tests {
     /// Guarantees: what is covered is not given up for a moment in which others use somewhat more.
     #[test]
     fn no_flapping() {
-        assert_eq!(Reach::Group.next(usage(1.0, Some(7.9), 50.0, 0)), Reach::Group);
-        assert_eq!(Reach::Group.next(usage(1.0, Some(8.1), 50.0, 0)), Reach::Threads);
-        assert_eq!(Reach::Machine.next(usage(1.0, None, 16.9, 0)), Reach::Machine);
-        assert_eq!(Reach::Machine.next(usage(1.0, None, 17.1, 0)), Reach::Threads);
+        assert_eq!(Reach::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Reach::Group);
+        assert_eq!(Reach::Group.next(usage(1.0, Some(8.1), 50.0, 0), ALL), Reach::Threads);
+        assert_eq!(Reach::Machine.next(usage(1.0, None, 16.9, 0), ALL), Reach::Machine);
+        assert_eq!(Reach::Machine.next(usage(1.0, None, 17.1, 0), ALL), Reach::Threads);
+    }
+
+    /// Guarantees: what does not open gives way to the next one whose own rules hold: the group to the machine, and that to threads. Nothing is asked for twice,
+    /// and nothing that is not permitted.
+    #[test]
+    fn what_opens() {
+        let (busy, crowded) = (usage(1.0, Some(1.1), 1.2, 0), usage(1.0, Some(1.1), 50.0, 0));
+        let (group, machine, threads) = (Reach::Group, Reach::Machine, Reach::Threads);
+        let without = |reach| ALL.without(reach);
+        for (from, usage, started, permitted, opening, asked, settled) in [
+            (threads, Some(busy), false, ALL, &[group, machine][..], &[group][..], group),
+            (threads, Some(busy), false, ALL, &[machine], &[group, machine], machine),
+            (threads, Some(busy), false, without(group), &[machine], &[machine], machine),
+            (threads, Some(busy), false, ALL, &[], &[group, machine], threads),
+            (threads, Some(crowded), false, ALL, &[machine], &[group], threads),
+            (threads, Some(busy), false, without(group).without(machine), &[machine], &[], threads),
+            (threads, None, false, ALL, &[machine], &[], threads),
+            (threads, None, true, ALL, &[machine], &[machine], machine),
+            (threads, None, true, without(machine), &[group, machine], &[], threads),
+            (group, None, false, without(group), &[group], &[], threads),
+            // The second look at a command whose group's events do not open.
+            (machine, Some(busy), false, ALL, &[machine], &[group, machine], machine),
+        ] {
+            let mut tried = Vec::new();
+            let opens = |reach| {
+                tried.push(reach);
+                opening.contains(&reach)
+            };
+            let what = (from, usage, started, permitted, opening);
+            assert_eq!(from.settle(usage, started, permitted, opens), settled, "{what:?}");
+            assert_eq!(tried, asked, "{what:?}");
+        }
     }
 
     /// Guarantees: a machine's time is what its processors did not idle, in ticks of its own length; nonsense is none.
