@@ -112,7 +112,7 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing, events: Option<Events>) -> Self {
+    pub(super) fn new(out: SyncSender<Output>, wake: &'a dyn Fn(), seizing: Seizing, events: Option<Events>) -> Self {
         let now = Instant::now();
         Self {
             processes: Vec::new(),
