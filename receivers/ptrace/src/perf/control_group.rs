@@ -28,13 +28,50 @@ impl PartialEq for ControlGroup {
     }
 }
 
+/// In which control group a process is. It can be moved at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Membership {
+    /// What the kernel calls it; `None` before it was asked, and where it does not say.
+    name: Option<String>,
+    group: Option<ControlGroup>,
+}
+
+impl Membership {
+    /// The group; `None` where it is the root, which is no group of its own, or cannot be seen.
+    pub(crate) fn group(&self) -> Option<&ControlGroup> {
+        self.group.as_ref()
+    }
+
+    /// Asks where the process with this folder in `/proc` is by now: whether that is another group than before.
+    pub(crate) fn refresh(&mut self, process: BorrowedFd<'_>) -> bool {
+        self.refresh_in(process, || {
+            let root = File::open("/proc/self").ok()?;
+            Some(text(&read_at_most(&root, "mountinfo", FILE).ok()?.0))
+        })
+    }
+
+    /// The list of mounts can be long, and is read only where the process was moved.
+    fn refresh_in(&mut self, process: BorrowedFd<'_>, mounts: impl FnOnce() -> Option<String>) -> bool {
+        let groups = read_at_most(process, "cgroup", FILE).ok().map(|(bytes, _)| text(&bytes));
+        let name = groups.as_deref().and_then(name).map(str::to_owned);
+        if name == self.name {
+            return false;
+        }
+        self.group = name.as_deref().zip(mounts()).and_then(|(name, mounts)| ControlGroup::open(name, &mounts));
+        self.name = name;
+        true
+    }
+
+    /// One that was found in a folder of a test's choice.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { name: None, group: Some(ControlGroup::at(path)) }
+    }
+}
+
 impl ControlGroup {
-    /// The group of the process with this folder in `/proc`; `None` where it is in the root, which is no group of its own, or cannot be seen.
-    pub(crate) fn of(process: BorrowedFd<'_>) -> Option<Self> {
-        let groups = text(&read_at_most(process, "cgroup", FILE).ok()?.0);
-        let root = File::open("/proc/self").ok()?;
-        let mounts = text(&read_at_most(&root, "mountinfo", FILE).ok()?.0);
-        let path = path(&groups, &mounts)?;
+    fn open(name: &str, mounts: &str) -> Option<Self> {
+        let path = path(name, mounts)?;
         let folder = File::open(&path).ok()?;
         // Only the root has no such file; seen from a container its own group is `/`.
         read_at_most(folder.as_fd(), "cgroup.events", FILE).ok()?;
@@ -45,6 +82,12 @@ impl ControlGroup {
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
+    }
+
+    /// Where one of this name is, or would be.
+    #[cfg(test)]
+    pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
+        path(name, &std::fs::read_to_string("/proc/self/mountinfo").unwrap())
     }
 
     /// Its folder.
@@ -60,9 +103,14 @@ impl ControlGroup {
     }
 }
 
-/// Where a process's group is mounted, by its `cgroup` file and this process's `mountinfo` (cgroups(7), proc_pid_mountinfo(5)).
-fn path(groups: &str, mounts: &str) -> Option<PathBuf> {
-    let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::/"))?);
+/// What the kernel calls a process's group, by its `cgroup` file (cgroups(7)).
+fn name(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::/"))
+}
+
+/// Where a group is mounted, by this process's `mountinfo` (proc_pid_mountinfo(5)).
+fn path(name: &str, mounts: &str) -> Option<PathBuf> {
+    let group = Path::new(name);
     // What leads out of the namespace that can be seen here is not mounted.
     if !group.components().all(|component| matches!(component, Component::Normal(_))) {
         return None;
@@ -85,12 +133,41 @@ mod tests {
     #[test]
     fn paths() {
         let mounts = "22 1 0:1 / / rw - ext4 /dev/root rw\n30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
-        let found = |groups| path(groups, mounts).map(|path| path.to_str().unwrap().to_owned());
+        let of = |groups, mounts| path(name(groups)?, mounts).map(|path| path.to_str().unwrap().to_owned());
+        let found = |groups| of(groups, mounts);
         assert_eq!(found("0::/system.slice/x.service\n").as_deref(), Some("/sys/fs/cgroup/system.slice/x.service"));
         assert_eq!(found("3:cpu:/other\n0::/\n").as_deref(), Some("/sys/fs/cgroup/"));
         assert_eq!(found("0::/../other\n"), None);
         assert_eq!(found("3:cpu:/other\n"), None);
-        assert_eq!(path("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
+        assert_eq!(of("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
+    }
+
+    /// Guarantees: a process that is moved is found in its new group, where the mounts are read for that only, and in none where it is moved to where none can be seen.
+    #[test]
+    fn moved_processes() {
+        let place = std::env::temp_dir().join(format!("profbridge-groups-{}", std::process::id()));
+        let mounts = || Some(format!("30 22 0:26 / {} rw - cgroup2 cgroup2 rw\n", place.display()));
+        for group in ["a", "b"] {
+            std::fs::create_dir_all(place.join(group)).unwrap();
+            std::fs::write(place.join(group).join("cgroup.events"), "populated 1\n").unwrap();
+        }
+        let process = File::open(&place).unwrap();
+        let be_in = |line: &str| std::fs::write(place.join("cgroup"), line).unwrap();
+        let mut membership = Membership::default();
+        for (line, found) in [
+            ("3:cpu:/a\n0::/a\n", Some("a")),
+            ("0::/b\n", Some("b")),
+            ("0::/\n", None),
+            ("0::/a\n", Some("a")),
+            ("", None),
+        ] {
+            be_in(line);
+            assert!(membership.refresh_in(process.as_fd(), mounts), "{line}");
+            let group = membership.group().map(|group| group.path.clone());
+            assert_eq!(group, found.map(|found| place.join(found)), "{line}");
+            assert!(!membership.refresh_in(process.as_fd(), || panic!("it was not moved")), "{line}");
+        }
+        std::fs::remove_dir_all(&place).unwrap();
     }
 
     /// A process that computes until it is dropped.
@@ -115,8 +192,7 @@ mod tests {
     /// Guarantees: the events of a process's group show what is in it and nobody else, and its processor time is that of what is in it.
     #[test]
     fn events_of_a_group() {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let folder = path("0::/\n", &mounts).map(|root| root.join(format!("profbridge-{}", std::process::id())));
+        let folder = ControlGroup::path_of(&format!("profbridge-{}", std::process::id()));
         let Some(folder) = folder.filter(|folder| std::fs::create_dir(folder).is_ok()) else {
             std::io::Write::write_fmt(
                 &mut std::io::stderr(),
@@ -127,8 +203,10 @@ mod tests {
         };
         let (inside, _outside) = (Busy::start(Some(&folder)), Busy::start(None));
         let process = File::open(format!("/proc/{}", inside.0.id())).unwrap();
+        let mut membership = Membership::default();
         let group = loop {
-            match ControlGroup::of(process.as_fd()) {
+            membership.refresh(process.as_fd());
+            match membership.group() {
                 Some(group) if group.path == folder => break group,
                 _ => std::thread::yield_now(),
             }

@@ -1,6 +1,6 @@
 //! Sampling by events of processors: which there are, for whom, and what their rings say.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -12,7 +12,7 @@ use super::run::Engine;
 use super::shortfall::Shortfall;
 use crate::message::{ProcessId, Rung};
 use crate::os::time;
-use crate::perf::control_group::ControlGroup;
+use crate::perf::control_group::{ControlGroup, Membership};
 use crate::perf::open::{Kernel, online_processors, open_processors};
 use crate::perf::period::{self, Varying};
 use crate::perf::record::User;
@@ -94,7 +94,7 @@ impl Machine {
 pub(super) struct Review {
     pub(super) reach: Reach,
     due: Instant,
-    group: Option<ControlGroup>,
+    membership: Membership,
     before: Option<Marks>,
     /// It is a command that has just been started.
     started: bool,
@@ -113,16 +113,34 @@ struct Marks {
 
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
-        Self { reach: Reach::Threads, due: now, group: None, before: None, started, refused: Vec::new() }
+        Self {
+            reach: Reach::Threads,
+            due: now,
+            membership: Membership::default(),
+            before: None,
+            started,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Finds out in which group the process is by now: of another one than before it is not known yet how much of it is the process.
+    fn look_for_group(&mut self, process: BorrowedFd<'_>) {
+        if self.membership.refresh(process)
+            && let Some(before) = &mut self.before
+        {
+            before.group = None;
+        }
     }
 
     /// What is to be covered from now on: the best that `opens`. What does not is asked for again after a while only.
     fn choose(&mut self, usage: Option<Usage>, now: Instant, mut opens: impl FnMut(Reach) -> bool) -> Reach {
         self.refused.retain(|(_, at)| now.saturating_duration_since(*at) < ASKED_AGAIN);
-        let Self { reach, group, started, refused, .. } = self;
+        let Self { reach, membership, started, refused, .. } = self;
         let is_refused = |reach| refused.iter().any(|(refused, _)| *refused == reach);
-        let permitted =
-            Permitted { group: group.is_some() && !is_refused(Reach::Group), machine: !is_refused(Reach::Machine) };
+        let permitted = Permitted {
+            group: membership.group().is_some() && !is_refused(Reach::Group),
+            machine: !is_refused(Reach::Machine),
+        };
         reach.settle(usage, std::mem::take(started), permitted, |wanted| {
             let opened = opens(wanted);
             if !opened {
@@ -137,7 +155,7 @@ impl Review {
         let marks = Marks {
             at: now,
             own: Duration::from_nanos(time::cpu_of(pid)?),
-            group: self.group.as_ref().and_then(ControlGroup::cpu),
+            group: self.membership.group().and_then(ControlGroup::cpu),
             machine: machine.cpu?,
         };
         let before = self.before.replace(marks)?;
@@ -190,7 +208,7 @@ impl Engine<'_> {
         // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
         let spare = process.grid.stride() == 1;
         let review = &mut process.review;
-        let (before, group) = (review.reach, review.group.clone());
+        let (before, group) = (review.reach, review.membership.group().cloned());
         let mut opened = None;
         let reach = if spare {
             review.choose(usage, now, |reach| {
@@ -290,9 +308,7 @@ impl Active {
     /// Who used the processors since the last time.
     fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
-        if self.review.group.is_none() && self.review.before.is_none() {
-            self.review.group = ControlGroup::of(self.files.directory());
-        }
+        self.review.look_for_group(self.files.directory());
         self.review.usage(self.files.pid(), switches, machine, now)
     }
 

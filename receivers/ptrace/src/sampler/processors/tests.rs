@@ -1,5 +1,5 @@
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -34,7 +34,7 @@ fn groups_that_do_not_open() {
     let (group, machine) = (Reach::Group, Reach::Machine);
     let start = Instant::now();
     let mut review = Review::new(start, true);
-    review.group = Some(ControlGroup::at(Path::new("/")));
+    review.membership = Membership::at(Path::new("/"));
     assert_eq!(look(&mut review, None, start, &[machine]), (machine, vec![machine]));
     for second in 1..=60 {
         let asked = if second == 1 { vec![group, machine] } else { vec![machine] };
@@ -87,24 +87,33 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those that are stay.
-#[test]
-fn events_follow_the_processors() {
-    let (wake, (out, _said), now) = (|| {}, sync_channel(16), Instant::now());
-    let files = Arc::new(ProcessFiles::open(std::process::id()).unwrap());
+/// An engine that samples one process by events, as far as it is known how.
+fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
+    let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
     let mut process = Active::new(ProcessId(1), files, space, Settings::default(), now);
     process.watch = Watch::Events(Rung::Kernel);
-    process.review = Review::new(now, true);
-    let mut engine = Engine::new(out, &wake, Seizing::start().unwrap(), Events::new().ok());
+    process.review = Review::new(now, started);
+    // Nobody hears what it says.
+    let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new().ok());
     engine.processes.push(process);
+    engine
+}
+
+/// Looks at who uses the processors, as if the machine had just been read.
+fn look_with(engine: &mut Engine<'_>, machine: Machine, at: Instant) {
+    engine.events.as_mut().unwrap().machine = Machine { read: Some(at), ..machine };
+    engine.review_reach(0, at);
+}
+
+/// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those that are stay.
+#[test]
+fn events_follow_the_processors() {
+    let now = Instant::now();
+    let mut engine = engine(std::process::id(), &|| {}, now, true);
     let all = online_processors().unwrap();
     let mut look = |online: &[u32], second: u32| {
-        let events = engine.events.as_mut().unwrap();
-        // As if they had just been read.
-        let at = now + second * SECOND;
-        events.machine = Machine { read: Some(at), online: online.to_vec(), ..Machine::default() };
-        engine.review_reach(0, at);
+        look_with(&mut engine, Machine { online: online.to_vec(), ..Machine::default() }, now + second * SECOND);
         let sets = engine.events.iter().flat_map(|events| &events.processors);
         sets.map(|set| (set.online.clone(), set.rings[0].0.as_raw_fd(), set.processes.clone())).collect::<Vec<_>>()
     };
@@ -118,4 +127,83 @@ fn events_follow_the_processors() {
     let after = look(&all, 2);
     assert_eq!(after.len(), 1);
     assert_eq!((&after[0].0, &after[0].2), (&all, processes));
+}
+
+/// A process that computes, and the control groups in which it is by turns, until this is dropped.
+struct Moved {
+    process: std::process::Child,
+    groups: [PathBuf; 2],
+}
+
+impl Moved {
+    /// `None` where no group can be made.
+    fn start() -> Option<Self> {
+        let path = |name| ControlGroup::path_of(&format!("profbridge-{name}-{}", std::process::id()));
+        let groups = [path("before")?, path("after")?];
+        for group in &groups {
+            std::fs::create_dir(group).ok()?;
+        }
+        let process = std::process::Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Some(Self { process, groups })
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn enter(&self, group: usize) {
+        std::fs::write(self.groups[group].join("cgroup.procs"), self.pid().to_string()).unwrap();
+    }
+
+    /// Waits until it has used more than what makes it idle.
+    fn work(&self) {
+        let used = || time::cpu_of(self.pid()).unwrap();
+        let before = used();
+        while used() - before < 100_000_000 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Moved {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+        for group in &self.groups {
+            while std::fs::remove_dir(group).is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Guarantees: a process that is moved to another control group is sampled with that group's events, and not with those of the one that it left.
+#[test]
+fn moved_to_another_group() {
+    let untested = |why| eprintln!("untested here: {why}");
+    let Some(moved) = Moved::start() else { return untested("no control group can be made") };
+    moved.enter(0);
+    let start = Instant::now();
+    let mut engine = engine(moved.pid(), &|| {}, start, false);
+    let mut seconds = 0;
+    let mut look = || {
+        moved.work();
+        seconds += 1;
+        let machine = Machine { cpu: Some(Duration::ZERO), online: online_processors().unwrap(), ..Machine::default() };
+        look_with(&mut engine, machine, start + seconds * SECOND);
+        let sets = engine.events.iter().flat_map(|events| &events.processors);
+        let groups: Vec<_> = sets.map(|set| set.group.clone()).collect();
+        (engine.processes[0].review.reach, groups)
+    };
+    let in_group = |group: usize| (Reach::Group, vec![Some(ControlGroup::at(&moved.groups[group]))]);
+    assert_eq!(look(), (Reach::Threads, vec![]));
+    let before = look();
+    if before.0 != Reach::Group {
+        return untested("no events of control groups are permitted");
+    }
+    assert_eq!(before, in_group(0));
+    moved.enter(1);
+    // How much of the new group it is, is known at the second look.
+    assert_ne!(look(), in_group(0));
+    assert_eq!(look(), in_group(1));
 }
