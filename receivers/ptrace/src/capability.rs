@@ -7,6 +7,12 @@ use nix::errno::Errno;
 /// `CAP_SYS_PTRACE`: trace processes of others (`capability.h` of Linux).
 pub(crate) const SYS_PTRACE: u32 = 19;
 
+/// `CAP_SYS_ADMIN`: among much else, what [`PERFMON`] permits, as before there was that.
+pub(crate) const SYS_ADMIN: u32 = 21;
+
+/// `CAP_PERFMON`: see what the whole machine does.
+pub(crate) const PERFMON: u32 = 38;
+
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 capabilities in two words.
 const VERSION: u32 = 0x2008_0522;
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::linux::fs::MetadataExt;
 
 use crate::capability;
 use crate::message::{ProblemKind, Rights, Rung, Stops};
@@ -14,6 +15,20 @@ use crate::process_info::StatusFile;
 pub(crate) fn in_container() -> bool {
     let file = |path| fs::exists(path).unwrap_or(false);
     file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// Whether this may have the samples of all that the machine does pass through it. The kernel gives them to anybody where `kernel.perf_event_paranoid` is 0 or
+/// less; they are taken only with the right that somebody gave on purpose, since they hold the stacks of other users' programs.
+pub(crate) fn may_see_all() -> bool {
+    let namespace = fs::metadata("/proc/self/ns/user").ok().map(|namespace| namespace.st_ino());
+    sees_all(capability::has, namespace)
+}
+
+/// The same, by capabilities and the number of the user namespace in which they hold.
+fn sees_all(has: impl Fn(u32) -> bool, namespace: Option<u64>) -> bool {
+    /// `PROC_USER_INIT_INO`: the number of the first user namespace. Those of others have no say about the machine.
+    const FIRST: u64 = 0xEFFF_FFFD;
+    namespace == Some(FIRST) && (has(capability::PERFMON) || has(capability::SYS_ADMIN))
 }
 
 /// What would show more of running threads than is seen on a rung with a choice of stops, for a person; `None` where nothing would.
@@ -214,6 +229,36 @@ mod tests {
             let more = what_shows_more(rung, stops).unwrap();
             assert!(more.contains(words), "{more}");
         }
+    }
+
+    /// Guarantees: all that the machine does is seen with CAP_PERFMON or CAP_SYS_ADMIN and with nothing else, and in a user namespace of one's own, where anybody has
+    /// those, not at all.
+    #[test]
+    fn right_to_see_all() {
+        let first = Some(0xEFFF_FFFD);
+        for (capabilities, namespace, sees) in [
+            (&[38][..], first, true),
+            (&[21], first, true),
+            (&[0, 19, 39], first, false),
+            (&[], first, false),
+            (&[21, 38], Some(4_026_532_200), false),
+            (&[21, 38], None, false),
+        ] {
+            let has = |capability| capabilities.contains(&capability);
+            assert_eq!(sees_all(has, namespace), sees, "{capabilities:?} {namespace:?}");
+        }
+    }
+
+    /// Guarantees: a thread that gave its capabilities up may not see all, whatever it might do before.
+    #[test]
+    fn right_to_see_all_of_a_thread() {
+        std::thread::spawn(|| {
+            capability::give_up(capability::PERFMON).unwrap();
+            capability::give_up(capability::SYS_ADMIN).unwrap();
+            assert!(!may_see_all());
+        })
+        .join()
+        .unwrap();
     }
 
     /// Guarantees: nothing is said to be missing when everything is there, and everything that is missing is said.

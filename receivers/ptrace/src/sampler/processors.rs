@@ -17,6 +17,7 @@ use crate::perf::open::{Kernel, online_processors, open_processors};
 use crate::perf::period::{self, Varying};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
+use crate::rights::may_see_all;
 
 /// How often it is looked at who uses the processors.
 const REVIEW: Duration = Duration::from_secs(1);
@@ -74,6 +75,8 @@ pub(super) struct Machine {
     cpu: Option<Duration>,
     /// The processors that are switched on.
     online: Vec<u32>,
+    /// Whether all that they do may be seen.
+    visible: bool,
 }
 
 impl Machine {
@@ -86,6 +89,7 @@ impl Machine {
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
         self.cpu = ticks.and_then(|ticks| machine_cpu(&stat, ticks));
         self.online = online_processors().unwrap_or_default();
+        self.visible = may_see_all();
     }
 }
 
@@ -132,14 +136,20 @@ impl Review {
         }
     }
 
-    /// What is to be covered from now on: the best that `opens`. What does not is asked for again after a while only.
-    fn choose(&mut self, usage: Option<Usage>, now: Instant, mut opens: impl FnMut(Reach) -> bool) -> Reach {
+    /// What is to be covered from now on: the best that `opens`, and the machine only where it is `visible`. What does not open is asked for again after a while only.
+    fn choose(
+        &mut self,
+        usage: Option<Usage>,
+        visible: bool,
+        now: Instant,
+        mut opens: impl FnMut(Reach) -> bool,
+    ) -> Reach {
         self.refused.retain(|(_, at)| now.saturating_duration_since(*at) < ASKED_AGAIN);
         let Self { reach, membership, started, refused, .. } = self;
         let is_refused = |reach| refused.iter().any(|(refused, _)| *refused == reach);
         let permitted = Permitted {
             group: membership.group().is_some() && !is_refused(Reach::Group),
-            machine: !is_refused(Reach::Machine),
+            machine: visible && !is_refused(Reach::Machine),
         };
         reach.settle(usage, std::mem::take(started), permitted, |wanted| {
             let opened = opens(wanted);
@@ -211,7 +221,7 @@ impl Engine<'_> {
         let (before, group) = (review.reach, review.membership.group().cloned());
         let mut opened = None;
         let reach = if spare {
-            review.choose(usage, now, |reach| {
+            review.choose(usage, events.machine.visible, now, |reach| {
                 let group = if reach == Reach::Group { group.as_ref() } else { None };
                 if reach == before && events.covers(id, group) {
                     return true;

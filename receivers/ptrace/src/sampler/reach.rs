@@ -38,7 +38,7 @@ pub(super) struct Usage {
 pub(super) struct Permitted {
     /// The process is in a control group, whose events were not refused lately.
     pub(super) group: bool,
-    /// The machine's events were not refused lately.
+    /// Whoever samples has the right to see all that the machine does, and its events were not refused lately.
     pub(super) machine: bool,
 }
 

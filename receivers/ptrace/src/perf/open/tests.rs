@@ -278,15 +278,13 @@ fn in_the_kernel() {
 /// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN the ladder falls to what `perf_event_paranoid` leaves, and what it says is what it does.
 #[test]
 fn without_capabilities() {
-    const PERFMON: u32 = 38;
-    const SYS_ADMIN: u32 = 21;
     let paranoid: i32 = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(4);
     let mode = std::thread::spawn(move || {
-        capability::give_up(PERFMON).unwrap();
-        capability::give_up(SYS_ADMIN).unwrap();
+        capability::give_up(capability::PERFMON).unwrap();
+        capability::give_up(capability::SYS_ADMIN).unwrap();
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
         open(&Kernel, own, 1_000_000, Rung::Kernel).map(|opened| opened.rung)
     });

@@ -19,8 +19,19 @@ fn alone() -> Usage {
 
 /// A look at who uses the processors, where only some events open: what is covered then, and what was asked for.
 fn look(review: &mut Review, usage: Option<Usage>, now: Instant, opening: &[Reach]) -> (Reach, Vec<Reach>) {
+    look_as(review, usage, true, now, opening)
+}
+
+/// The same, with or without the right to see all that the machine does.
+fn look_as(
+    review: &mut Review,
+    usage: Option<Usage>,
+    visible: bool,
+    now: Instant,
+    opening: &[Reach],
+) -> (Reach, Vec<Reach>) {
     let mut asked = Vec::new();
-    review.reach = review.choose(usage, now, |reach| {
+    review.reach = review.choose(usage, visible, now, |reach| {
         asked.push(reach);
         opening.contains(&reach)
     });
@@ -87,6 +98,21 @@ fn processors_that_are_switched() {
     }
 }
 
+/// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that starts either; those of the group are. Where
+/// the right is gone, so are they.
+#[test]
+fn without_the_right_to_see_all() {
+    let (group, machine, threads) = (Reach::Group, Reach::Machine, Reach::Threads);
+    let now = Instant::now();
+    let mut review = Review::new(now, true);
+    assert_eq!(look_as(&mut review, None, false, now, &[machine]), (threads, vec![]));
+    assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
+    review.reach = machine;
+    assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
+    review.membership = Membership::at(Path::new("/"));
+    assert_eq!(look_as(&mut review, Some(alone()), false, now, &[group]), (group, vec![group]));
+}
+
 /// An engine that samples one process by events, as far as it is known how.
 fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
@@ -113,7 +139,8 @@ fn events_follow_the_processors() {
     let mut engine = engine(std::process::id(), &|| {}, now, true);
     let all = online_processors().unwrap();
     let mut look = |online: &[u32], second: u32| {
-        look_with(&mut engine, Machine { online: online.to_vec(), ..Machine::default() }, now + second * SECOND);
+        let machine = Machine { online: online.to_vec(), visible: true, ..Machine::default() };
+        look_with(&mut engine, machine, now + second * SECOND);
         let sets = engine.events.iter().flat_map(|events| &events.processors);
         sets.map(|set| (set.online.clone(), set.rings[0].0.as_raw_fd(), set.processes.clone())).collect::<Vec<_>>()
     };
