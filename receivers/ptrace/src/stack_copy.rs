@@ -21,9 +21,14 @@ const AT_FIRST: usize = 32 << 10;
 /// How much is read where the unwinder asks for an address elsewhere, in bytes, and how often.
 const PIECE: usize = 4 << 10;
 
+const MOST_PIECES: usize = 64;
+
 /// How much of the end of a copy is compared with memory before what lies above it is believed, in bytes.
 const TAIL: usize = 256;
-const MOST_PIECES: usize = 64;
+
+/// How far above the stack pointer that has to be, in bytes. 50 us after they were copied nothing beyond had changed in 1890 of 1890 stacks, but what is closer
+/// changes often, and may be what it was although all above is not.
+const SETTLED: usize = 2 << 10;
 
 /// A piece of a stack.
 #[derive(Debug, Default)]
@@ -39,6 +44,11 @@ impl Piece {
         let read = files.read_memory(start, &mut self.bytes);
         self.bytes.truncate(read);
         read > 0
+    }
+
+    /// The address behind so many of its bytes.
+    fn end_after(&self, length: usize) -> u64 {
+        self.start.wrapping_add(length as u64)
     }
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -86,13 +96,22 @@ impl StackPieces {
         self.first.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether the end of the copy is still what is in memory: then what lies above it is what was there when the copy was made, since a stack
-    /// changes from its lower end. (In 1890 of 1890 stacks nothing more than 2 KiB above the stack pointer had changed 50 us after they were copied.)
-    pub(crate) fn end_unchanged(&self, files: &ProcessFiles) -> bool {
+    /// Whether what was read besides the copy is what was there when the copy was made; it is forgotten otherwise. It is where the end of the copy is still what is in
+    /// memory, since a stack changes from its lower end, and that end is far enough from the stack pointer for that.
+    pub(crate) fn keep_further(&mut self, files: &ProcessFiles) -> bool {
+        let unchanged = self.end_unchanged(files);
+        if !unchanged {
+            self.used_others = 0;
+        }
+        unchanged
+    }
+
+    fn end_unchanged(&self, files: &ProcessFiles) -> bool {
         let mut now = [0; TAIL];
         let Some((before, end)) = self.first.bytes.split_last_chunk::<TAIL>() else { return false };
-        let start = self.first.start + before.len() as u64;
-        files.read_memory(start, &mut now) == TAIL && now == *end
+        before.len() >= SETTLED
+            && files.read_memory(self.first.end_after(before.len()), &mut now) == TAIL
+            && now == *end
     }
 
     /// How much of the first piece was read, from the stack pointer on.
@@ -102,12 +121,19 @@ impl StackPieces {
 
     /// The copy alone, for a thread that runs again.
     pub(crate) fn copied(&mut self) -> StackReader<'_> {
-        StackReader { pieces: self, live: None, log: None }
+        StackReader { pieces: self, live: Live::Nothing, log: None }
     }
 
     /// The copy, and what else is needed read on demand; every word that is read is logged.
     pub(crate) fn live<'a>(&'a mut self, files: &'a ProcessFiles, log: Option<&'a mut Vec<Word>>) -> StackReader<'a> {
-        StackReader { pieces: self, live: Some(files), log }
+        StackReader { pieces: self, live: Live::Anywhere(files), log }
+    }
+
+    /// The copy of a thread that runs again, and what else is needed read on demand, but not behind a signal frame that leads to another stack: how that looked when
+    /// the copy was made cannot be told, as the end of an alternate stack stays as it is when the handler has returned and what it interrupted goes on.
+    /// [`Self::keep_further`] says whether what was read is to be believed.
+    pub(crate) fn further<'a>(&'a mut self, files: &'a ProcessFiles) -> StackReader<'a> {
+        StackReader { pieces: self, live: Live::OneStack(files), log: None }
     }
 
     /// Whether all words are as they were.
@@ -117,11 +143,20 @@ impl StackPieces {
     }
 }
 
+/// What is read on demand.
+#[derive(Debug, Clone, Copy)]
+enum Live<'a> {
+    Nothing,
+    Anywhere(&'a ProcessFiles),
+    /// As long as no signal frame leads to another stack.
+    OneStack(&'a ProcessFiles),
+}
+
 /// The unwinder's view of a stack.
 #[derive(Debug)]
 pub(crate) struct StackReader<'a> {
     pieces: &'a mut StackPieces,
-    live: Option<&'a ProcessFiles>,
+    live: Live<'a>,
     log: Option<&'a mut Vec<Word>>,
 }
 
@@ -136,6 +171,12 @@ impl StackMemory for StackReader<'_> {
 
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.word(address, false)
+    }
+
+    fn enter_other_stack(&mut self) {
+        if matches!(self.live, Live::OneStack(_)) {
+            self.live = Live::Nothing;
+        }
     }
 }
 
@@ -153,7 +194,10 @@ impl StackReader<'_> {
         if let Some(value) = others.iter().rev().find_map(|piece| piece.word(address)) {
             return Some(value);
         }
-        let files = self.live?;
+        let files = match self.live {
+            Live::Nothing => return None,
+            Live::Anywhere(files) | Live::OneStack(files) => files,
+        };
         if pieces.used_others == MOST_PIECES {
             return None;
         }

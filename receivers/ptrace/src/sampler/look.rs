@@ -95,8 +95,8 @@ impl Workshop {
     ) -> Outcome {
         let shorter = std::mem::take(locations);
         let files = std::sync::Arc::clone(&process.files);
-        let outcome = self.unwind(process, registers, &mut pieces.live(&files, None), locations);
-        if pieces.end_unchanged(&files) {
+        let outcome = self.unwind(process, registers, &mut pieces.further(&files), locations);
+        if pieces.keep_further(&files) {
             return outcome;
         }
         *locations = shorter;

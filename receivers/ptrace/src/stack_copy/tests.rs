@@ -63,3 +63,70 @@ fn size_follows_need() {
     assert_eq!(size.bytes(), 64 << 10);
     assert!(!size.fell_short(u64::MAX));
 }
+
+/// Memory of this process that holds its own addresses, and its first address: a stack of so many bytes.
+fn stack(bytes: usize) -> (Vec<u64>, u64) {
+    let mut words = vec![0_u64; bytes / 8];
+    let start = words.as_ptr() as u64;
+    for (number, word) in (0_u64..).zip(words.iter_mut()) {
+        *word = start + number * 8;
+    }
+    (words, start)
+}
+
+/// A copy of the first bytes, as the kernel makes one.
+fn copy_of(words: &[u64], bytes: usize) -> StackPieces {
+    let mut pieces = StackPieces::default();
+    let copy: Vec<u8> = words[..bytes / 8].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    pieces.take(words.as_ptr() as u64, &copy);
+    pieces
+}
+
+/// Guarantees: once a signal frame led to another stack, nothing of it is read, and what was read before is there.
+#[test]
+fn other_stacks() {
+    const COPY: usize = 16 << 10;
+    let files = own();
+    let (words, start) = stack(4 * COPY);
+    let (other, elsewhere) = stack(4096);
+    let mut pieces = copy_of(&words, COPY);
+    let above = start + COPY as u64;
+    let mut memory = pieces.further(&files);
+    assert_eq!(memory.read_u64(above), Some(above));
+    memory.enter_other_stack();
+    assert_eq!((memory.read_u64(start), memory.read_u64(above)), (Some(start), Some(above)));
+    for outside in [above + (8 << 10), elsewhere] {
+        assert_eq!(memory.read_u64(outside), None);
+    }
+    assert!(pieces.keep_further(&files));
+    assert_eq!(pieces.live(&files, None).read_u64(elsewhere), Some(elsewhere));
+    drop(other);
+}
+
+/// Guarantees: what lies above a copy is believed where the end of the copy has not changed, and that is at least 2 KiB from the stack pointer; else nothing of
+/// it is left.
+#[test]
+fn end_of_the_copy() {
+    let files = own();
+    for (bytes, changed, believed) in [
+        (SETTLED + TAIL, None, true),
+        (SETTLED + TAIL - 8, None, false),
+        (TAIL, None, false),
+        (8, None, false),
+        (16 << 10, None, true),
+        (16 << 10, Some(0), true),
+        (16 << 10, Some((16 << 10) - TAIL - 8), true),
+        (16 << 10, Some((16 << 10) - TAIL), false),
+        (16 << 10, Some((16 << 10) - 8), false),
+    ] {
+        let (mut words, start) = stack(64 << 10);
+        let mut pieces = copy_of(&words, bytes);
+        let above = start + bytes as u64;
+        assert_eq!(pieces.further(&files).read_u64(above), Some(above));
+        if let Some(changed) = changed {
+            std::hint::black_box(&mut words)[changed / 8] = 7;
+        }
+        assert_eq!(pieces.keep_further(&files), believed, "{bytes} {changed:?}");
+        assert_eq!(pieces.copied().read_u64(above), believed.then_some(above), "{bytes} {changed:?}");
+    }
+}

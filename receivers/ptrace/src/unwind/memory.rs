@@ -10,6 +10,9 @@ pub trait StackMemory {
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
+
+    /// What was interrupted by a signal is on another stack than the handler, and is read from now on.
+    fn enter_other_stack(&mut self) {}
 }
 
 /// Memory of which every read is a peek.
@@ -18,6 +21,10 @@ pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
 impl StackMemory for Peek<'_> {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
         self.0.peek_u64(address)
+    }
+
+    fn enter_other_stack(&mut self) {
+        self.0.enter_other_stack();
     }
 }
 

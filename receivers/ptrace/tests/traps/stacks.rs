@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, process::Command};
 
-use profbridge_ptrace::message::{Settings, Trust};
+use profbridge_ptrace::message::{Rung, Settings, Stops, Trust};
 
 use crate::{
     compile,
-    runner::{Outcome, tests},
+    runner::{Outcome, Untested, tests},
     session::{Life, Observed, Session},
     target::Target,
 };
@@ -15,6 +15,7 @@ tests![
     without_frame_pointers,
     in_signal_handlers,
     on_alternate_signal_stacks,
+    events_on_alternate_signal_stacks,
     on_coroutine_stacks,
     go_programs,
     huge_frames,
@@ -71,11 +72,35 @@ fn in_signal_handlers() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one.
+/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one, and the thread is held while both are read.
 fn on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
-    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let seen = sample(&target, "inside_handler", 200, settings);
     assert_through_handler(seen.last());
+    Ok(())
+}
+
+/// Guarantees: where the kernel copies a handler's alternate stack and the thread runs on, the stack leads to what was interrupted and ends there, as truncated: the
+/// other one may not be any more what it was.
+fn events_on_alternate_signal_stacks() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["alternate"]);
+    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    let life = seen.last();
+    if life.status.rung < Rung::User {
+        return Err(Untested("no events are permitted".to_owned()));
+    }
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("inside_handler") {
+        let names = life.names(observed);
+        assert_eq!(observed.trust, Trust::Truncated, "{names:?}\n{}", life.top());
+        assert!(!names.iter().any(|name| name == "caller_of_work" || name == "spin"), "{names:?}\n{}", life.top());
+        let place = |function: &str| names.iter().position(|name| name == function);
+        let interrupted = place("interrupted_work").or(names.iter().rposition(|name| name == "burn"));
+        all += 1;
+        good += u32::from(place("inside_handler") < place("handler") && place("handler") < interrupted);
+    }
+    assert!(f64::from(good) >= 0.99 * f64::from(all), "{good} of {all} lead to what was interrupted\n{}", life.top());
     Ok(())
 }
 
