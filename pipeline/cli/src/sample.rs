@@ -6,7 +6,6 @@
 mod collect;
 mod course;
 mod follow;
-mod gaps;
 mod processes;
 mod progress;
 mod report;

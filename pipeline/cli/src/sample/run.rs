@@ -11,14 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use profbridge_ptrace::message::{
     Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
 };
-use profbridge_ptrace::owner::Supervised;
+use profbridge_ptrace::owner::{Gaps, Supervised};
 use profbridge_symbolize::Symbolizer;
 
 use super::TARGET;
 use super::collect::{Collector, Halves, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
-use super::gaps::Gaps;
 use super::processes::ProcessShares;
 use super::progress::Look;
 use super::sampler::{Heard, Sampler};

@@ -109,13 +109,20 @@ pub trait Names {
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// No names at all.
+/// The name of what is no place in any code, which nobody has to look up.
+pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
+    let name = Arc::<str>::from(location.explanation()?);
+    let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
+    Some(Arc::new(Symbols::from(vec![frame])))
+}
+
+/// No names of any code.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Nameless;
 
 impl Names for Nameless {
-    fn symbols(&self, _location: message::Location) -> Option<Arc<Symbols>> {
-        None
+    fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>> {
+        explanation(location)
     }
 }
 

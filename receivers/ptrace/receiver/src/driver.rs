@@ -21,6 +21,7 @@ use profbridge_net::Shutdown;
 use profbridge_ptrace::message::{
     self, Command, Detached, Event, ProblemKind, Process, ProcessId, STOP_TIMEOUT, Select, Target, TargetId,
 };
+use profbridge_ptrace::owner::Gaps;
 use profbridge_symbolize::Symbolizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -28,7 +29,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use self::announcers::Announcers;
 use self::command::CommandProcess;
 use self::counted::missing;
-use self::remembered::Remembered;
+use self::remembered::{Left, Remembered};
 use self::restart::Backoff;
 use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
@@ -44,6 +45,10 @@ use crate::spans::OpenSpans;
 /// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no file and no name.
 /// A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
 const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
+
+/// Of so many threads of all processes together it is known where their samples end: 20 MiB at the most. What is beyond has gaps that
+/// nothing explains when a sampler process ends.
+const MAX_THREADS: usize = 1 << 18;
 
 /// So much of a message of the sampler process is logged, in characters.
 const MAX_SAID: usize = 2048;
@@ -81,7 +86,7 @@ pub(crate) struct Driver {
     /// The attached ones by the sampler process's number.
     live: HashMap<ProcessId, u64>,
     next: u64,
-    /// The lifecycles of sessions that were attached when a sampler process ended.
+    /// What goes on of sessions that were attached when a sampler process ended.
     remembered: Remembered,
     spans: OpenSpans,
     said: Said,
@@ -232,7 +237,7 @@ impl Driver {
         self.parts.intake.note("sampler_restarts", 1);
         for (_, number) in std::mem::take(&mut self.live) {
             if let Some(process) = self.processes.get_mut(&number) {
-                self.remembered.put(process.session.id, process.lifecycle());
+                self.remembered.put(process.session.id, Left::behind(process));
                 process.end(now);
             }
         }
@@ -306,10 +311,11 @@ impl Driver {
         let session = Session::of(&self.parts.host, &process, target.session_sample_rate);
         let open = self.spans.sampled(process.target, process.pid);
         let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
-        if let Some(remembered) = self.remembered.take(session.id) {
-            lifecycle = remembered;
+        let mut gaps = Gaps::default();
+        if let Some(mut left) = self.remembered.take(session.id) {
             // Spans may have come and gone in between.
-            lifecycle.spans_changed(open);
+            left.spans_changed(open);
+            (lifecycle, gaps) = (left.lifecycle, left.gaps);
         }
         if target.lifecycle == crate::lifecycle::Mode::Trace && session.sampled {
             if open > 0 {
@@ -342,7 +348,8 @@ impl Driver {
         let names = names.map(|symbolizer| crate::symbols::ProcessNames::new(symbolizer, number, root));
         let running = lifecycle.is_running();
         let due = Instant::now() + self.settings.export_interval;
-        let tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
+        let mut tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
+        tracked.gaps = gaps;
         self.processes.insert(number, tracked);
         self.live.insert(id, number);
         if running != at_once {
@@ -370,8 +377,7 @@ impl Driver {
         let waiting = waiting + self.parts.delivery.waiting();
         let limit = self.settings.max_pending_bytes;
         let observations = batch.samples.len() as u64;
-        let bytes = tracked::size(&batch);
-        if waiting + bytes > limit {
+        if waiting + tracked::size(&batch) > limit {
             self.parts.intake.refused(Reason::QueueFull, observations);
             if self.full.is_due(Instant::now()) {
                 tracing::warn!(
@@ -386,10 +392,17 @@ impl Driver {
             return self.parts.intake.refused(Reason::Internal, observations);
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
-        process.take(batch, bytes);
+        process.take(batch);
         // A process that says much does not fill the room of the others.
         if process.pending_bytes > limit / 4 {
             self.export(number);
+        }
+        let threads: usize = self.processes.values().map(|process| process.gaps.threads()).sum();
+        self.remembered.keep_threads(MAX_THREADS.saturating_sub(threads));
+        if threads > MAX_THREADS
+            && let Some(process) = self.processes.get_mut(&number)
+        {
+            process.gaps.forget();
         }
     }
 

@@ -31,6 +31,18 @@ pub enum Scope {
     Member(u32, TargetId),
 }
 
+impl Scope {
+    /// Whether it is about this process of this target.
+    #[must_use]
+    pub fn covers(self, target: TargetId, pid: u32) -> bool {
+        match self {
+            Self::Process(of) => of == pid,
+            Self::Target(of) => of == target,
+            Self::Member(of_pid, of_target) => (of_pid, of_target) == (pid, target),
+        }
+    }
+}
+
 /// What became of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announced {

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use profbridge_ptrace::message::{Batch, Location, Mapping};
-use profbridge_symbolize::{Answer, FileIdentity, Frame, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
+use profbridge_symbolize::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
 
 use self::kept::{KEPT, Kept};
 use self::kernel::Kernel;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
-use crate::assemble::Names;
+use crate::assemble::{self, Names};
 
 /// A file that was not found is looked for again after this: it may have come back, or another process's root may lead to it.
 const RETRY: Duration = Duration::from_secs(10);
@@ -224,10 +224,8 @@ impl ProcessNames {
 
 impl Names for ProcessNames {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
-        if let Some(explanation) = location.explanation() {
-            let name = Arc::<str>::from(explanation);
-            let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
-            return Some(Arc::new(Symbols::from(vec![frame])));
+        if let Some(explanation) = assemble::explanation(location) {
+            return Some(explanation);
         }
         if location.is_kernel() {
             let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use crate::message::Event;
 
+mod gaps;
 mod process;
 mod receive;
 mod supervised;
 
 pub use crate::command::{CommandError, Inherited};
 pub use crate::separation::{give_up_ptrace, run_if_sampler};
+pub use gaps::Gaps;
 pub use process::SamplerProcess;
 pub(crate) use receive::close_on_exec;
 pub use supervised::{SuperviseError, Supervised};

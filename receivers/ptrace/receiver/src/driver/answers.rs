@@ -213,11 +213,7 @@ impl Driver {
 
     fn in_scope(&self, scope: Scope) -> Vec<u64> {
         let is_in = |number: &&u64| {
-            self.processes.get(number).is_some_and(|tracked| match scope {
-                Scope::Process(pid) => tracked.process.pid == pid,
-                Scope::Target(target) => tracked.process.target == target,
-                Scope::Member(pid, target) => tracked.process.pid == pid && tracked.process.target == target,
-            })
+            self.processes.get(number).is_some_and(|tracked| scope.covers(tracked.process.target, tracked.process.pid))
         };
         self.live.values().filter(is_in).copied().collect()
     }
@@ -231,6 +227,8 @@ impl Driver {
             let outcome = tracked.change(|lifecycle| lifecycle.spans_changed(open));
             changed += u64::from(self.apply(number, outcome));
         }
+        let spans = &self.spans;
+        self.remembered.spans_changed(scope, |target, pid| spans.sampled(target, pid));
         changed
     }
 

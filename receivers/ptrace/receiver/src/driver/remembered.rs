@@ -1,61 +1,143 @@
-//! The lifecycles of sessions that a sampler process left behind when it ended.
+//! What goes on of sessions that a sampler process left behind when it ended.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use profbridge_ptrace::message::TargetId;
+use profbridge_ptrace::owner::Gaps;
 use profbridge_ptrace::protocol::MAX_PROCESSES;
 
-use crate::lifecycle::Lifecycle;
+use super::tracked::Tracked;
+use crate::lifecycle::{Lifecycle, Outcome};
+use crate::spans::Scope;
 
-/// Lifecycles by session. They outlast any number of sampler processes, since one may end before it has found all processes again;
+/// What a session goes on with when its process is found again.
+#[derive(Debug)]
+pub(super) struct Left {
+    target: TargetId,
+    pid: u32,
+    pub(super) lifecycle: Lifecycle,
+    /// What is missing since then. Nothing of a session whose profiler did not run.
+    pub(super) gaps: Gaps,
+}
+
+impl Left {
+    /// What a process leaves behind whose sampler process ended now.
+    pub(super) fn behind(tracked: &mut Tracked) -> Self {
+        let mut gaps = std::mem::take(&mut tracked.gaps);
+        let lifecycle = tracked.lifecycle();
+        if lifecycle.is_running() {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            gaps.open(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        }
+        Self { target: tracked.process.target, pid: tracked.process.pid, lifecycle, gaps }
+    }
+
+    /// So many sampled root spans are open now.
+    pub(super) fn spans_changed(&mut self, open: usize) {
+        if self.lifecycle.spans_changed(open) == Outcome::Stopped {
+            self.gaps.forget();
+        }
+    }
+}
+
+/// What sessions left behind. They outlast any number of sampler processes, since one may end before it has found all processes again;
 /// beyond as many as can be attached at once, those that were left behind first are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    lifecycles: HashMap<u64, (Lifecycle, u64)>,
+    sessions: HashMap<u64, (Left, u64)>,
     /// The sessions in the order in which they were left behind.
     order: BTreeMap<u64, u64>,
     next: u64,
 }
 
 impl Remembered {
-    pub(super) fn put(&mut self, session: u64, lifecycle: Lifecycle) {
+    pub(super) fn put(&mut self, session: u64, left: Left) {
         self.take(session);
-        self.lifecycles.insert(session, (lifecycle, self.next));
+        self.sessions.insert(session, (left, self.next));
         self.order.insert(self.next, session);
         self.next += 1;
         if self.order.len() > MAX_PROCESSES
             && let Some((_, oldest)) = self.order.pop_first()
         {
-            self.lifecycles.remove(&oldest);
+            self.sessions.remove(&oldest);
         }
     }
 
-    pub(super) fn take(&mut self, session: u64) -> Option<Lifecycle> {
-        let (lifecycle, place) = self.lifecycles.remove(&session)?;
+    pub(super) fn take(&mut self, session: u64) -> Option<Left> {
+        let (left, place) = self.sessions.remove(&session)?;
         self.order.remove(&place);
-        Some(lifecycle)
+        Some(left)
+    }
+
+    /// Spans of a scope started or ended: of each process, so many are open now.
+    pub(super) fn spans_changed(&mut self, scope: Scope, open: impl Fn(TargetId, u32) -> usize) {
+        for (left, _) in self.sessions.values_mut().filter(|(left, _)| scope.covers(left.target, left.pid)) {
+            left.spans_changed(open(left.target, left.pid));
+        }
+    }
+
+    /// At most so many threads are remembered from now on: those of sessions that were left behind first, whose processes are likely gone, are not.
+    pub(super) fn keep_threads(&mut self, most: usize) {
+        let mut threads: usize = self.sessions.values().map(|(left, _)| left.gaps.threads()).sum();
+        for session in self.order.values() {
+            if threads <= most {
+                return;
+            }
+            if let Some((left, _)) = self.sessions.get_mut(session) {
+                threads -= left.gaps.threads();
+                left.gaps.forget();
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use profbridge_ptrace::message::{Batch, Sample, Thread};
+
     use super::*;
     use crate::lifecycle::Mode;
+
+    fn left(running: bool, threads: u32) -> Left {
+        let mut gaps = Gaps::default();
+        gaps.fill(&mut Batch {
+            threads: (0..threads).map(|id| Thread { id, ..Thread::default() }).collect(),
+            samples: (0..threads).map(|thread| Sample { thread, ..Sample::default() }).collect(),
+            ..Batch::default()
+        });
+        Left { target: TargetId(0), pid: 1, lifecycle: Lifecycle::launch(Mode::Manual, true, running, 0), gaps }
+    }
+
+    /// Guarantees: beyond a number of threads those that were left behind first are forgotten, and no more than have to be; their sessions
+    /// are not.
+    #[test]
+    fn bounded_threads() {
+        let mut remembered = Remembered::default();
+        for session in [3, 1, 2] {
+            remembered.put(session, left(true, 10));
+        }
+        remembered.keep_threads(30);
+        assert_eq!(remembered.sessions[&3].0.gaps.threads(), 10);
+        remembered.keep_threads(20);
+        let threads = [3, 1, 2].map(|session| remembered.sessions[&session].0.gaps.threads());
+        assert_eq!(threads, [0, 10, 10]);
+        assert!(remembered.take(3).is_some());
+    }
 
     /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; one that was taken is gone.
     #[test]
     fn bounded() {
         let mut remembered = Remembered::default();
-        let stopped = Lifecycle::launch(Mode::Manual, true, false, 0);
-        let running = Lifecycle::launch(Mode::Manual, true, true, 0);
         for session in 0..MAX_PROCESSES as u64 {
-            remembered.put(session, stopped);
+            remembered.put(session, left(false, 0));
         }
-        remembered.put(0, running);
-        remembered.put(u64::MAX, stopped);
-        assert_eq!((remembered.lifecycles.len(), remembered.order.len()), (MAX_PROCESSES, MAX_PROCESSES));
-        assert_eq!(remembered.take(1), None, "the oldest");
-        assert_eq!(remembered.take(0), Some(running));
-        assert_eq!(remembered.take(0), None);
+        remembered.put(0, left(true, 0));
+        remembered.put(u64::MAX, left(false, 0));
+        assert_eq!((remembered.sessions.len(), remembered.order.len()), (MAX_PROCESSES, MAX_PROCESSES));
+        assert!(remembered.take(1).is_none(), "the oldest");
+        assert!(remembered.take(0).is_some_and(|left| left.lifecycle.is_running()));
+        assert!(remembered.take(0).is_none());
         assert_eq!(remembered.order.len(), MAX_PROCESSES - 1);
     }
 }

@@ -453,6 +453,129 @@ async fn a_dead_sampler_is_replaced() {
     rig.stop().await;
 }
 
+/// Samples of threads: id, start and length of each, in milliseconds.
+fn samples(process: u64, mode: Mode, samples: &[(u32, u64, u64)]) -> Event {
+    const MS: u64 = 1_000_000;
+    let sample = |(thread, &(_, start, length)): (usize, &(u32, u64, u64))| Sample {
+        thread: thread as u32,
+        time_unix_nano: START + start * MS,
+        weight_nano: length * MS,
+        observations: 1,
+        ..Sample::default()
+    };
+    let thread = |&(id, ..): &(u32, u64, u64)| Thread { id, namespace_id: id, ..Thread::default() };
+    Event::Batch(Batch {
+        process: ProcessId(process),
+        period_nano: 10 * MS,
+        mode,
+        threads: samples.iter().map(thread).collect(),
+        locations: vec![Location { mapping: None, address: 1 }],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: samples.iter().enumerate().map(sample).collect(),
+    })
+}
+
+/// What a batch explains by there having been no sampler process: thread, start and length of each, in milliseconds.
+fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
+    let (dictionary, mut found) = (profiles.dictionary(), Vec::new());
+    for sample in profiles.profiles().flat_map(|profile| profiles.samples(profile)) {
+        let locations = dictionary.stack(sample.stack).flatten().map(|id| dictionary.location(id));
+        let functions = locations.flat_map(|location| dictionary.lines(location)).filter_map(|line| line.function);
+        let names: Vec<&str> = functions.map(|id| dictionary.string(dictionary.function(id).name)).collect();
+        if names != ["[no sampler process]"] {
+            continue;
+        }
+        let Some(&Value::Int(thread)) = dictionary.find(sample.attributes, "thread.id") else { panic!("{names:?}") };
+        let times = sample.timestamps().map(|time| (time - START) / 1_000_000);
+        found.extend(times.zip(sample.values()).map(|(time, weight)| (thread, time, weight / 1_000_000)));
+    }
+    found.sort_unstable();
+    found
+}
+
+impl Rig {
+    /// The sampler process dies, and what it said goes out. Another one is there and knows the targets.
+    async fn die(&mut self) {
+        self.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+        self.sampler = self.samplers.recv().await.unwrap();
+        self.watched().await;
+    }
+}
+
+/// Guarantees: each thread that was sampled before a sampler process died and is sampled by the next one has a sample that explains the time
+/// between, under the same session, whether the next one found the process or died itself before; in mode cpu, where nobody knows how
+/// much of that time a thread ran, it has none.
+#[tokio::test(start_paused = true)]
+async fn a_death_is_explained() {
+    for (mode, deaths) in [(Mode::Wall, 1), (Mode::Wall, 2), (Mode::Cpu, 1)] {
+        let mut rig = Rig::start(WEB);
+        rig.watched().await;
+        rig.say(attached(1, 7)).await;
+        rig.say(samples(1, mode, &[(7, 0, 100), (8, 0, 50), (9, 0, 90)])).await;
+        for _ in 0..deaths {
+            rig.die().await;
+        }
+        let before = rig.profiles().await;
+        assert_eq!(without_sampler(&before), []);
+        rig.say(attached(1, 7)).await;
+        rig.say(samples(1, mode, &[(7, 400, 10), (8, 410, 10), (11, 400, 10)])).await;
+        rig.say(samples(1, mode, &[(7, 410, 10), (9, 420, 10)])).await;
+        let after = rig.profiles().await;
+        assert_eq!(session_of(&after), session_of(&before));
+        let expected: &[_] = if mode == Mode::Wall { &[(7, 100, 300), (8, 50, 360), (9, 90, 330)] } else { &[] };
+        assert_eq!(without_sampler(&after), expected, "{mode:?} {deaths}");
+        rig.stop().await;
+    }
+}
+
+/// Guarantees: nothing is explained by a sampler process's death where samples were not wanted for a part of the time: the profiler was stopped by
+/// hand before or after it, or the last span was closed meanwhile. What comes behind a stop begins nothing either.
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_no_death() {
+    let first = &[(7, 0, 100)];
+    for (stopped_before, started_before) in [(true, true), (true, false), (false, false)] {
+        let mut rig = Rig::start(WEB);
+        rig.watched().await;
+        rig.say(attached(1, 7)).await;
+        rig.say(samples(1, Mode::Wall, first)).await;
+        if stopped_before {
+            rig.ask(1, None, stop()).await;
+            rig.say(samples(1, Mode::Wall, &[(7, 100, 100)])).await;
+        }
+        if started_before {
+            rig.ask(1, None, start()).await;
+        }
+        rig.die().await;
+        rig.say(attached(1, 7)).await;
+        if !stopped_before {
+            rig.ask(1, None, stop()).await;
+        }
+        rig.ask(1, None, start()).await;
+        rig.profiles().await;
+        rig.say(samples(1, Mode::Wall, &[(7, 400, 10)])).await;
+        assert_eq!(without_sampler(&rig.profiles().await), [], "{stopped_before} {started_before}");
+        drop(rig);
+    }
+    for closed in [true, false] {
+        let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
+        rig.watched().await;
+        rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+        rig.say(attached(1, 7)).await;
+        rig.say(samples(1, Mode::Wall, first)).await;
+        rig.die().await;
+        if closed {
+            rig.ask(1, Some(7), Request::SpanEnd(span(SAMPLED))).await;
+            rig.ask(1, Some(7), Request::SpanStart(span(SAMPLED))).await;
+        }
+        rig.say(attached(1, 7)).await;
+        assert_eq!(rig.sample().await, (1, true));
+        rig.profiles().await;
+        rig.say(samples(1, Mode::Wall, &[(7, 400, 10)])).await;
+        assert_eq!(without_sampler(&rig.profiles().await).is_empty(), closed);
+        drop(rig);
+    }
+}
+
 /// Guarantees: what was switched by hand outlasts a sampler process that dies before it has found the process again, and what the next
 /// one sampled before it was told goes nowhere.
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::mem::size_of;
 
 use profbridge_ptrace::message::{Batch, Location, Mapping, Process, Sample, Stack, Status, Thread};
+use profbridge_ptrace::owner::Gaps;
 use tokio::time::Instant;
 
 use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
@@ -18,6 +19,8 @@ pub(super) struct Tracked {
     lifecycle: Lifecycle,
     /// Its profiler has run since it was attached.
     has_run: bool,
+    /// Where its samples end, while its profiler runs, and what is missing since a sampler process ended.
+    pub(super) gaps: Gaps,
     pub(super) status: Status,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
@@ -49,6 +52,7 @@ impl Tracked {
             session,
             lifecycle,
             has_run: lifecycle.is_running(),
+            gaps: Gaps::default(),
             names,
             resource,
             mappings: Vec::new(),
@@ -69,6 +73,9 @@ impl Tracked {
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Lifecycle) -> Outcome) -> Outcome {
         let outcome = change(&mut self.lifecycle);
         self.has_run |= self.lifecycle.is_running();
+        if outcome == Outcome::Stopped {
+            self.gaps.forget();
+        }
         outcome
     }
 
@@ -93,11 +100,16 @@ impl Tracked {
         true
     }
 
-    pub(super) fn take(&mut self, batch: Batch, bytes: u64) {
+    /// Takes samples, and adds what says why there are none of a time without a sampler process.
+    pub(super) fn take(&mut self, mut batch: Batch) {
+        // What comes behind a stop is from before it: what comes after a start does not go on from there.
+        if self.lifecycle.is_running() {
+            self.gaps.fill(&mut batch);
+        }
         if let Some(names) = &mut self.names {
             names.ask(&batch);
         }
-        self.pending_bytes += bytes;
+        self.pending_bytes += size(&batch);
         self.pending.push(batch);
     }
 

@@ -6,17 +6,20 @@
 
 use std::collections::HashMap;
 
-use profbridge_ptrace::message::{Batch, Location, Mode, Sample, Stack, Trust};
+use crate::message::{Batch, Location, Mode, Sample, Stack, Trust};
 
-/// So many threads are remembered; beyond it those whose samples ended longer ago than [`RECENT`] before the last one are forgotten.
+/// So many threads are remembered, at most. Where there are more, no gap is filled.
 const MOST_THREADS: usize = 1 << 16;
+
+/// Threads are forgotten when there are more than so many, and more than twice as many as were left the last time.
+const FEW_THREADS: usize = 64;
 
 /// Every thread that lives has a sample in such a time, in nanoseconds: batches are said about once a second.
 const RECENT: u64 = 10_000_000_000;
 
-/// The gaps of a run.
+/// The gaps in what is known of threads, of one process or of several whose threads have different ids.
 #[derive(Debug, Default)]
-pub(super) struct Gaps {
+pub struct Gaps {
     /// Where each thread's samples end, in nanoseconds since the Unix epoch.
     ends: HashMap<u32, u64>,
     /// The same of the threads that were sampled by a sampler process that ended, and not since.
@@ -25,13 +28,15 @@ pub(super) struct Gaps {
     since: Option<u64>,
     /// Until when threads that were there before are taken for the same: the kernel uses ids again.
     known_until: u64,
+    /// How many ends were left when threads were forgotten the last time.
+    left: usize,
     total_nano: u64,
     count: u32,
 }
 
 impl Gaps {
     /// The sampler process ended. Where nothing had been sampled yet, the gap is from `begun` on.
-    pub(super) fn open(&mut self, begun: u64) {
+    pub fn open(&mut self, begun: u64) {
         self.count += 1;
         if self.since.is_none() {
             self.since = Some(self.ends.values().copied().max().unwrap_or(begun));
@@ -39,22 +44,32 @@ impl Gaps {
         self.open.extend(std::mem::take(&mut self.ends));
     }
 
-    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the run's gap, in nanoseconds, where it ends
-    /// with them.
-    pub(super) fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
+    /// Whoever asks for samples wants none for a while: what comes next does not go on from what was before.
+    pub fn forget(&mut self) {
+        *self = Self { total_nano: self.total_nano, count: self.count, ..Self::default() };
+    }
+
+    /// How many threads are remembered.
+    pub fn threads(&self) -> usize {
+        self.ends.len() + self.open.len()
+    }
+
+    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the gap in which nothing is known of any
+    /// thread, in nanoseconds, where it ends with them.
+    pub fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
         let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
         for sample in &batch.samples {
             let end = sample.time_unix_nano.saturating_add(sample.weight_nano);
             let span = spans.entry(sample.thread).or_insert((sample.time_unix_nano, end));
             *span = (span.0.min(sample.time_unix_nano), span.1.max(end));
         }
-        let mut ended = None;
-        if let (Some(since), Some(first)) = (self.since, spans.values().map(|(start, _)| *start).min()) {
-            let gap = first.saturating_sub(since);
+        let first = spans.values().map(|(start, _)| *start).min()?;
+        let ended = self.since.take().map(|since| first.saturating_sub(since));
+        if let Some(gap) = ended {
             self.total_nano = self.total_nano.saturating_add(gap);
-            ended = Some(gap);
-            self.since = None;
             self.known_until = first.saturating_add(RECENT);
+        } else if first > self.known_until {
+            self.open = HashMap::new();
         }
         let mut missing = Vec::new();
         for (&thread, &(start, end)) in &spans {
@@ -70,20 +85,31 @@ impl Gaps {
             *known = end.max(*known);
         }
         add(batch, missing);
-        if self.ends.len() > MOST_THREADS {
-            let newest = self.ends.values().copied().max().unwrap_or_default();
-            self.ends.retain(|_, end| newest.saturating_sub(*end) < RECENT);
-        }
+        self.forget_old();
         ended
     }
 
+    /// Forgets threads that are gone.
+    fn forget_old(&mut self) {
+        if self.ends.len() <= FEW_THREADS.max(2 * self.left) {
+            return;
+        }
+        let newest = self.ends.values().copied().max().unwrap_or_default();
+        self.ends.retain(|_, end| newest.saturating_sub(*end) < RECENT);
+        if self.ends.len() > MOST_THREADS {
+            self.ends.clear();
+        }
+        self.left = self.ends.len();
+        self.ends.shrink_to(2 * self.left);
+    }
+
     /// How often the sampler process ended.
-    pub(super) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.count
     }
 
     /// For how long nothing was sampled, in nanoseconds, if sampling is over at `now`.
-    pub(super) fn total_nano(&self, now: u64) -> u64 {
+    pub fn total_nano(&self, now: u64) -> u64 {
         self.total_nano + self.since.map_or(0, |since| now.saturating_sub(since))
     }
 }
@@ -110,7 +136,7 @@ fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_ptrace::message::Thread;
+    use crate::message::Thread;
 
     use super::*;
 
@@ -199,5 +225,56 @@ mod tests {
         assert_eq!((gaps.count(), gaps.total_nano(1000)), (2, 60));
         gaps.open(40);
         assert_eq!((gaps.count(), gaps.total_nano(1000)), (3, 60 + 890));
+    }
+
+    /// Guarantees: across a time in which no samples were wanted no gap is filled, whether a sampler process ended before it or in it.
+    #[test]
+    fn not_across_a_pause() {
+        for ended_before in [false, true] {
+            let mut gaps = Gaps::default();
+            gaps.fill(&mut batch(Mode::Wall, &[(0, 100, 10)]));
+            if ended_before {
+                gaps.open(1);
+            }
+            gaps.forget();
+            if !ended_before {
+                gaps.open(1);
+            }
+            let mut after = batch(Mode::Wall, &[(0, 200, 10)]);
+            gaps.fill(&mut after);
+            assert_eq!(gaps_in(&after), []);
+            gaps.open(1);
+            let mut next = batch(Mode::Wall, &[(0, 230, 10)]);
+            gaps.fill(&mut next);
+            assert_eq!(gaps_in(&next), [(0, 210, 20)], "the next gap is one again");
+        }
+    }
+
+    /// Guarantees: of threads that come and go, those that may still be there are remembered, and never more than the bound.
+    #[test]
+    fn threads_that_come_and_go() {
+        let mut gaps = Gaps::default();
+        let second = |second: u64, ids: std::ops::Range<u32>| Batch {
+            samples: (0..ids.len() as u32)
+                .map(|thread| Sample {
+                    thread,
+                    time_unix_nano: second * 1_000_000_000,
+                    weight_nano: 1,
+                    ..Sample::default()
+                })
+                .collect(),
+            threads: ids.map(|id| Thread { id, ..Thread::default() }).collect(),
+            ..Batch::default()
+        };
+        for number in 0..1000 {
+            gaps.fill(&mut second(u64::from(number), number * 100..(number + 1) * 100));
+        }
+        assert!((1000..=2500).contains(&gaps.threads()), "{}", gaps.threads());
+        gaps.open(1);
+        gaps.fill(&mut second(1000, 0..1));
+        gaps.fill(&mut second(1011, 0..1));
+        assert_eq!(gaps.threads(), 1, "those that did not come again are gone");
+        gaps.fill(&mut second(1011, 1..2 * MOST_THREADS as u32));
+        assert!(gaps.threads() <= MOST_THREADS, "{}", gaps.threads());
     }
 }
