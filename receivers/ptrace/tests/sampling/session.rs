@@ -63,6 +63,25 @@ impl Report {
         stacks
     }
 
+    /// What is the program's of the stacks of a thread, while it was blocked or ran, with their weights; but of those that only explain why there is
+    /// none.
+    pub(crate) fn program_stacks(&self, thread: u32, blocked: bool) -> Vec<(Vec<Location>, u64)> {
+        let of = |batch: &Batch| {
+            let samples = batch
+                .samples
+                .iter()
+                .filter(|sample| (batch.threads[sample.thread as usize].id, sample.blocked) == (thread, blocked));
+            let stack = |at: u32| batch.stacks[at as usize].locations.iter().map(|at| batch.locations[*at as usize]);
+            samples.map(|sample| (stack(sample.stack).collect(), sample.weight_nano)).collect::<Vec<(Vec<_>, u64)>>()
+        };
+        let mut stacks: Vec<_> = self.batches.iter().flat_map(of).collect();
+        stacks.retain(|(stack, _)| stack.iter().all(|location: &Location| location.explanation().is_none()));
+        for (stack, _) in &mut stacks {
+            stack.retain(|location| !location.is_kernel());
+        }
+        stacks
+    }
+
     /// Asserts that the samples of each thread follow each other: each begins where the one before ends.
     pub(crate) fn assert_seamless(&self) {
         let mut threads: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
