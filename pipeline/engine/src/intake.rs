@@ -186,6 +186,11 @@ impl Intake {
         self.shared.edge.note_all(&[(name, count)]);
     }
 
+    /// Says how high something stands now that rises and falls, under one of a few constant names.
+    pub fn level(&self, name: &'static str, level: u64) {
+        self.shared.edge.set_level(name, level);
+    }
+
     /// Hands telemetry to every pipeline of this receiver that carries its signal.
     ///
     /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it is withdrawn unless a pipeline has

@@ -173,6 +173,12 @@ impl Collector {
                 notes.put(&with(labels, "note", note), count);
             }
         }
+        let mut levels = out.gauge("profbridge_levels", "Things worth knowing that rise and fall");
+        for (_, labels, totals) in &edges {
+            for &(name, level) in &totals.levels {
+                levels.put(&with(labels, "level", name), level);
+            }
+        }
         let gauges: [(&str, &str, Read); 2] = [
             ("profbridge_held_observations", "Observations a component holds", |t| t.held.observations),
             ("profbridge_held_bytes", "Bytes a component holds", |t| t.held.bytes),

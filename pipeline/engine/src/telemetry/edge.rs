@@ -27,6 +27,7 @@ struct Counters {
     held_observations: AtomicU64,
     held_bytes: AtomicU64,
     notes: Mutex<Vec<(&'static str, u64)>>,
+    levels: Mutex<Vec<(&'static str, u64)>>,
 }
 
 /// The counters of an [`Edge`] at one time.
@@ -46,6 +47,8 @@ pub struct EdgeTotals {
     pub unaccounted: u64,
     /// Things worth counting that are no loss.
     pub notes: Vec<(&'static str, u64)>,
+    /// What rises and falls, as it stands.
+    pub levels: Vec<(&'static str, u64)>,
 }
 
 impl Edge {
@@ -62,6 +65,7 @@ impl Edge {
             held_observations: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             notes: Mutex::default(),
+            levels: Mutex::default(),
         };
         Self { counters: Arc::new(counters) }
     }
@@ -127,6 +131,15 @@ impl Edge {
         }
     }
 
+    /// Says how high something stands now that rises and falls.
+    pub fn set_level(&self, name: &'static str, level: u64) {
+        let mut known = self.counters.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, before)) => *before = level,
+            None => known.push((name, level)),
+        }
+    }
+
     /// Says what is held now.
     pub fn set_held(&self, held: Held) {
         self.counters.held_observations.store(held.observations, Ordering::Relaxed);
@@ -161,6 +174,7 @@ impl Edge {
             held: Held { observations: load(&counters.held_observations), bytes: load(&counters.held_bytes) },
             unaccounted: load(&counters.unaccounted),
             notes: counters.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            levels: counters.levels.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

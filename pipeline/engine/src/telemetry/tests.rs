@@ -71,6 +71,27 @@ fn edges() {
     assert_eq!(lines(&text, "profbridge_held_bytes"), [format!("profbridge_held_bytes{{{labels}}} 70")]);
 }
 
+/// Guarantees: what a component says to rise and fall is a gauge, by name, as it was said last, down to nothing.
+#[test]
+fn levels() {
+    let metrics = Metrics::new(Budget::new(1));
+    let edge = metrics.edge(Kind::Receiver, "ptrace", "");
+    metrics.edge(Kind::Receiver, "otlp", "");
+    for (name, level) in [("processes", 3), ("threads", 9), ("processes", 4), ("threads", 0)] {
+        edge.set_level(name, level);
+    }
+    let text = metrics.encode();
+    assert!(text.contains("# TYPE profbridge_levels gauge\n"), "{text}");
+    let labels = "component=\"ptrace\",kind=\"receiver\"";
+    assert_eq!(
+        lines(&text, "profbridge_levels"),
+        [
+            format!("profbridge_levels{{{labels},level=\"processes\"}} 4"),
+            format!("profbridge_levels{{{labels},level=\"threads\"}} 0"),
+        ]
+    );
+}
+
 /// Guarantees: what has the Collector's name has it as the Collector's page shows it, where no counter ends in `_total`;
 /// each counter of our own does.
 #[test]

@@ -10,6 +10,7 @@ mod counted;
 mod outgoing;
 mod remembered;
 mod restart;
+mod rungs;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,6 +32,7 @@ use self::command::CommandProcess;
 use self::counted::missing;
 use self::remembered::{Left, Remembered};
 use self::restart::Backoff;
+use self::rungs::Rungs;
 use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
 use crate::control::server::Heard as Control;
@@ -94,6 +96,7 @@ pub(crate) struct Driver {
     backoff: Backoff,
     late: u64,
     announcers: Announcers,
+    rungs: Rungs,
 }
 
 /// What woke the driver.
@@ -122,11 +125,13 @@ impl Driver {
             backoff: Backoff::default(),
             late: 0,
             announcers: Announcers::default(),
+            rungs: Rungs::default(),
         }
     }
 
     /// Runs until the shutdown, and then until everything is handed to the delivery.
     pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<Control>, mut shutdown: Shutdown) {
+        self.rungs.tell(&self.parts.intake);
         self.connect(link);
         let mut controlled = true;
         loop {
@@ -240,6 +245,7 @@ impl Driver {
                 self.remembered.put(process.session.id, Left::behind(process));
                 process.end(now);
             }
+            self.count_rung(number);
         }
     }
 
@@ -352,6 +358,7 @@ impl Driver {
         tracked.gaps = gaps;
         self.processes.insert(number, tracked);
         self.live.insert(id, number);
+        self.count_rung(number);
         if running != at_once {
             self.tell(Command::Sample { process: id, on: running });
         }
@@ -434,6 +441,7 @@ impl Driver {
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
         let missing = missing(&tracked.status, stops.unwrap_or_default());
         tracing::info!("{}: process {pid} of {} {why}{missing}", self.parts.id, self.name(target));
+        self.count_rung(number);
     }
 
     /// A lifecycle may have changed: tells the sampler process. Returns whether it has.
@@ -443,6 +451,7 @@ impl Driver {
             Outcome::Stopped => false,
             Outcome::Nothing(_) => return false,
         };
+        self.count_rung(number);
         if let Some(id) = self.processes.get(&number).map(|process| process.process.id) {
             self.tell(Command::Sample { process: id, on });
         }

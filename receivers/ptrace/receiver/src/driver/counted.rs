@@ -12,7 +12,8 @@ use super::Driver;
 impl Driver {
     /// The counters of a process: what came since the last ones is added to the metrics.
     pub(super) fn status(&mut self, status: Status) {
-        let Some(process) = self.find(status.process) else { return };
+        let Some(&number) = self.live.get(&status.process) else { return };
+        let Some(process) = self.processes.get_mut(&number) else { return };
         let before = std::mem::replace(&mut process.status, status);
         let more = |after: u64, before: u64| after.saturating_sub(before);
         let notes = [
@@ -38,6 +39,7 @@ impl Driver {
         if lost > 0 {
             self.parts.intake.refused(Reason::QueueFull, lost);
         }
+        self.count_rung(number);
     }
 }
 

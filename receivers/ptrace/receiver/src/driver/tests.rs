@@ -7,7 +7,7 @@ use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_ptrace::message::{
-    Batch, Location, Mode, Rights, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+    Batch, Location, Mode, Rights, Rung, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -784,6 +784,50 @@ async fn what_is_not_sampled() {
     {
         assert!(line.contains(part), "{part}: {line}");
     }
+}
+
+impl Rig {
+    /// How many processes are said to be on each rung: nothing known yet, none, user, kernel, processors.
+    async fn rungs(&self) -> Vec<u64> {
+        self.ask(1, None, Request::Status(Choice::default())).await;
+        let names = ["undecided", "without_events", "user_events", "kernel_events", "processor_events"];
+        let levels = self.consumer.totals().levels;
+        let level = |name: &str| levels.iter().find(|(known, _)| *known == format!("sampler_processes_{name}"));
+        names.map(|name| level(name).unwrap().1).to_vec()
+    }
+}
+
+/// What a sampler says of a process whose running threads are on a rung.
+fn on_rung(process: u64, rung: Rung) -> Event {
+    Event::Status(Status { process: ProcessId(process), rung, ticks: 9, ..Status::default() })
+}
+
+/// Guarantees: it is a metric how many of the processes that are sampled are on each rung, those of which it is not known yet apart; one that is not
+/// sampled, has ended, or lost its sampler process, is none of them.
+#[tokio::test(start_paused = true)]
+async fn processes_by_rung() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    assert_eq!(rig.rungs().await, [0; 5]);
+    for number in 1..=5 {
+        rig.say(attached(number, number as u32)).await;
+    }
+    assert_eq!(rig.rungs().await, [5, 0, 0, 0, 0]);
+    rig.say(Event::Status(Status { process: ProcessId(1), ..Status::default() })).await;
+    for (number, rung) in [(2, Rung::None), (3, Rung::User), (4, Rung::Kernel), (5, Rung::Processors)] {
+        rig.say(on_rung(number, rung)).await;
+    }
+    assert_eq!(rig.rungs().await, [1; 5], "without a tick nothing was asked for");
+    rig.say(on_rung(3, Rung::Kernel)).await;
+    assert_eq!(rig.rungs().await, [1, 1, 0, 2, 1]);
+    rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(5) })).await;
+    assert_eq!(rig.rungs().await, [1, 1, 0, 2, 0]);
+    rig.ask(1, None, start()).await;
+    rig.say(Event::Detached { process: ProcessId(2), why: Detached::Exited }).await;
+    assert_eq!(rig.rungs().await, [1, 0, 0, 2, 1]);
+    rig.die().await;
+    assert_eq!(rig.rungs().await, [0; 5]);
+    rig.stop().await;
 }
 
 /// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no answer.

@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 
-use profbridge_ptrace::message::{Batch, Location, Mapping, Process, Sample, Stack, Status, Thread};
+use profbridge_ptrace::message::{Batch, Location, Mapping, Process, Rung, Sample, Stack, Status, Thread};
 use profbridge_ptrace::owner::Gaps;
 use tokio::time::Instant;
 
@@ -22,6 +22,8 @@ pub(super) struct Tracked {
     /// Where its samples end, while its profiler runs, and what is missing since a sampler process ended.
     pub(super) gaps: Gaps,
     pub(super) status: Status,
+    /// As what it is counted among those that are sampled.
+    pub(super) counted: Option<Option<Rung>>,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
@@ -53,6 +55,7 @@ impl Tracked {
             lifecycle,
             has_run: lifecycle.is_running(),
             gaps: Gaps::default(),
+            counted: None,
             names,
             resource,
             mappings: Vec::new(),
@@ -67,6 +70,13 @@ impl Tracked {
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
         self.lifecycle
+    }
+
+    /// What is seen of its running threads; `None` before that was found out.
+    pub(super) fn rung(&self) -> Option<Rung> {
+        // A process that is sampled from its start is told of before its first tick.
+        let decided = self.status.ticks > 0 || self.status.rung != Rung::None;
+        decided.then_some(self.status.rung)
     }
 
     /// Something may change the lifecycle.
