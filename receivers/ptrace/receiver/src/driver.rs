@@ -162,7 +162,7 @@ impl Driver {
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
         let restart = self.backoff.due().filter(|_| self.link.is_none());
-        exports.into_iter().chain(restart).chain(self.announcers.due()).min()
+        exports.into_iter().chain(restart).chain(self.announcers.due()).chain(self.rungs.due()).min()
     }
 
     fn time(&mut self) {
@@ -177,6 +177,9 @@ impl Driver {
         }
         for target in self.announcers.take_due(now) {
             self.warn_of_silence(target);
+        }
+        if self.rungs.due().is_some_and(|due| due <= now) {
+            self.say_rungs();
         }
         self.note_late();
     }
@@ -440,7 +443,9 @@ impl Driver {
         };
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
         let missing = missing(&tracked.status, stops.unwrap_or_default());
-        tracing::info!("{}: process {pid} of {} {why}{missing}", self.parts.id, self.name(target));
+        let rung = tracked.unsaid_rung().map(|rung| self.describe(target, rung));
+        let rung = rung.map(|rung| format!("; its running threads were {rung}")).unwrap_or_default();
+        tracing::info!("{}: process {pid} of {} {why}{rung}{missing}", self.parts.id, self.name(target));
         self.count_rung(number);
     }
 

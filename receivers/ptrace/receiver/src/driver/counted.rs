@@ -40,6 +40,7 @@ impl Driver {
             self.parts.intake.refused(Reason::QueueFull, lost);
         }
         self.count_rung(number);
+        self.say_rung(number);
     }
 }
 

@@ -1,9 +1,24 @@
-//! What is seen of running threads: how many of the processes that are sampled are on each rung.
+//! What is seen of running threads: how many of the processes that are sampled are on each rung, and the log of it.
+//!
+//! A process has a line of its own when its rung is found out and when it changes. Processes come and go by hundreds, and a rung is reviewed each second: so
+//! a minute has [`MOST_LINES`] such lines at most and a process two of them, since what is found out first is often reviewed a second later. What is left at the
+//! end, and is still so, is said then, in one line if it is much; of a process that is let go before, the line that says so says it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
-use profbridge_ptrace::message::Rung;
+use profbridge_ptrace::message::{Rung, TargetId};
+use tokio::time::Instant;
 
 use super::Driver;
+
+/// For so long lines are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// So many processes have a line of their own in that time.
+pub(super) const MOST_LINES: usize = 8;
 
 /// What is known of a process's running threads: its rung, or nothing yet.
 type Known = Option<Rung>;
@@ -17,10 +32,22 @@ const GAUGES: [(&str, Known); 5] = [
     ("sampler_processes_processor_events", Some(Rung::Processors)),
 ];
 
-/// How many processes are on each rung.
+/// What the log says of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) rung: Rung,
+    at: Instant,
+    /// When the line before was written.
+    before: Option<Instant>,
+}
+
+/// How many processes are on each rung, and what is to be said about it.
 #[derive(Debug, Default)]
 pub(super) struct Rungs {
     counts: [u64; GAUGES.len()],
+    /// Since when lines are counted; `None` if there was none for a while.
+    window: Option<Instant>,
+    lines: usize,
 }
 
 impl Rungs {
@@ -44,9 +71,72 @@ impl Rungs {
             }
         }
     }
+
+    /// When what is left has to be said.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.window.map(|since| since + WINDOW)
+    }
+
+    /// Whether a process may have a line now that had this one. It is counted.
+    fn may_say(&mut self, last: Option<Line>, now: Instant) -> bool {
+        let since = *self.window.get_or_insert(now);
+        let before = last.and_then(|line| line.before);
+        let may = self.lines < MOST_LINES && before.is_none_or(|before| before < since);
+        self.lines += usize::from(may);
+        may
+    }
 }
 
 impl Driver {
+    /// What is seen of a process's running threads may have changed, which is said.
+    pub(super) fn say_rung(&mut self, number: u64) {
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let Some(rung) = process.unsaid_rung() else { return };
+        let (last, now) = (process.said_rung, Instant::now());
+        if self.rungs.may_say(last, now) {
+            process.said_rung = Some(Line { rung, at: now, before: last.map(|line| line.at) });
+            let (pid, target) = (process.process.pid, process.process.target);
+            let changed = if last.is_some() { "now " } else { "" };
+            let described = self.describe(target, rung);
+            let (id, name) = (&self.parts.id, self.name(target));
+            tracing::info!("{id}: running threads of process {pid} of {name} are {changed}{described}");
+        }
+    }
+
+    /// Says what could not be said since lines are counted, and counts anew.
+    pub(super) fn say_rungs(&mut self) {
+        let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_rung().is_some());
+        let mut unsaid: Vec<u64> = self.live.values().copied().filter(unsaid).collect();
+        unsaid.sort_unstable();
+        (self.rungs.window, self.rungs.lines) = (None, 0);
+        if unsaid.len() <= MOST_LINES {
+            return unsaid.into_iter().for_each(|number| self.say_rung(number));
+        }
+        let (now, all) = (Instant::now(), unsaid.len());
+        self.rungs.window = Some(now);
+        let mut counts = BTreeMap::<_, u64>::new();
+        for number in unsaid {
+            let Some(process) = self.processes.get_mut(&number) else { continue };
+            let Some(rung) = process.unsaid_rung() else { continue };
+            process.said_rung = Some(Line { rung, at: now, before: process.said_rung.map(|line| line.at) });
+            let target = process.process.target;
+            *counts.entry(self.describe(target, rung)).or_default() += 1;
+        }
+        let mut said = format!("running threads of {all} more processes");
+        for (position, (described, count)) in counts.into_iter().enumerate() {
+            let separator = if position == 0 { ':' } else { ';' };
+            // Writing into memory does not fail.
+            write!(said, "{separator} those of {count} are {described}").ok();
+        }
+        tracing::info!("{}: {said}", self.parts.id);
+    }
+
+    /// What a rung means for processes of a target.
+    pub(super) fn describe(&self, target: TargetId, rung: Rung) -> &'static str {
+        let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
+        rung.description(stops.unwrap_or_default())
+    }
+
     /// Something about a process has changed: counts it anew.
     pub(super) fn count_rung(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };

@@ -830,6 +830,76 @@ async fn processes_by_rung() {
     rig.stop().await;
 }
 
+/// Guarantees: what is seen of running threads is in the log once for each process, again when it changes, and not each second; a process
+/// of which it was not found out is not there.
+#[tokio::test(start_paused = true)]
+async fn a_rung_is_logged() {
+    keep_log();
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 5001)).await;
+    rig.say(attached(2, 5002)).await;
+    rig.say(Event::Status(Status { process: ProcessId(2), ..Status::default() })).await;
+    for second in 0..200 {
+        let rung = if second == 0 { Rung::User } else { Rung::Processors };
+        rig.say(on_rung(1, rung)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(logged("running threads of process 5001 of web are").len(), if second == 0 { 1 } else { 2 });
+    }
+    let lines = logged("running threads of process 5001 of web are");
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    assert!(first.contains("INFO") && first.ends_with("are sampled by perf events, without their time in the kernel"));
+    assert!(
+        second.ends_with("are now sampled by perf events of processors, with their time in the kernel"),
+        "{second}"
+    );
+    assert!(logged("running threads of process 5002").is_empty());
+    rig.stop().await;
+}
+
+/// Guarantees: where the rungs of many processes are found out within a short time, one line sums up all but the first; one that changes all the time has
+/// two lines a minute, one that changes back none, and one that is let go before its turn is said with that.
+#[tokio::test(start_paused = true)]
+async fn many_rungs_are_summed_up() {
+    keep_log();
+    let mut rig = Rig::start("{many: {executable: app}}");
+    rig.watched().await;
+    let all = rungs::MOST_LINES as u64 + 300;
+    for number in 1..=all {
+        rig.say(attached(number, 6000 + number as u32)).await;
+        rig.say(on_rung(number, if number % 2 == 0 { Rung::Kernel } else { Rung::None })).await;
+    }
+    rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
+    // They are said already: to and fro, and for good.
+    rig.say(on_rung(2, Rung::Processors)).await;
+    rig.say(on_rung(2, Rung::Kernel)).await;
+    rig.say(on_rung(4, Rung::Processors)).await;
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert_eq!(logged("running threads of process 6").len(), rungs::MOST_LINES);
+    assert_eq!(logged("more processes"), [""; 0]);
+    let ended = logged(&format!("process {} of many ended", 6000 + all));
+    assert!(ended[0].contains("; its running threads were sampled by perf events, with their time in the kernel"));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let lines = logged("more processes");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    for part in [
+        "running threads of 300 more processes: those of 1 are sampled by perf events of processors, with",
+        "; those of 149 are sampled by perf events, with",
+        "; those of 150 are sampled by stopping those that stay in their own code",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    for second in 0..600 {
+        rig.say(on_rung(6, if second % 2 == 0 { Rung::Processors } else { Rung::Kernel })).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let lines = logged("running threads of process 6006 of many").len();
+    assert!((2..=23).contains(&lines), "{lines}");
+    assert_eq!(logged("running threads of process 6002 of many").len(), 1);
+    assert_eq!(logged("more processes").len(), 1);
+    rig.stop().await;
+}
+
 /// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {

@@ -6,6 +6,7 @@ use profbridge_ptrace::message::{Batch, Location, Mapping, Process, Rung, Sample
 use profbridge_ptrace::owner::Gaps;
 use tokio::time::Instant;
 
+use super::rungs::Line;
 use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
 use crate::lifecycle::{Lifecycle, Outcome};
 use crate::session::Session;
@@ -24,6 +25,8 @@ pub(super) struct Tracked {
     pub(super) status: Status,
     /// As what it is counted among those that are sampled.
     pub(super) counted: Option<Option<Rung>>,
+    /// What the log says of its running threads.
+    pub(super) said_rung: Option<Line>,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
@@ -56,6 +59,7 @@ impl Tracked {
             has_run: lifecycle.is_running(),
             gaps: Gaps::default(),
             counted: None,
+            said_rung: None,
             names,
             resource,
             mappings: Vec::new(),
@@ -77,6 +81,11 @@ impl Tracked {
         // A process that is sampled from its start is told of before its first tick.
         let decided = self.status.ticks > 0 || self.status.rung != Rung::None;
         decided.then_some(self.status.rung)
+    }
+
+    /// The same, where the log does not say it yet.
+    pub(super) fn unsaid_rung(&self) -> Option<Rung> {
+        self.rung().filter(|rung| self.said_rung.is_none_or(|line| line.rung != *rung))
     }
 
     /// Something may change the lifecycle.
