@@ -82,7 +82,8 @@ pub struct Settings {
     pub max_cpu: f64,
     /// The largest share of time for which one thread of the target may be held stopped before the rate is lowered.
     pub max_stopped: f64,
-    /// How much of a thread's stack is copied at most, in bytes.
+    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or held. What perf events copy does not depend
+    /// on it.
     pub max_stack: usize,
     /// Processes of this target that are attached at the same time, at most.
     pub max_processes: usize,

@@ -1,8 +1,9 @@
 //! Reading a thread's stack: in one piece of the size that its stacks had lately, with pieces elsewhere on demand.
 //!
-//! A running thread's stack is copied while it is held, and unwound afterwards from the copy alone. A blocked thread's stack is read while
-//! nothing holds the thread, so more can be read whenever the unwinder asks; whether the thread ran in the meantime is found out later. Threads
-//! whose stacks are in several places (an alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
+//! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy alone. What perf events copied of one is
+//! read on in memory, and that is believed where the end of the copy has not changed. A blocked thread's stack is read while nothing holds the
+//! thread, so more can be read whenever the unwinder asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in
+//! several places (an alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
 //!
 //! What was read is logged: the unwinder is deterministic, so as long as registers, code and all words that it read are the same, so is its result.
 
