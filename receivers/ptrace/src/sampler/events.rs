@@ -14,7 +14,7 @@ use super::leases::{Captures, MOST_CAPTURED};
 use super::processors::{Machine, Processors};
 use super::reach::Reach;
 use super::run::Engine;
-use super::thread_event::{ThreadEvent, Thinning};
+use super::thread_event::{Thinning, ThreadEvent};
 use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, next_right, open};
 use crate::perf::record::User;

@@ -1,10 +1,11 @@
 //! Perf events of threads: which of their time is sampled, and what is said of the rest.
 
+use std::thread;
+
 use profbridge_ptrace::message::{Mode, ProblemKind, Rung, Select, Settings};
 
 use crate::{
     compile,
-    refusal::without_the_kernel,
     runner::{Outcome, Untested, tests},
     session::{Life, Session},
     target::Target,
@@ -16,6 +17,28 @@ tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel
 const NOT_VISIBLE: &str = "[kernel, not visible]";
 
 const CPU: fn() -> Settings = || Settings { mode: Mode::Cpu, ..Settings::default() };
+
+/// Does something in a thread that has not the rights to see the kernel, and neither has what it starts.
+///
+/// # Errors
+///
+/// They cannot be given up, and nothing was done.
+#[allow(unsafe_code, reason = "nix has no call for the bounding set")]
+fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Untested> {
+    /// `CAP_SYS_ADMIN` and `CAP_PERFMON` (linux/capability.h).
+    const RIGHTS: [libc::c_ulong; 2] = [21, 38];
+    let bounded = move || {
+        for right in RIGHTS {
+            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set (capabilities(7)).
+            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(Untested(format!("rights cannot be given up: {error}")));
+            }
+        }
+        Ok(work())
+    };
+    thread::scope(|scope| scope.spawn(bounded).join().unwrap())
+}
 
 /// A sampler process that may not see the kernel, and samples this process.
 fn beneath_the_kernel(target: &Target) -> Result<Session, Untested> {

@@ -2,8 +2,6 @@
 
 use std::thread;
 
-use crate::runner::Untested;
-
 /// Does something in a thread whose `perf_event_open` fails with this error, and that of all that it starts.
 #[allow(unsafe_code, reason = "no crate here installs filters")]
 pub(crate) fn without_events<T: Send>(error: i32, work: impl FnOnce() -> T + Send) -> T {
@@ -31,26 +29,4 @@ pub(crate) fn without_events<T: Send>(error: i32, work: impl FnOnce() -> T + Sen
         work()
     };
     thread::scope(|scope| scope.spawn(filtered).join().unwrap())
-}
-
-/// Does something in a thread that has not the rights to see the kernel, and neither has what it starts.
-///
-/// # Errors
-///
-/// They cannot be given up, and nothing was done.
-#[allow(unsafe_code, reason = "nix has no call for the bounding set")]
-pub(crate) fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Untested> {
-    /// `CAP_SYS_ADMIN` and `CAP_PERFMON` (linux/capability.h).
-    const RIGHTS: [libc::c_ulong; 2] = [21, 38];
-    let bounded = move || {
-        for right in RIGHTS {
-            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set (capabilities(7)).
-            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
-                let error = std::io::Error::last_os_error();
-                return Err(Untested(format!("rights cannot be given up: {error}")));
-            }
-        }
-        Ok(work())
-    };
-    thread::scope(|scope| scope.spawn(bounded).join().unwrap())
 }

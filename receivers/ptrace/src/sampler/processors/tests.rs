@@ -70,7 +70,6 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
         period_nano: 1,
-        varying: Varying::new(1, 1, Instant::now()),
         rings: Vec::new(),
         online: online.to_vec(),
         processes: vec![(ProcessId(process.into()), process)],
@@ -142,7 +141,7 @@ fn events_follow_the_processors() {
         let machine = Machine { online: online.to_vec(), visible: true, ..Machine::default() };
         look_with(&mut engine, machine, now + second * SECOND);
         let sets = engine.events.iter().flat_map(|events| &events.processors);
-        sets.map(|set| (set.online.clone(), set.rings[0].0.as_raw_fd(), set.processes.clone())).collect::<Vec<_>>()
+        sets.map(|set| (set.online.clone(), set.rings[0].event.as_raw_fd(), set.processes.clone())).collect::<Vec<_>>()
     };
     let before = look(&all[..1], 0);
     let [(online, _, processes)] = &before[..] else {
