@@ -175,4 +175,4 @@ fn map(event: Option<BorrowedFd<'_>>, length: usize) -> io::Result<NonNull<u8>> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -371,3 +371,29 @@ impl Active {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: what the ring of a thread says to be missing is counted for its process.
+    #[test]
+    fn what_a_thread_misses() {
+        let (pid, now) = (std::process::id(), Instant::now());
+        let files = std::sync::Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
+        let space =
+            crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
+        let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
+        let place = process.meet(pid);
+        let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
+        process.threads[place].event = Some(ThreadEvent::new(
+            std::fs::File::open("/dev/null").unwrap().into(),
+            crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
+            1,
+            1,
+            0,
+        ));
+        drain(&mut process, place, &mut Captures::default(), &mut Vec::new());
+        assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
+    }
+}

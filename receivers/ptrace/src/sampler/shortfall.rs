@@ -43,8 +43,17 @@ impl Shortfall {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Records of which each is one missed tick, and of which each is seven lost samples.
+    pub(in crate::sampler) fn throttled_and_lost() -> [Vec<u8>; 2] {
+        [record(THROTTLE, [1, 2, 3]), record(LOST, [1, 7, 0])]
+    }
+
+    const LOST: u32 = 2;
+    const THROTTLE: u32 = 5;
+    const UNTHROTTLE: u32 = 6;
 
     /// A record without a sample: its kind, and three words.
     fn record(kind: u32, words: [u64; 3]) -> Vec<u8> {
@@ -59,9 +68,6 @@ mod tests {
     /// a lost sample.
     #[test]
     fn what_is_missing() {
-        const LOST: u32 = 2;
-        const THROTTLE: u32 = 5;
-        const UNTHROTTLE: u32 = 6;
         let mut shortfall = Shortfall::default();
         let mut status = Status { missed_ticks: 100, lost_samples: 1000, ..Status::default() };
         for kind in [THROTTLE, UNTHROTTLE, THROTTLE] {

@@ -49,6 +49,15 @@ impl Kernel {
     }
 }
 
+/// A ring with these records.
+pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
+    let mut kernel = Kernel::new(0);
+    for record in records {
+        assert!(kernel.write(record));
+    }
+    kernel.ring
+}
+
 proptest! {
     /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over the end of the counters; what
     /// found no room is missing and nothing else.

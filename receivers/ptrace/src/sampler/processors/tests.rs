@@ -7,8 +7,10 @@ use super::*;
 use crate::address_space::AddressSpace;
 use crate::elf::ObjectCache;
 use crate::message::Settings;
+use crate::perf::ring::tests::ring_of;
 use crate::process_files::ProcessFiles;
 use crate::sampler::seizing::Seizing;
+use crate::sampler::shortfall::tests::throttled_and_lost;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -155,6 +157,48 @@ fn events_follow_the_processors() {
     assert_eq!((&after[0].0, &after[0].2), (&all, processes));
 }
 
+/// Guarantees: without the right to see all that the machine does none of its events are opened, whatever the kernel permits; whether it is there is asked of the
+/// kernel each time.
+#[test]
+fn machine_that_may_not_be_seen() {
+    let now = Instant::now();
+    let mut engine = engine(std::process::id(), &|| {}, now, true);
+    look_with(&mut engine, Machine { online: online_processors().unwrap(), ..Machine::default() }, now);
+    assert!(engine.events.unwrap().processors.is_empty());
+    let mut machine = Machine::default();
+    machine.refresh(now);
+    assert_eq!(machine.visible, may_see_all());
+    std::thread::spawn(move || {
+        crate::capability::give_up(crate::capability::PERFMON).unwrap();
+        crate::capability::give_up(crate::capability::SYS_ADMIN).unwrap();
+        machine.refresh(now + SECOND);
+        assert!(!machine.visible);
+    })
+    .join()
+    .unwrap();
+}
+
+/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled with it, and for no other.
+#[test]
+fn what_a_processor_misses() {
+    let now = Instant::now();
+    let mut engine = engine(std::process::id(), &|| {}, now, false);
+    let [throttled, lost] = throttled_and_lost();
+    let rings = [&[&throttled[..], &lost, &throttled][..], &[&lost]];
+    let events = engine.events.as_mut().unwrap();
+    events.processors = rings
+        .iter()
+        .zip(1..)
+        .map(|(records, process)| {
+            let nothing = std::fs::File::open("/dev/null").unwrap().into();
+            Processors { rings: vec![(nothing, ring_of(records))], ..set(None, &[0], process) }
+        })
+        .collect();
+    engine.drain_processors();
+    let status = engine.processes[0].status;
+    assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
+}
+
 /// A process that computes, and the control groups in which it is by turns, until this is dropped.
 struct Moved {
     process: std::process::Child,
@@ -230,6 +274,6 @@ fn moved_to_another_group() {
     assert_eq!(before, in_group(0));
     moved.enter(1);
     // How much of the new group it is, is known at the second look.
-    assert_ne!(look(), in_group(0));
+    assert_eq!(look(), (Reach::Threads, vec![]));
     assert_eq!(look(), in_group(1));
 }
