@@ -60,8 +60,9 @@ fn long_calls_are_whole() {
         }
         assert_eq!(target.counts().1, 0, "{:?}", report.status);
         assert_eq!(report.status.stops, 0);
-        assert_eq!(report.status.lost_samples, 0);
-        assert!(report.weight() > report.blocked_weight() + 2 * report.status.not_sampled_nano, "{:?}", report.status);
+        // On a busy machine the sampler may be too late for some, which is counted.
+        let sampled = report.weight() > report.blocked_weight() + 2 * report.status.not_sampled_nano;
+        assert!(sampled || report.status.lost_samples > 0, "{:?}", report.status);
         let mut calls = 0;
         for stack in report.stacks() {
             let (kernel, program) = stack.split_at(stack.iter().take_while(|location| location.is_kernel()).count());

@@ -44,7 +44,7 @@ fn shares_within_two_points() -> Outcome {
 }
 
 /// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a thread that sleeps
-/// is seen asleep for as long as one that spins is seen to run.
+/// is seen asleep for all of the time.
 fn threads_recursion_and_sleep() -> Outcome {
     let target = Target::start(&compile::c("shares"), &["all"]);
     let mut session = Session::of(target.pid());
@@ -61,22 +61,12 @@ fn threads_recursion_and_sleep() -> Outcome {
         let levels = life.names(observed).iter().filter(|name| *name == "recursion").count();
         assert_eq!(levels, 50, "{}", life.top());
     }
-    // While both were looked at: the one may have been found before the other, and its last sample taken later.
-    let times = |function| {
-        let span = |observed: &Observed| {
-            let begin = observed.sample.time_unix_nano;
-            (begin, begin + observed.sample.weight_nano)
-        };
-        life.with(function).map(span).collect::<Vec<_>>()
-    };
-    let (asleep, awake) = (times("sleeper"), times("alone_a"));
-    let begin = [&asleep, &awake].into_iter().filter_map(|times| times.iter().map(|time| time.0).min()).max().unwrap();
-    let end = [&asleep, &awake].into_iter().filter_map(|times| times.iter().map(|time| time.1).max()).min().unwrap();
-    let within = |times: &[(u64, u64)]| {
-        times.iter().map(|time| time.1.min(end).saturating_sub(time.0.max(begin))).sum::<u64>() as f64
-    };
-    let ratio = within(&asleep) / within(&awake);
-    assert!((0.8..1.25).contains(&ratio), "asleep by awake: {ratio}\n{}", life.top());
+    // From its first sample on; the thread that spins may wait for a processor, and how long depends on the machine.
+    let begins = life.with("sleeper").map(|observed| observed.sample.time_unix_nano);
+    let ends = life.with("sleeper").map(|observed| observed.sample.time_unix_nano + observed.sample.weight_nano);
+    let span = ends.max().unwrap() - begins.min().unwrap();
+    let asleep: u64 = life.with("sleeper").map(|observed| observed.sample.weight_nano).sum();
+    assert!(asleep * 10 >= span * 9 && asleep <= span + span / 100, "{asleep} of {span}\n{}", life.top());
     assert!(life.with("sleeper").all(|observed| observed.sample.blocked), "{}", life.top());
     Ok(())
 }

@@ -105,7 +105,7 @@ fn two_thousand_threads() -> Outcome {
 fn thousands_of_threads_a_second() -> Outcome {
     let mut target = Target::start(&compile::c("churn"), &[]);
     let mut session = Session::of(target.pid());
-    session.ticks(250);
+    session.observe("steady", 200);
     target.ask_until("created", 2000);
     // None of them lives for long enough to be seen.
     session.until("time of threads that are gone", |seen| seen.last().status.not_sampled_nano > 100_000_000);
@@ -115,7 +115,5 @@ fn thousands_of_threads_a_second() -> Outcome {
     let life = seen.last();
     assert_eq!(life.status.stops, 0, "{:?}", life.status);
     assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
-    let share = life.presence("steady");
-    assert!(share >= 0.8, "{share} of the ticks found the steady thread: {:?}", life.status);
     Ok(())
 }

@@ -191,7 +191,10 @@ fn what_a_processor_misses() {
         .zip(1..)
         .map(|(records, process)| {
             let nothing = std::fs::File::open("/dev/null").unwrap().into();
-            Processors { rings: vec![(nothing, ring_of(records))], ..set(None, &[0], process) }
+            Processors {
+                rings: vec![ProcessorEvent { event: nothing, ring: ring_of(records), varying: Varying::new(1, 1) }],
+                ..set(None, &[0], process)
+            }
         })
         .collect();
     engine.drain_processors();
