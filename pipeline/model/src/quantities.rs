@@ -1,0 +1,193 @@
+//! How much of each kind of telemetry something holds: the unit of every counter, balance and bound.
+//!
+//! One number would not do. An envelope without profiles has no observations; counted in those it would be nothing, and nobody would notice when it
+//! is lost.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Unit {
+    /// Observations of profiles: a sample at one time, or a value without a time.
+    Observations,
+    /// Spans of traces.
+    Spans,
+    /// Items of Sentry envelopes that nothing was read of, so that they count in no other unit.
+    Items,
+}
+
+impl Unit {
+    /// Every unit there is.
+    pub const ALL: [Unit; 3] = [Unit::Observations, Unit::Spans, Unit::Items];
+
+    /// Its name in metrics and reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Unit::Observations => "observations",
+            Unit::Spans => "spans",
+            Unit::Items => "items",
+        }
+    }
+
+    /// The name of one of it.
+    pub const fn singular(self) -> &'static str {
+        match self {
+            Unit::Observations => "observation",
+            Unit::Spans => "span",
+            Unit::Items => "item",
+        }
+    }
+}
+
+/// How many of each [`Unit`]. Sums do not wrap.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Quantities {
+    /// [`Unit::Observations`].
+    pub observations: u64,
+    /// [`Unit::Spans`].
+    pub spans: u64,
+    /// [`Unit::Items`].
+    pub items: u64,
+}
+
+impl Quantities {
+    /// Nothing at all.
+    pub const NONE: Self = Self { observations: 0, spans: 0, items: 0 };
+
+    /// So many observations.
+    pub const fn observations(observations: u64) -> Self {
+        Self { observations, ..Self::NONE }
+    }
+
+    /// So many items that nothing was read of.
+    pub const fn items(items: u64) -> Self {
+        Self { items, ..Self::NONE }
+    }
+
+    /// Whether there is nothing of any unit.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// How much there is in one unit.
+    pub const fn get(self, unit: Unit) -> u64 {
+        let Self { observations, spans, items } = self;
+        match unit {
+            Unit::Observations => observations,
+            Unit::Spans => spans,
+            Unit::Items => items,
+        }
+    }
+
+    /// What each unit comes to with `number`.
+    pub fn of(number: impl Fn(Unit) -> u64) -> Self {
+        Self { observations: number(Unit::Observations), spans: number(Unit::Spans), items: number(Unit::Items) }
+    }
+
+    /// The units of which there is any, with how much.
+    pub fn iter(self) -> impl Iterator<Item = (Unit, u64)> {
+        Unit::ALL.into_iter().map(move |unit| (unit, self.get(unit))).filter(|(_, number)| *number > 0)
+    }
+
+    /// All units together, where one number has to do: the size of a queue that is bounded in `items`.
+    pub fn total(self) -> u64 {
+        self.iter().fold(0, |sum, (_, number)| sum.saturating_add(number))
+    }
+
+    /// What is left without `other`, in each unit; never less than nothing.
+    #[must_use]
+    pub fn saturating_sub(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_sub)
+    }
+
+    /// By how much the two differ, in each unit.
+    #[must_use]
+    pub fn abs_diff(self, other: Self) -> Self {
+        self.zip(other, u64::abs_diff)
+    }
+
+    /// The smaller one, in each unit.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.zip(other, u64::min)
+    }
+
+    fn zip(self, other: Self, both: impl Fn(u64, u64) -> u64) -> Self {
+        Self::of(|unit| both(self.get(unit), other.get(unit)))
+    }
+}
+
+impl Add for Quantities {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+}
+
+impl AddAssign for Quantities {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Quantities {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::NONE, Add::add)
+    }
+}
+
+impl fmt::Debug for Quantities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(unit, number)| (unit.as_str(), number))).finish()
+    }
+}
+
+impl fmt::Display for Quantities {
+    /// `12 observations, 1 item`; `0 observations` where there is nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.write_str("0 observations");
+        }
+        for (position, (unit, number)) in self.iter().enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            let name = if number == 1 { unit.singular() } else { unit.as_str() };
+            write!(f, "{comma}{number} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each unit is computed with by itself, so that a surplus in one never hides what is missing in another.
+    #[test]
+    fn units_do_not_mix() {
+        let one = Quantities { observations: 5, spans: 1, items: 0 };
+        let other = Quantities { observations: 2, spans: 3, items: 4 };
+        assert_eq!(one + other, Quantities { observations: 7, spans: 4, items: 4 });
+        assert_eq!(one.saturating_sub(other), Quantities::observations(3));
+        assert_eq!(one.abs_diff(other), Quantities { observations: 3, spans: 2, items: 4 });
+        assert_eq!(one.min(other), Quantities { observations: 2, spans: 1, items: 0 });
+        assert_eq!([one, other].into_iter().sum::<Quantities>().total(), 15);
+        assert!(Quantities::NONE.is_none() && !Quantities::items(1).is_none());
+        assert_eq!(Quantities::observations(u64::MAX) + one, Quantities { spans: 1, ..Quantities::observations(u64::MAX) });
+    }
+
+    /// Guarantees: only what there is is said, in the singular where it is one.
+    #[test]
+    fn in_words() {
+        for (quantities, text) in [
+            (Quantities::NONE, "0 observations"),
+            (Quantities::items(1), "1 item"),
+            (Quantities { observations: 12, spans: 1, items: 3 }, "12 observations, 1 span, 3 items"),
+        ] {
+            assert_eq!(quantities.to_string(), text);
+        }
+    }
+}
