@@ -38,7 +38,7 @@ impl Exporter for DebugExporter {
         let samples = |batch: &Profiles| batch.profiles().map(|profile| profile.samples.len() as u64).sum::<u64>();
         let request = Request {
             body: summary::of(telemetry, self.verbosity).into(),
-            observations: telemetry.observations(),
+            quantities: telemetry.quantities(),
             samples: match telemetry {
                 Telemetry::Profiles(batch) => samples(batch),
                 Telemetry::Envelope(envelope) => envelope.profiles.iter().map(samples).sum(),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profile, Profiles, Reason, Telemetry, TimelessTypes};
+use profbridge_model::{Envelope, Profile, Profiles, Quantities, Reason, Telemetry, TimelessTypes};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_wire::otlp::{self, EncodeOptions, delimited, payload_may_leave};
 use profbridge_wire::sentry::chunk::{Converter, Report};
@@ -63,6 +63,8 @@ impl Workshop {
             Telemetry::Profiles(profiles) if self.frames => self.frames(profiles, &mut out),
             Telemetry::Envelope(envelope) if self.frames => {
                 envelope.profiles.iter().for_each(|view| self.frames(view, &mut out));
+                // OTLP has no place for an item of Sentry's that nothing was read of.
+                out.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }
             Telemetry::Profiles(profiles) => self.chunks(profiles, &mut out),
             Telemetry::Envelope(envelope) => self.forwarded(envelope, now, &mut out),
@@ -87,7 +89,8 @@ impl Workshop {
             let until = u64::try_from(until).unwrap_or(u64::MAX);
             let chunk = summary.chunk_id.simple().to_string();
             let name = name::envelope(summary.first_unix_nano, &profiler, &chunk, self.compression);
-            self.request(name, body, summary.observations + summary.synthesized, until - shared, out);
+            let quantities = Quantities::observations(summary.observations + summary.synthesized);
+            self.request(name, body, quantities, until - shared, out);
             shared = until;
         }
         note(report, out);
@@ -99,8 +102,7 @@ impl Workshop {
         // Two halves of a hash, so that the same envelope has the same name at the same time.
         let hash = format!("{:016x}", xxh3_64(&body));
         let name = name::envelope(now.unix_nano, &hash[..8], &hash[8..], self.compression);
-        let observations = envelope.profiles.iter().map(Profiles::observations).sum();
-        self.request(name, body, observations, envelope.profiles.iter().map(samples).sum(), out);
+        self.request(name, body, envelope.quantities(), envelope.profiles.iter().map(samples).sum(), out);
     }
 
     /// A batch as a frame, or as several where it is larger than a request may be.
@@ -132,7 +134,7 @@ impl Workshop {
         for part in otlp::split(profiles, PART_BYTES, &options) {
             let message = otlp::encode(&part, &options);
             if message.len() > MAX_MESSAGE_BYTES {
-                out.losses.add(Reason::TooLarge, part.observations());
+                out.losses.add_observations(Reason::TooLarge, part.observations());
             } else {
                 self.frame(&message, &part, out);
             }
@@ -141,7 +143,7 @@ impl Workshop {
 
     /// Each message is compressed by itself, as the Collector does it, so that a file can be cut and joined.
     fn frame(&mut self, message: &[u8], profiles: &Profiles, out: &mut Prepared<Meta>) {
-        let observations = profiles.observations();
+        let quantities = Quantities::observations(profiles.observations());
         let mut body = Vec::new();
         let mut put = |message: &[u8]| delimited::put_frame(&mut body, message).map_err(io::Error::other);
         let framed = match self.compression {
@@ -149,20 +151,20 @@ impl Workshop {
             _ => self.compressed(message).and_then(|message| put(&message)),
         };
         match framed {
-            Ok(()) => out.requests.push(request(String::new(), body.into(), observations, samples(profiles))),
+            Ok(()) => out.requests.push(request(String::new(), body.into(), quantities, samples(profiles))),
             // Compressing into memory fails only where there is none.
-            Err(_) => out.losses.add(Reason::Internal, observations),
+            Err(_) => out.losses.add(Reason::Internal, quantities),
         }
     }
 
-    fn request(&mut self, name: String, body: Vec<u8>, observations: u64, samples: u64, out: &mut Prepared<Meta>) {
+    fn request(&mut self, name: String, body: Vec<u8>, quantities: Quantities, samples: u64, out: &mut Prepared<Meta>) {
         let body = match self.compression {
             Compression::None => Ok(body.into()),
             _ => self.compressed(&body),
         };
         match body {
-            Ok(body) => out.requests.push(request(name, body, observations, samples)),
-            Err(_) => out.losses.add(Reason::Internal, observations),
+            Ok(body) => out.requests.push(request(name, body, quantities, samples)),
+            Err(_) => out.losses.add(Reason::Internal, quantities),
         }
     }
 
@@ -174,8 +176,8 @@ impl Workshop {
     }
 }
 
-fn request(name: String, body: Bytes, observations: u64, samples: u64) -> Request<Meta> {
-    Request { body, observations, samples, meta: Meta { name, written: Arc::default() } }
+fn request(name: String, body: Bytes, quantities: Quantities, samples: u64) -> Request<Meta> {
+    Request { body, quantities, samples, meta: Meta { name, written: Arc::default() } }
 }
 
 /// The number of `Sample` messages of a batch.
@@ -185,6 +187,6 @@ fn samples(profiles: &Profiles) -> u64 {
 
 fn note(report: Report, out: &mut Prepared<Meta>) {
     out.losses.merge(&report.losses);
-    out.synthesized += report.synthesized;
+    out.synthesized.add_observations(report.synthesized);
     out.notes.extend(report.counts());
 }

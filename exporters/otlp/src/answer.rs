@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::http::header::HeaderValue;
 use bytes::Bytes;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use profbridge_net::compression::{Coding, decompress};
 use prost::Message;
 use tonic_types::RpcStatusExt as _;
@@ -72,7 +72,7 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]
         return unreadable(settings, "it is no ExportProfilesServiceResponse");
     };
     let Some(partial) = response.partial_success else { return Accepted::default() };
-    let rejected = observations(request, partial.rejected_profiles);
+    let rejected = Quantities::observations(observations(request, partial.rejected_profiles));
     let text = shown(settings, &partial.error_message);
     let message = match (partial.rejected_profiles, &*text) {
         (..=0, "") => return Accepted::default(),
@@ -101,9 +101,9 @@ fn observations(request: &Request<Meta>, rejected: i64) -> u64 {
     let rejected = u64::try_from(rejected).unwrap_or(0);
     let profiles = request.meta.profiles.max(1);
     if rejected >= profiles {
-        return request.observations;
+        return request.quantities.observations;
     }
-    let share = u128::from(request.observations) * u128::from(rejected);
+    let share = u128::from(request.quantities.observations) * u128::from(rejected);
     u64::try_from(share.div_ceil(u128::from(profiles))).unwrap_or(u64::MAX)
 }
 

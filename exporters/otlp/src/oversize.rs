@@ -123,7 +123,7 @@ impl Parts {
         let accepted = match outcome {
             Ok(accepted) => accepted,
             Err(error) if error.retry == Retry::Never => {
-                Accepted { rejected: part.observations, message: Some(error.message), ..Accepted::default() }
+                Accepted { rejected: part.quantities, message: Some(error.message), ..Accepted::default() }
             }
             Err(error) => return Err(error),
         };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use profbridge_engine::component::{Prepared, Request};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Profile, Profiles, Reason, Telemetry};
+use profbridge_model::{Profile, Profiles, Quantities, Reason, Telemetry};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leave, split};
 
@@ -40,7 +40,11 @@ pub(crate) fn prepare(
     let mut out = Out { settings, limit, context, prepared: Prepared::default() };
     match telemetry {
         Telemetry::Profiles(profiles) => out.batch(profiles),
-        Telemetry::Envelope(envelope) => envelope.profiles.iter().for_each(|view| out.batch(view)),
+        Telemetry::Envelope(envelope) => {
+            envelope.profiles.iter().for_each(|view| out.batch(view));
+            // OTLP has no place for an item of Sentry's that nothing was read of.
+            out.prepared.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
+        }
     }
     out.prepared
 }
@@ -63,7 +67,7 @@ impl Out<'_> {
             return self.request(received, profiles);
         }
         let Ok(whole) = with_ids(self.settings, profiles) else {
-            self.prepared.losses.add(Reason::Internal, profiles.observations());
+            self.prepared.losses.add_observations(Reason::Internal, profiles.observations());
             return;
         };
         let options = EncodeOptions {
@@ -82,7 +86,7 @@ impl Out<'_> {
         for part in split(&whole, self.limit, &options) {
             let body = encode(&part, &options);
             if body.len() > self.limit {
-                self.prepared.losses.add(Reason::TooLarge, part.observations());
+                self.prepared.losses.add_observations(Reason::TooLarge, part.observations());
             } else {
                 self.request(&body, &part);
             }
@@ -93,7 +97,7 @@ impl Out<'_> {
         match pack(message, profiles, self.settings.compression, self.context) {
             Ok(request) => self.prepared.requests.push(request),
             // Only memory can run out here, which ends the process anyway.
-            Err(_) => self.prepared.losses.add(Reason::Internal, profiles.observations()),
+            Err(_) => self.prepared.losses.add_observations(Reason::Internal, profiles.observations()),
         }
     }
 
@@ -149,7 +153,7 @@ pub(crate) fn pack(
     encoder.write_all(message)?;
     Ok(Request {
         body: encoder.finish()?.into_boxed_slice().into(),
-        observations: profiles.observations(),
+        quantities: Quantities::observations(profiles.observations()),
         samples: profiles.profiles().map(|profile| profile.samples.len() as u64).sum(),
         meta: Meta { profiles: profiles.profiles().count() as u64, compression, parts: Parts::default() },
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, USER_AGENT};
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profiles, Reason, TimelessTypes};
+use profbridge_model::{Envelope, Profiles, Quantities, Reason, TimelessTypes};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Report};
 use profbridge_wire::sentry::envelope::{self, Ending, Header, ItemHeader};
@@ -59,7 +59,7 @@ impl Workshop {
     pub(crate) fn profiles(&mut self, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
         let mut prepared = Prepared::default();
         let Some(position) = route(settings, std::slice::from_ref(profiles)) else {
-            prepared.losses.add(Reason::Unroutable, profiles.observations());
+            prepared.losses.add_observations(Reason::Unroutable, profiles.observations());
             return prepared;
         };
         let destination = &settings.destinations[position];
@@ -78,7 +78,7 @@ impl Workshop {
             let limited_by = Category::of_chunks(&summary.platform);
             prepared.requests.push(Request {
                 body,
-                observations: summary.observations + summary.synthesized,
+                quantities: Quantities::observations(summary.observations + summary.synthesized),
                 samples: samples.of(&summary),
                 meta: Meta {
                     destination: position,
@@ -99,9 +99,9 @@ impl Workshop {
 
     pub(crate) fn envelope(&mut self, settings: &Settings, envelope: &Envelope) -> Prepared<Meta> {
         let mut prepared = Prepared::default();
-        let observations = envelope.profiles.iter().map(Profiles::observations).sum();
+        let quantities = envelope.quantities();
         let Some(position) = route(settings, &envelope.profiles) else {
-            prepared.losses.add(Reason::Unroutable, observations);
+            prepared.losses.add(Reason::Unroutable, quantities);
             return prepared;
         };
         let destination = &settings.destinations[position];
@@ -122,7 +122,7 @@ impl Workshop {
         match self.packer.pack(compression, &written) {
             Ok(body) => prepared.requests.push(Request {
                 body,
-                observations,
+                quantities,
                 samples: envelope.profiles.iter().map(samples).sum(),
                 meta: Meta {
                     destination: position,
@@ -133,7 +133,7 @@ impl Workshop {
                     headers: forwarded(envelope),
                 },
             }),
-            Err(_) => prepared.losses.add(Reason::Internal, observations),
+            Err(_) => prepared.losses.add(Reason::Internal, quantities),
         }
         prepared
     }
@@ -173,7 +173,7 @@ fn note(prepared: &mut Prepared<Meta>, report: Report) {
         tracing::error!(%error, "a chunk could not be compressed");
     }
     prepared.losses.merge(&report.losses);
-    prepared.synthesized = report.synthesized;
+    prepared.synthesized = Quantities::observations(report.synthesized);
     prepared.notes.extend(report.counts());
 }
 

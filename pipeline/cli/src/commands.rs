@@ -5,6 +5,7 @@ use std::thread::available_parallelism;
 
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run::{self, Report};
+use profbridge_model::quantities::Number;
 use profbridge_net::Shutdown;
 use tokio::runtime::Runtime;
 use tracing::level_filters::LevelFilter;
@@ -45,11 +46,12 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
 
 /// How a run ended, for whoever started it. The page of the command line lists the statuses.
 fn verdict(report: &Report) -> ExitCode {
-    match report.unaccounted() {
-        0 => {}
-        lost => tracing::error!("{lost} observations are unaccounted for: this is a defect of profbridge"),
+    let lost = report.unaccounted();
+    if !lost.is_none() {
+        let unit = if lost.is_observations_only() { " observations" } else { "" };
+        tracing::error!("{}{unit} are unaccounted for: this is a defect of profbridge", Number(lost));
     }
-    if !report.is_clean() || report.unaccounted() > 0 {
+    if !report.is_clean() || !lost.is_none() {
         return ExitCode::FAILURE;
     }
     if report.has_lost_everything() {

@@ -1,35 +1,38 @@
-//! The law that every edge of a pipeline obeys, in observations:
+//! The law that every edge of a pipeline obeys, in each unit by itself:
 //! `in + synthesized + held before = out + dropped + held after`.
 
 use std::fmt;
+
+use profbridge_model::Quantities;
+use profbridge_model::quantities::Number;
 
 /// One call's two sides of the law.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
     /// What was handed in.
-    pub inbound: u64,
+    pub inbound: Quantities,
     /// What a rule added.
-    pub synthesized: u64,
+    pub synthesized: Quantities,
     /// What was held before.
-    pub held_before: u64,
+    pub held_before: Quantities,
     /// What was handed on.
-    pub outbound: u64,
+    pub outbound: Quantities,
     /// What was lost, under any reason.
-    pub dropped: u64,
+    pub dropped: Quantities,
     /// What is held after.
-    pub held_after: u64,
+    pub held_after: Quantities,
 }
 
 impl Balance {
     /// What there was, and what became of it.
-    pub fn sides(&self) -> (u64, u64) {
-        let before = self.inbound.saturating_add(self.synthesized).saturating_add(self.held_before);
-        let after = self.outbound.saturating_add(self.dropped).saturating_add(self.held_after);
+    pub fn sides(&self) -> (Quantities, Quantities) {
+        let before = self.inbound + self.synthesized + self.held_before;
+        let after = self.outbound + self.dropped + self.held_after;
         (before, after)
     }
 
-    /// By how much the sides differ: 0 where the law holds.
-    pub fn unaccounted(&self) -> u64 {
+    /// By how much the sides differ in each unit: nothing where the law holds.
+    pub fn unaccounted(&self) -> Quantities {
         let (before, after) = self.sides();
         before.abs_diff(after)
     }
@@ -37,11 +40,30 @@ impl Balance {
 
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inbound, synthesized, held_before, outbound, dropped, held_after } = self;
+        let Self { inbound, synthesized, held_before, outbound, dropped, held_after } = *self;
+        let [inbound, synthesized, held_before, outbound, dropped, held_after] =
+            [inbound, synthesized, held_before, outbound, dropped, held_after].map(Number);
         write!(
             f,
             "in {inbound} + synthesized {synthesized} + held before {held_before} = \
              out {outbound} + dropped {dropped} + held after {held_after}"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: what is missing in one unit is found, and nothing that is too much in another makes up for it.
+    #[test]
+    fn each_unit_by_itself() {
+        let mixed = Quantities { observations: 5, spans: 0, items: 2 };
+        let balance = Balance { inbound: mixed, outbound: mixed, ..Balance::default() };
+        assert!(balance.unaccounted().is_none());
+        let forgotten = Balance { outbound: Quantities::observations(5), ..balance };
+        assert_eq!(forgotten.unaccounted(), Quantities::items(2));
+        let exchanged = Balance { outbound: Quantities::observations(7), ..balance };
+        assert_eq!(exchanged.unaccounted(), Quantities { observations: 2, ..Quantities::items(2) });
     }
 }

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::{Losses, Reason, Telemetry};
+use profbridge_model::{Losses, Quantities, Reason, Telemetry};
 
 /// A future that a trait object returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -119,7 +119,7 @@ impl std::error::Error for StartError {}
 /// A processor: changes, holds or drops telemetry.
 ///
 /// Synchronous, without clock, network, disk or runtime. It lives on its pipeline's thread. For every call the engine
-/// checks in observations (and asserts in debug builds):
+/// checks in each unit of [`Quantities`] (and asserts in debug builds):
 /// `in + synthesized + held before = out + dropped + held after`.
 ///
 /// # One batch at a time
@@ -186,10 +186,17 @@ pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
 /// What a processor holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// Observations.
-    pub observations: u64,
+    /// How much.
+    pub quantities: Quantities,
     /// Bytes, as well as they can be counted: capacity, not length.
     pub bytes: u64,
+}
+
+impl Held {
+    /// So many observations in so many bytes.
+    pub const fn observations(observations: u64, bytes: u64) -> Self {
+        Self { quantities: Quantities::observations(observations), bytes }
+    }
 }
 
 /// Where a processor puts what leaves it.
@@ -199,8 +206,8 @@ pub struct Outbox {
     pub telemetry: Vec<Telemetry>,
     /// What was lost.
     pub losses: Losses,
-    /// Observations that a rule added.
-    pub synthesized: u64,
+    /// What a rule added.
+    pub synthesized: Quantities,
     /// Things worth counting that are no loss: a note's name is a metric's label, so it is one of a few constants.
     pub notes: Vec<(&'static str, u64)>,
 }
@@ -212,8 +219,18 @@ impl Outbox {
     }
 
     /// Counts a loss.
-    pub fn drop(&mut self, reason: Reason, observations: u64) {
-        self.losses.add(reason, observations);
+    pub fn drop(&mut self, reason: Reason, quantities: Quantities) {
+        self.losses.add(reason, quantities);
+    }
+
+    /// Counts a loss of observations.
+    pub fn drop_observations(&mut self, reason: Reason, observations: u64) {
+        self.losses.add_observations(reason, observations);
+    }
+
+    /// Counts observations that a rule added.
+    pub fn synthesize(&mut self, observations: u64) {
+        self.synthesized.add_observations(observations);
     }
 
     /// Counts something that is no loss, under one of a few constant names.
@@ -233,8 +250,8 @@ impl Outbox {
 pub struct Request<M> {
     /// The body, ready to be sent.
     pub body: Bytes,
-    /// How many observations are in it, for the counters.
-    pub observations: u64,
+    /// How much is in it, for the counters.
+    pub quantities: Quantities,
     /// How many samples in OTLP's sense (`Sample` messages), which the Collector's counters count.
     pub samples: u64,
     /// What the exporter needs to know when it sends the body.
@@ -248,15 +265,15 @@ pub struct Prepared<M> {
     pub requests: Vec<Request<M>>,
     /// What could not be turned into a request.
     pub losses: Losses,
-    /// Observations that a rule added, such as closing samples.
-    pub synthesized: u64,
+    /// What a rule added, such as closing samples.
+    pub synthesized: Quantities,
     /// Things worth counting that are no loss.
     pub notes: Vec<(&'static str, u64)>,
 }
 
 impl<M> Default for Prepared<M> {
     fn default() -> Self {
-        Self { requests: Vec::new(), losses: Losses::default(), synthesized: 0, notes: Vec::new() }
+        Self { requests: Vec::new(), losses: Losses::default(), synthesized: Quantities::NONE, notes: Vec::new() }
     }
 }
 
@@ -269,7 +286,7 @@ pub trait Exporter: Send + Sync + 'static {
 
     /// Turns telemetry into requests. Called on the pipeline's thread, one call at a time; may take as long as the
     /// work takes, but must not wait for anything.
-    /// `in + synthesized = observations of the requests + losses`.
+    /// `in + synthesized = quantities of the requests + losses`, in each unit.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
     /// Makes one attempt to send a request. The engine gives up waiting after the configured timeout by dropping the
@@ -308,8 +325,8 @@ pub trait Exporter: Send + Sync + 'static {
 /// What a destination said to a request that it took.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accepted {
-    /// Observations that it refused all the same (OTLP's partial success).
-    pub rejected: u64,
+    /// What it refused all the same (OTLP's partial success).
+    pub rejected: Quantities,
     /// What it said about them, or a warning.
     pub message: Option<String>,
     /// The time for which the destination will send a bill, where it bills by time.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_model::{Builder, Profiles, Reason, Telemetry};
+use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, Telemetry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -24,6 +24,12 @@ pub(crate) fn batch(observations: u64) -> Profiles {
         builder.sample(None, None, None, &times, &[]);
     }
     builder.finish().unwrap()
+}
+
+/// An envelope of so many items that nothing was read of.
+pub(crate) fn envelope(items: usize) -> Envelope {
+    let item = Item { header: Bytes::from_static(b"{}"), payload: Bytes::new() };
+    Envelope { items: vec![item; items], ..Envelope::default() }
 }
 
 /// What a [`FakeExporter`] does with one attempt.
@@ -45,7 +51,7 @@ pub(crate) struct Seen {
     pub(crate) script: Mutex<VecDeque<Reply>>,
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
-    pub(crate) lost: Mutex<Vec<(u64, Reason)>>,
+    pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
     pub(crate) refuses: Mutex<Option<Reason>>,
     pub(crate) prepare_panics: Mutex<bool>,
     /// Says on the first that it prepares, and goes on when it is told so by the second.
@@ -96,8 +102,9 @@ impl FakeExporter {
         self.seen.attempts.lock().unwrap().len()
     }
 
+    /// The observations of lost requests, with the reason.
     pub(crate) fn lost(&self) -> Vec<(u64, Reason)> {
-        self.seen.lost.lock().unwrap().clone()
+        self.seen.lost.lock().unwrap().iter().map(|&(lost, reason)| (lost.observations, reason)).collect()
     }
 }
 
@@ -110,9 +117,9 @@ impl Exporter for FakeExporter {
             prepares.send(()).unwrap();
             go_on.recv().unwrap();
         }
-        let observations = telemetry.observations();
+        let quantities = telemetry.quantities();
         let body = Bytes::from(vec![0; self.body]);
-        let request = Request { body, observations, samples: 1, meta: () };
+        let request = Request { body, quantities, samples: 1, meta: () };
         Prepared { requests: vec![request], ..Prepared::default() }
     }
 
@@ -135,14 +142,16 @@ impl Exporter for FakeExporter {
             self.seen.count.send_modify(|count| *count += 1);
             match reply {
                 Reply::Accept => Ok(Accepted { billed: Duration::from_secs(2), ..Accepted::default() }),
-                Reply::Reject(rejected) => Ok(Accepted { rejected, ..Accepted::default() }),
+                Reply::Reject(rejected) => {
+                    Ok(Accepted { rejected: Quantities::observations(rejected), ..Accepted::default() })
+                }
                 Reply::Fail(retry, reason) => Err(SendError { retry, reason, message: "told to fail".to_owned() }),
                 Reply::Slow(pause) => {
                     tokio::time::sleep(pause).await;
                     Ok(Accepted::default())
                 }
                 Reply::Hang => std::future::pending().await,
-                Reply::Panic => panic!("told to panic while sending {} observations", request.observations),
+                Reply::Panic => panic!("told to panic while sending {}", request.quantities),
             }
         })
     }
@@ -152,7 +161,7 @@ impl Exporter for FakeExporter {
     }
 
     fn lost(&self, request: &Request<()>, reason: Reason) {
-        self.seen.lost.lock().unwrap().push((request.observations, reason));
+        self.seen.lost.lock().unwrap().push((request.quantities, reason));
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -194,13 +203,13 @@ impl Processor for Holder {
             return;
         }
         if observations % 3 == 1 {
-            out.drop(Reason::Resent, observations);
+            out.drop(Reason::Resent, telemetry.quantities());
             return;
         }
         if observations % 5 == 2 {
-            out.synthesized += 1;
+            out.synthesize(1);
             out.note("lengthened", 1);
-            out.drop(Reason::OffCpu, 1);
+            out.drop_observations(Reason::OffCpu, 1);
         }
         if self.held.is_empty() {
             self.since = now.monotonic_nano;
@@ -230,9 +239,9 @@ impl Processor for Holder {
     }
 
     fn held(&self) -> Held {
-        let observations = self.held.iter().map(Telemetry::observations).sum::<u64>();
-        let bytes = (self.held.len() as u64) + observations * self.bytes_each;
-        Held { observations, bytes }
+        let quantities = self.held.iter().map(Telemetry::quantities).sum::<Quantities>();
+        let bytes = (self.held.len() as u64) + quantities.total() * self.bytes_each;
+        Held { quantities, bytes }
     }
 }
 
@@ -255,8 +264,14 @@ impl Splitter {
 impl Processor for Splitter {
     fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut Outbox) {
         assert_eq!(self.left, 0, "the batch before is not taken in yet");
-        self.left = telemetry.observations();
-        self.put_out(out);
+        match telemetry {
+            Telemetry::Profiles(profiles) => {
+                self.left = profiles.observations();
+                self.put_out(out);
+            }
+            // An envelope is one unit of delivery.
+            Telemetry::Envelope(_) => out.send(telemetry),
+        }
     }
 
     fn is_absorbing(&self) -> bool {
@@ -276,7 +291,7 @@ impl Processor for Splitter {
     }
 
     fn held(&self) -> Held {
-        Held { observations: self.left, bytes: self.left }
+        Held::observations(self.left, self.left)
     }
 }
 

@@ -9,7 +9,7 @@ mod arrivals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profbridge_model::{Reason, Telemetry};
+use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -175,10 +175,10 @@ impl Intake {
         self.shared.budget.give_back_freed();
     }
 
-    /// Counts observations that the receiver itself refused for good, for instance profiles that break a rule.
-    pub fn refused(&self, reason: Reason, observations: u64) {
-        self.shared.edge.add_in(observations);
-        self.shared.edge.drop(reason, observations);
+    /// Counts what the receiver itself refused for good, for instance profiles that break a rule.
+    pub fn refused(&self, reason: Reason, quantities: Quantities) {
+        self.shared.edge.add_in(quantities);
+        self.shared.edge.drop(reason, quantities);
     }
 
     /// Counts something that is no loss, under one of a few constant names.
@@ -202,7 +202,7 @@ impl Intake {
     /// become so since the receiver asked. Or the receiver is about to be cut off, and no pipeline has begun to take it.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
-        let observations = telemetry.observations();
+        let quantities = telemetry.quantities();
         self.room_behind(|signal| signal.carries(&telemetry)).await?;
         let mut slots = Vec::new();
         let mut failed = Vec::new();
@@ -277,8 +277,8 @@ impl Intake {
         }
         // Others have it, so the sender must not send it again: for a pipeline that failed it is lost.
         for entrance in failed {
-            entrance.edge.add_in(observations);
-            entrance.edge.drop(Reason::Internal, observations);
+            entrance.edge.add_in(quantities);
+            entrance.edge.drop(Reason::Internal, quantities);
         }
         Ok(())
     }
@@ -366,7 +366,7 @@ mod tests {
         let next = send(&intake, 7);
         assert_eq!(consumer.take().await.unwrap().observations(), 7);
         next.await.unwrap().unwrap();
-        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (7, 0));
+        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
     }
 
     /// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
@@ -406,6 +406,6 @@ mod tests {
         assert_eq!(send(&intake, 7).await.unwrap().unwrap_err().reason, Reason::Shutdown);
         consumer.close();
         assert!(consumer.take().await.is_none());
-        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (0, 0));
+        assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
     }
 }

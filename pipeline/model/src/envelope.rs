@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Profiles;
+use crate::{Profiles, Quantities};
 
 /// One item of an envelope, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,57 @@ pub struct Envelope {
     pub items: Vec<Item>,
     /// What the request said.
     pub meta: RequestMeta,
-    /// The profiles among the items, as views.
+    /// The profiles among the items, as views: each is of one item.
     pub profiles: Vec<Profiles>,
+}
+
+impl Envelope {
+    /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
+    /// even where it has no items: it is delivered, or lost.
+    pub fn unread_items(&self) -> u64 {
+        let unread = self.items.len().saturating_sub(self.profiles.len()) as u64;
+        if self.profiles.is_empty() { unread.max(1) } else { unread }
+    }
+
+    /// How much is in it: the observations of its profiles, and the items that nothing was read of.
+    pub fn quantities(&self) -> Quantities {
+        let observations = self.profiles.iter().map(Profiles::observations).sum();
+        Quantities { observations, ..Quantities::items(self.unread_items()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+
+    fn item() -> Item {
+        Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new() }
+    }
+
+    fn view(times: &[u64]) -> Profiles {
+        let mut builder = Builder::new();
+        builder.on_cpu(20);
+        builder.sample(None, None, None, times, &[]);
+        builder.finish().unwrap()
+    }
+
+    /// Guarantees: an envelope counts the observations that were read of it and the items that nothing was read of, and
+    /// one that nothing was read of is never nothing.
+    #[test]
+    fn quantities() {
+        let with = |items: usize, profiles: Vec<Profiles>| Envelope {
+            items: vec![item(); items],
+            profiles,
+            ..Envelope::default()
+        };
+        assert_eq!(with(0, vec![]).quantities(), Quantities::items(1));
+        assert_eq!(with(1, vec![]).quantities(), Quantities::items(1));
+        assert_eq!(with(3, vec![]).quantities(), Quantities::items(3));
+        assert_eq!(with(1, vec![view(&[1, 2])]).quantities(), Quantities::observations(2));
+        let mixed = with(3, vec![view(&[1, 2]), view(&[3])]).quantities();
+        assert_eq!(mixed, Quantities { observations: 3, ..Quantities::items(1) });
+        // Views without their items are counted all the same.
+        assert_eq!(with(0, vec![view(&[1])]).quantities(), Quantities::observations(1));
+    }
 }

@@ -6,11 +6,13 @@
 //! * [`Profiles`]: one immutable batch of OTLP profiles in columns, see [`profiles`].
 //! * [`Dictionary`]: the tables a batch refers to, see [`dictionary`].
 //! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
-//! * [`Reason`]: why an observation was lost, see [`loss`].
+//! * [`Quantities`]: how much of each kind something holds, see [`quantities`].
+//! * [`Reason`]: why something was lost, see [`loss`].
 //! * [`perf_name::parse`]: what runtimes say in the names of code that they compiled, see [`perf_name`].
 //!
 //! An *observation* is one timestamp of a sample, or the whole sample where it has no timestamps: what becomes one
-//! sample in Sentry. Every count in profbridge that does not say otherwise counts observations.
+//! sample in Sentry. Spans and items of Sentry envelopes are counted beside them, each by itself; a plain number that
+//! does not say otherwise counts observations.
 
 pub mod arena;
 pub mod buffer;
@@ -28,6 +30,7 @@ pub mod naming;
 pub mod perf_name;
 pub mod process;
 pub mod profiles;
+pub mod quantities;
 pub mod telemetry;
 pub mod varint;
 
@@ -46,4 +49,5 @@ pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
 pub use profiles::{
     Position, Profile, Profiles, Resource, ResourceProfiles, Sample, Samples, Scope, ScopeProfiles, ValueType,
 };
-pub use telemetry::Telemetry;
+pub use quantities::{Quantities, Unit};
+pub use telemetry::{Telemetry, TelemetryKind};

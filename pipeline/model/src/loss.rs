@@ -1,15 +1,17 @@
 //! Why data was lost: one closed set of reasons for the whole of profbridge.
 //!
-//! Nothing vanishes. What does not leave a component is counted under one of these reasons, in observations, and the
-//! reason is the label of the metric `profbridge_dropped_observations_total`.
+//! Nothing vanishes. What does not leave a component is counted under one of these reasons, in [`Quantities`], and the
+//! reason is the label of the metric `profbridge_dropped_observations_total` and of those of the other units.
 
 mod explain;
 
 use std::fmt;
 
+use crate::{Quantities, Unit};
+
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// Why observations were lost.
+        /// Why something was lost.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Reason {
@@ -79,78 +81,125 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A number of observations lost for one reason.
+/// What was lost for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
     /// Why.
     pub reason: Reason,
-    /// How many observations.
-    pub observations: u64,
+    /// How much of each unit.
+    pub quantities: Quantities,
 }
 
-/// What was lost, by reason, in observations.
+/// What was lost, by reason.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Losses([u64; Reason::ALL.len()]);
+pub struct Losses([Quantities; Reason::ALL.len()]);
 
 impl Default for Losses {
     fn default() -> Self {
-        Self([0; Reason::ALL.len()])
+        Self([Quantities::NONE; Reason::ALL.len()])
     }
 }
 
 impl Losses {
     /// Counts a loss.
-    pub fn add(&mut self, reason: Reason, observations: u64) {
-        self.0[reason as usize] += observations;
+    pub fn add(&mut self, reason: Reason, quantities: Quantities) {
+        self.0[reason as usize] += quantities;
+    }
+
+    /// Counts a loss of observations.
+    pub fn add_observations(&mut self, reason: Reason, observations: u64) {
+        self.0[reason as usize].add_observations(observations);
     }
 
     /// Adds all that `other` counted.
     pub fn merge(&mut self, other: &Losses) {
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine += theirs;
+            *mine += *theirs;
         }
     }
 
     /// What was counted under one reason.
-    pub fn get(&self, reason: Reason) -> u64 {
+    pub fn get(&self, reason: Reason) -> Quantities {
         self.0[reason as usize]
     }
 
     /// The sum over all reasons.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+    pub fn total(&self) -> Quantities {
+        self.0.iter().copied().sum()
     }
 
-    /// One line for each reason under which anything was counted: how many observations, the reason, what it means and
-    /// what to do.
+    /// Whether nothing was counted.
+    pub fn is_none(&self) -> bool {
+        self.0.iter().all(|quantities| quantities.is_none())
+    }
+
+    /// One line for each reason under which anything was counted: how much, the reason, what it means and what to do.
     pub fn explanations(&self) -> impl Iterator<Item = String> + '_ {
-        self.iter().map(|Loss { reason, observations }| {
-            let plural = if observations == 1 { "" } else { "s" };
-            format!("{observations} observation{plural} dropped as {reason}: {}", reason.explanation())
-        })
+        self.iter().map(|loss| format!("{} dropped as {}: {}", loss.quantities, loss.reason, loss.explanation()))
     }
 
     /// The reasons under which anything was counted.
     pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
         Reason::ALL
             .iter()
-            .map(|&reason| Loss { reason, observations: self.get(reason) })
-            .filter(|loss| loss.observations > 0)
+            .map(|&reason| Loss { reason, quantities: self.get(reason) })
+            .filter(|loss| !loss.quantities.is_none())
     }
 }
 
 impl fmt::Debug for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|loss| (loss.reason.as_str(), loss.observations))).finish()
+        f.debug_map().entries(self.iter().map(|loss| (loss.reason.as_str(), loss.quantities))).finish()
     }
 }
 
 impl fmt::Display for Losses {
+    /// `12 resent, 3 unroutable, 1 item unroutable`: the number alone where it is of observations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, loss) in self.iter().enumerate() {
+        let counts = self.iter().flat_map(|Loss { reason, quantities }| {
+            quantities.iter().map(move |(unit, number)| (reason, unit, number))
+        });
+        for (position, (reason, unit, number)) in counts.enumerate() {
             let comma = if position == 0 { "" } else { ", " };
-            write!(f, "{comma}{} {}", loss.observations, loss.reason)?;
+            match unit {
+                Unit::Observations => write!(f, "{comma}{number} {reason}")?,
+                Unit::Spans | Unit::Items => write!(f, "{comma}{number} {} {reason}", unit.noun(number))?,
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: losses are told apart by reason and unit, and observations alone are told as a number and a reason.
+    #[test]
+    fn in_words() {
+        let mut losses = Losses::default();
+        assert!(losses.is_none() && losses.to_string().is_empty());
+        losses.add_observations(Reason::Resent, 12);
+        assert_eq!(losses.to_string(), "12 resent");
+        losses.add(Reason::Unroutable, Quantities { observations: 3, items: 1, ..Quantities::NONE });
+        losses.add(Reason::QueueFull, Quantities::items(2));
+        assert_eq!(losses.to_string(), "12 resent, 3 unroutable, 1 item unroutable, 2 items queue_full");
+        let explained: Vec<String> = losses.explanations().collect();
+        assert!(explained[0].starts_with("12 observations dropped as resent: "), "{explained:?}");
+        assert!(explained[1].starts_with("3 observations, 1 item dropped as unroutable: "), "{explained:?}");
+    }
+
+    /// Guarantees: sums are kept for each unit by itself.
+    #[test]
+    fn sums() {
+        let mut losses = Losses::default();
+        losses.add(Reason::Internal, Quantities::items(2));
+        losses.add_observations(Reason::Internal, 5);
+        let mut all = losses.clone();
+        all.merge(&losses);
+        all.add_observations(Reason::Shutdown, 1);
+        assert_eq!(all.get(Reason::Internal), Quantities { observations: 10, items: 4, ..Quantities::NONE });
+        assert_eq!(all.total(), Quantities { observations: 11, items: 4, ..Quantities::NONE });
+        assert!(!losses.is_none());
     }
 }

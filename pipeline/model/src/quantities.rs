@@ -1,7 +1,7 @@
 //! How much of each kind of telemetry something holds: the unit of every counter, balance and bound.
 //!
-//! One number would not do. An envelope without profiles has no observations; counted in those it would be nothing, and nobody would notice when it
-//! is lost.
+//! One number would not do. An envelope without profiles has no observations; counted in those it would be nothing, and
+//! nobody would notice when it is lost.
 
 use std::fmt;
 use std::iter::Sum;
@@ -32,12 +32,13 @@ impl Unit {
         }
     }
 
-    /// The name of one of it.
-    pub const fn singular(self) -> &'static str {
+    /// What `number` of it are called: `item`, `items`.
+    pub const fn noun(self, number: u64) -> &'static str {
         match self {
-            Unit::Observations => "observation",
-            Unit::Spans => "span",
-            Unit::Items => "item",
+            Unit::Observations if number == 1 => "observation",
+            Unit::Spans if number == 1 => "span",
+            Unit::Items if number == 1 => "item",
+            _ => self.as_str(),
         }
     }
 }
@@ -67,6 +68,11 @@ impl Quantities {
         Self { items, ..Self::NONE }
     }
 
+    /// Counts so many observations more.
+    pub const fn add_observations(&mut self, more: u64) {
+        self.observations = self.observations.saturating_add(more);
+    }
+
     /// Whether there is nothing of any unit.
     pub fn is_none(self) -> bool {
         self == Self::NONE
@@ -80,6 +86,16 @@ impl Quantities {
             Unit::Spans => spans,
             Unit::Items => items,
         }
+    }
+
+    /// How much there is in one unit, where there is any: a field of a log line that is left out otherwise.
+    pub fn any(self, unit: Unit) -> Option<u64> {
+        Some(self.get(unit)).filter(|number| *number > 0)
+    }
+
+    /// Whether nothing but observations is counted, or nothing at all.
+    pub const fn is_observations_only(self) -> bool {
+        self.spans == 0 && self.items == 0
     }
 
     /// What each unit comes to with `number`.
@@ -154,10 +170,20 @@ impl fmt::Display for Quantities {
         }
         for (position, (unit, number)) in self.iter().enumerate() {
             let comma = if position == 0 { "" } else { ", " };
-            let name = if number == 1 { unit.singular() } else { unit.as_str() };
-            write!(f, "{comma}{number} {name}")?;
+            write!(f, "{comma}{number} {}", unit.noun(number))?;
         }
         Ok(())
+    }
+}
+
+/// Shows [`Quantities`] where the text says by itself that it counts observations: `12`, but `12 observations, 1 item`
+/// where other units are counted as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number(pub Quantities);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_observations_only() { self.0.observations.fmt(f) } else { self.0.fmt(f) }
     }
 }
 
@@ -176,7 +202,11 @@ mod tests {
         assert_eq!(one.min(other), Quantities { observations: 2, spans: 1, items: 0 });
         assert_eq!([one, other].into_iter().sum::<Quantities>().total(), 15);
         assert!(Quantities::NONE.is_none() && !Quantities::items(1).is_none());
-        assert_eq!(Quantities::observations(u64::MAX) + one, Quantities { spans: 1, ..Quantities::observations(u64::MAX) });
+        let most = Quantities::observations(u64::MAX);
+        assert_eq!(most + one, Quantities { spans: 1, ..most });
+        assert_eq!((other.any(Unit::Items), one.any(Unit::Items)), (Some(4), None));
+        assert!(most.is_observations_only() && Quantities::NONE.is_observations_only());
+        assert!(!one.is_observations_only() && !Quantities::items(1).is_observations_only());
     }
 
     /// Guarantees: only what there is is said, in the singular where it is one.
@@ -189,5 +219,11 @@ mod tests {
         ] {
             assert_eq!(quantities.to_string(), text);
         }
+        assert_eq!(Number(Quantities::observations(7)).to_string(), "7");
+        assert_eq!(Number(Quantities::NONE).to_string(), "0");
+        assert_eq!(
+            Number(Quantities { observations: 7, ..Quantities::items(1) }).to_string(),
+            "7 observations, 1 item"
+        );
     }
 }

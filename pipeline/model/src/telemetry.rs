@@ -1,6 +1,6 @@
 //! The one type that crosses every edge of a pipeline.
 
-use crate::{Envelope, Profiles};
+use crate::{Envelope, Profiles, Quantities};
 
 /// What flows along an edge of a pipeline.
 #[derive(Debug, Clone)]
@@ -11,13 +11,57 @@ pub enum Telemetry {
     Envelope(Envelope),
 }
 
+/// The kinds of [`Telemetry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TelemetryKind {
+    /// [`Telemetry::Profiles`].
+    Profiles,
+    /// [`Telemetry::Envelope`].
+    Envelopes,
+}
+
+impl TelemetryKind {
+    /// Every kind there is.
+    pub const ALL: &'static [TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Envelopes];
+
+    /// What it is called in a sentence.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            TelemetryKind::Profiles => "profiles",
+            TelemetryKind::Envelopes => "Sentry envelopes",
+        }
+    }
+
+    /// The name of pipelines that carry only this kind, as the Collector names them. `None` for envelopes: one is a
+    /// unit of delivery in which there may be anything, so it travels only in pipelines that carry everything.
+    pub const fn signal(self) -> Option<&'static str> {
+        match self {
+            TelemetryKind::Profiles => Some("profiles"),
+            TelemetryKind::Envelopes => None,
+        }
+    }
+}
+
 impl Telemetry {
+    /// What it is.
+    pub fn kind(&self) -> TelemetryKind {
+        match self {
+            Telemetry::Profiles(_) => TelemetryKind::Profiles,
+            Telemetry::Envelope(_) => TelemetryKind::Envelopes,
+        }
+    }
+
+    /// How much is in it, in each unit.
+    pub fn quantities(&self) -> Quantities {
+        match self {
+            Telemetry::Profiles(profiles) => Quantities::observations(profiles.observations()),
+            Telemetry::Envelope(envelope) => envelope.quantities(),
+        }
+    }
+
     /// The number of observations in it.
     pub fn observations(&self) -> u64 {
-        match self {
-            Telemetry::Profiles(profiles) => profiles.observations(),
-            Telemetry::Envelope(envelope) => envelope.profiles.iter().map(Profiles::observations).sum(),
-        }
+        self.quantities().observations
     }
 }
 

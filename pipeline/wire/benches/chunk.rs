@@ -101,7 +101,7 @@ fn convert(bencher: Bencher<'_, '_>, shape: Shape) {
     let mut converter = Converter::new(Settings::default());
     bencher.counter(count).bench_local(|| {
         let mut sink = Null::default();
-        windows.iter().for_each(|window| assert_eq!(converter.convert(window, &mut sink).losses.total(), 0));
+        windows.iter().for_each(|window| assert_eq!(converter.convert(window, &mut sink).losses.total().total(), 0));
         sink.0
     });
 }

@@ -89,7 +89,7 @@ impl Folded {
             for profile in &scope.profiles {
                 match choice.as_ref().filter(|choice| choice.takes(batch, profile)) {
                     Some(choice) => self.add_profile(batch, profile, choice),
-                    None => self.losses.add(Reason::RedundantType, batch.observations_of(profile)),
+                    None => self.losses.add_observations(Reason::RedundantType, batch.observations_of(profile)),
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Folded {
                 push_thread(&mut text, dictionary, attributes);
             }
             if !push_stack(&mut text, dictionary, stack) {
-                self.losses.add(Reason::NoFrames, observations);
+                self.losses.add_observations(Reason::NoFrames, observations);
                 continue;
             }
             self.add_stack(&text, weight, observations);
@@ -128,7 +128,7 @@ impl Folded {
             return known.add(weight);
         }
         if self.bytes + text.len() > self.max_bytes {
-            return self.losses.add(Reason::LimitExceeded, observations);
+            return self.losses.add_observations(Reason::LimitExceeded, observations);
         }
         self.bytes += text.len();
         self.stacks.insert(text.into(), weight);

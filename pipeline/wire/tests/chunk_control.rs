@@ -24,7 +24,7 @@ fn payloads(request: &ExportProfilesServiceRequest) -> Vec<Vec<u8>> {
     for resource in 0..batch.resources().len() {
         let window = cut(&batch, resource);
         let report = converter.convert(&window, &mut collected);
-        assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+        assert!(report.balanced() && report.losses.is_none(), "{report:?}");
     }
     collected.chunks.into_iter().map(|(json, _)| json).collect()
 }

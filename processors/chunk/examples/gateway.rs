@@ -34,7 +34,7 @@ struct Moment {
 impl Moment {
     fn of(chunk: &Chunk) -> Self {
         let held = chunk.held();
-        Self { observations: held.observations, bytes: held.bytes, distinct: chunk.distinct_bytes() }
+        Self { observations: held.quantities.observations, bytes: held.bytes, distinct: chunk.distinct_bytes() }
     }
 
     fn per_observation(self) -> f64 {
@@ -98,7 +98,7 @@ fn main() {
             moment.per_observation()
         );
     }
-    assert_eq!(taken, sent + chunk.held().observations);
+    assert_eq!(taken, sent + chunk.held().quantities.total());
     println!("most held: {} bytes for {} observations; {batches} batches were sent", most.bytes, most.observations);
     println!("distinct dictionary then: {} bytes", most.distinct);
     println!(

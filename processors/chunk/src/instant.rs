@@ -157,7 +157,7 @@ impl Instant {
         match part {
             Ok(part) => self.look_at(part, now, out),
             // These are resources of the batch itself: it does not happen.
-            Err(_) => out.drop(Reason::Malformed, observations),
+            Err(_) => out.drop_observations(Reason::Malformed, observations),
         }
     }
 
@@ -175,7 +175,7 @@ impl Instant {
                 let width = settings.window;
                 let refused =
                     groups.look_at(&profiles, &mut targets, at as u32, profile, (width, now), &mut of_resource[at]);
-                out.drop(Reason::LimitExceeded, refused);
+                out.drop_observations(Reason::LimitExceeded, refused);
             }
         }
         groups.note(now, &profiles, out);
@@ -244,7 +244,7 @@ impl Instant {
                 out.send(batch);
             }
             // These are resources of the batch itself: it does not happen.
-            Err(_) => out.drop(Reason::Malformed, group.observations),
+            Err(_) => out.drop_observations(Reason::Malformed, group.observations),
         }
         at + 1 < groups.len()
     }
@@ -255,7 +255,7 @@ impl Instant {
         while let Some(bucket) = buckets.pop_front() {
             cutting.left -= bucket.observations;
             if self.budget.is_used_up() {
-                out.drop(Reason::LimitExceeded, bucket.observations);
+                out.drop_observations(Reason::LimitExceeded, bucket.observations);
                 continue;
             }
             match copy_of(&cutting.profiles, &cutting.targets, &bucket, &mut self.transfer) {
@@ -265,7 +265,7 @@ impl Instant {
                     out.send(batch);
                     break;
                 }
-                Err(_) => out.drop(Reason::LimitExceeded, bucket.observations),
+                Err(_) => out.drop_observations(Reason::LimitExceeded, bucket.observations),
             }
         }
         !buckets.is_empty()

@@ -134,8 +134,8 @@ impl Processor for Chunk {
 
     fn held(&self) -> Held {
         match &self.0 {
-            Mode::Hold(hold) => Held { observations: hold.observations(), bytes: hold.bytes() },
-            Mode::Instant(instant) => Held { observations: instant.observations(), bytes: instant.bytes() },
+            Mode::Hold(hold) => Held::observations(hold.observations(), hold.bytes()),
+            Mode::Instant(instant) => Held::observations(instant.observations(), instant.bytes()),
         }
     }
 }

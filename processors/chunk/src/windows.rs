@@ -337,7 +337,7 @@ impl Windows {
             return false;
         };
         if self.budget.is_used_up() {
-            out.drop(Reason::LimitExceeded, observations);
+            out.drop_observations(Reason::LimitExceeded, observations);
             return false;
         }
         match window.held.put_out(&epoch.arena, &mut self.scratch) {
@@ -347,7 +347,7 @@ impl Windows {
                 true
             }
             Err(_) => {
-                out.drop(Reason::LimitExceeded, observations);
+                out.drop_observations(Reason::LimitExceeded, observations);
                 false
             }
         }

@@ -114,6 +114,6 @@ impl Processor for Dedup {
     fn held(&self) -> Held {
         let memory = self.resends.as_ref().map_or(0, Memory::bytes);
         let merge = self.merge.as_ref();
-        Held { observations: merge.map_or(0, Merge::observations), bytes: memory + merge.map_or(0, Merge::bytes) }
+        Held::observations(merge.map_or(0, Merge::observations), memory + merge.map_or(0, Merge::bytes))
     }
 }

@@ -259,7 +259,7 @@ impl Merge {
                     self.close_early(window, out);
                     continue;
                 }
-                Err(Full { .. }) => out.drop(Reason::LimitExceeded, observations),
+                Err(Full { .. }) => out.drop_observations(Reason::LimitExceeded, observations),
             }
             request.done += observations;
             if held + observations >= self.settings.max_observations {
@@ -374,7 +374,7 @@ impl Merge {
                     batch.peer = window.peer;
                     out.send(batch);
                 }
-                Err(_) => out.drop(Reason::LimitExceeded, observations),
+                Err(_) => out.drop_observations(Reason::LimitExceeded, observations),
             }
         }
         if self.transfer.bytes() > SCRATCH {

@@ -50,7 +50,7 @@ impl Resends {
         for (profile, hash) in profiles.profiles().zip(content_hashes(&profiles)) {
             let again = may_be_resent(&profiles, profile) && self.came(u128::from_le_bytes(hash) ^ peer, now);
             if again {
-                out.drop(Reason::Resent, profiles.observations_of(profile));
+                out.drop_observations(Reason::Resent, profiles.observations_of(profile));
             }
             any |= again;
             resent.push(again);

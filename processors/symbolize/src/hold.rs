@@ -85,7 +85,7 @@ impl Hold {
             self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
         }
         self.held.bytes += bytes;
-        self.held.observations += new.profiles.observations();
+        self.held.quantities.observations += new.profiles.observations();
         self.waiting.push_back(new);
         if self.is_over_full() {
             self.release(true, out);
@@ -144,7 +144,7 @@ impl Hold {
     fn take_out(&mut self, at: usize) -> Option<Waiting> {
         let waiting = self.waiting.remove(at)?;
         self.held.bytes -= waiting.bytes;
-        self.held.observations -= waiting.profiles.observations();
+        self.held.quantities.observations -= waiting.profiles.observations();
         Some(waiting)
     }
 

@@ -9,7 +9,7 @@ use profbridge_engine::budget::Permit;
 use profbridge_engine::component::Rejected;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::TransportTelemetry;
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::{Profiles, Quantities, Reason};
 use profbridge_net::compression::{Coding, DecompressError, Decompressor};
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
@@ -70,7 +70,8 @@ impl Caller {
             complaint: None,
         };
         if let Some(first) = refused.first() {
-            self.intake.refused(Reason::Malformed, refused.iter().map(|refusal| refusal.observations).sum());
+            let observations = refused.iter().map(|refusal| refusal.observations).sum();
+            self.intake.refused(Reason::Malformed, Quantities::observations(observations));
             if profiles.profiles().next().is_none() {
                 let fault = Fault::invalid(&*first.invalid.place, &*first.invalid.rule);
                 return Err(Fault { samples: taken.refused_samples, ..fault });

@@ -2,7 +2,7 @@ use std::io::Read as _;
 use std::time::{Duration, SystemTime};
 
 use profbridge_engine::testing;
-use profbridge_model::{Envelope, Reason};
+use profbridge_model::{Envelope, Quantities, Reason};
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 
 use super::*;
@@ -59,7 +59,7 @@ fn uncut() {
     batch.window = None;
     let prepared = exporter(folder.path(), "").prepare(&batch.into(), ManualClock::default().now());
     assert!(prepared.requests.is_empty());
-    assert_eq!(prepared.losses.get(Reason::ChunkRule), 20);
+    assert_eq!(prepared.losses.get(Reason::ChunkRule).total(), 20);
 }
 
 /// Guarantees: a retry, and the same chunk prepared anew, overwrite the file instead of adding one.
@@ -101,7 +101,7 @@ async fn compressed() {
     assert_eq!(unpacked[0], unpacked[2]);
 }
 
-/// Guarantees: an envelope of somebody else is written as it came, its unknown items included.
+/// Guarantees: an envelope of somebody else is written as it came, its unknown items included, and counted in items.
 #[tokio::test]
 async fn forwarded_envelopes() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,6 +109,8 @@ async fn forwarded_envelopes() {
     exporter.start().await.unwrap();
     let items = vec![envelope::item("transaction", None, &b"{}"[..]), envelope::item("novelty", None, &b"\x00\n"[..])];
     let envelope = Envelope { header: br#"{"event_id":"a"}"#[..].into(), items, ..Envelope::default() };
+    let request = &requests(&exporter, envelope.clone())[0];
+    assert_eq!(request.quantities, Quantities::items(2));
     write(&exporter, envelope.clone()).await.unwrap();
     let name = names(folder.path()).remove(0);
     assert!(name::is_envelope(&name), "{name}");

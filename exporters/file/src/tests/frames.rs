@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use profbridge_model::Envelope;
+use profbridge_model::{Envelope, Quantities, Reason};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
 use prost::Message as _;
 
@@ -51,6 +51,18 @@ async fn appends() {
     for message in messages {
         assert_eq!(otlp::decode(message, &Limits::default()).unwrap().profiles.observations(), 20);
     }
+}
+
+/// Guarantees: what nothing was read of in an envelope has no place in a frame, and is counted as lost.
+#[test]
+fn unread_items_are_counted() {
+    let exporter = exporter(Path::new("profiles.otlp"), "format: otlp");
+    let items = vec![profbridge_wire::sentry::envelope::item("event", None, &b"{}"[..]); 3];
+    let envelope = Envelope { items, profiles: vec![chunk(1, 0)], ..Envelope::default() };
+    let prepared = exporter.prepare(&envelope.into(), ManualClock::default().now());
+    assert_eq!((prepared.requests.len(), prepared.requests[0].quantities), (1, Quantities::observations(20)));
+    assert_eq!(prepared.losses.get(Reason::Unroutable), Quantities::items(2));
+    assert_eq!(prepared.losses.total(), Quantities::items(2));
 }
 
 /// Guarantees: attributes that refer to the string table are written out, since nobody knows who will read the file.

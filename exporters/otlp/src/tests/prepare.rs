@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use profbridge_engine::testing;
-use profbridge_model::{Envelope, Profile, Reason};
+use profbridge_model::{Envelope, Item, Profile, Quantities, Reason};
 use profbridge_net::compression::{Coding, decompress};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -100,7 +101,7 @@ fn references_are_resolved() {
         ["{endpoint: 'c:1'}", "{endpoint: 'c:1', max_request_bytes: 1KiB}", "{endpoint: 'c:1', compression: none}"]
     {
         let requests = requests(&exporter(Protocol::Grpc, yaml), &profiles.clone().into());
-        assert_eq!(requests.iter().map(|request| request.observations).sum::<u64>(), profiles.observations());
+        assert_eq!(requests.iter().map(|request| request.quantities.total()).sum::<u64>(), profiles.observations());
         for request in requests {
             assert_eq!(service(&decoded(&request)), resolved);
         }
@@ -112,7 +113,8 @@ fn references_are_resolved() {
     assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
 }
 
-/// Guarantees: what holds no profile is not sent: neither a batch of resources alone nor an envelope without views.
+/// Guarantees: what holds no profile is not sent: neither a batch of resources alone nor an envelope without views,
+/// which is counted as lost, in items.
 #[test]
 fn nothing_is_sent_for_nothing() {
     let mut builder = Builder::new();
@@ -121,10 +123,14 @@ fn nothing_is_sent_for_nothing() {
     let empty = builder.finish().unwrap();
     let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
     let view = Envelope { profiles: vec![empty.clone()], ..Envelope::default() };
-    for telemetry in [empty.into(), view.into(), Envelope::default().into()] {
+    for telemetry in [Telemetry::from(empty), view.into()] {
         let prepared = exporter.prepare(&telemetry, ManualClock::default().now());
-        assert_eq!((prepared.requests.len(), prepared.losses.total()), (0, 0));
+        assert!(prepared.requests.is_empty() && prepared.losses.is_none());
     }
+    let item = Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new() };
+    let envelope = Envelope { items: vec![item; 2], ..Envelope::default() };
+    let prepared = exporter.prepare(&envelope.into(), ManualClock::default().now());
+    assert_eq!((prepared.requests.len(), prepared.losses.get(Reason::Unroutable)), (0, Quantities::items(2)));
 }
 
 /// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
@@ -199,8 +205,8 @@ fn payloads() {
 fn views() {
     let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
     let envelope = Envelope { profiles: vec![batch(&[2]), batch(&[3])], ..Envelope::default() };
-    let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.observations).collect();
-    assert_eq!(observations, [2, 3]);
+    let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.quantities).collect();
+    assert_eq!(observations, [2, 3].map(Quantities::observations));
     assert!(requests(&exporter, &Envelope::default().into()).is_empty());
     assert!(requests(&exporter, &Builder::new().finish().unwrap().into()).is_empty());
 }
@@ -219,8 +225,8 @@ fn too_large() {
     }
     let exporter = exporter(Protocol::Grpc, "{endpoint: 'c:1', max_request_bytes: 1KiB}");
     let prepared = exporter.prepare(&builder.finish().unwrap().into(), ManualClock::default().now());
-    assert_eq!(prepared.requests.iter().map(|request| request.observations).sum::<u64>(), 1);
-    assert_eq!(prepared.losses.get(Reason::TooLarge), 1);
+    assert_eq!(prepared.requests.iter().map(|request| request.quantities.total()).sum::<u64>(), 1);
+    assert_eq!(prepared.losses.get(Reason::TooLarge).total(), 1);
 }
 
 proptest! {
@@ -236,7 +242,7 @@ proptest! {
             exporter(Protocol::Grpc, &yaml).prepare(&profiles.clone().into(), now)
         };
         let (whole, parts) = (prepare(64 << 20), prepare(limit));
-        prop_assert_eq!(parts.losses.total(), 0);
+        prop_assert!(parts.losses.is_none());
         for request in &parts.requests {
             prop_assert!(message(request).len() <= limit);
         }

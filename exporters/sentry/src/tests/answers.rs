@@ -105,7 +105,7 @@ async fn accepted() {
     let accepted = exporter.send(&request(&exporter)).await.unwrap();
     // From 0 to 150 ms, and the 50 ms that the last observation stands for.
     assert_eq!(accepted.billed.as_millis(), 200);
-    assert_eq!((accepted.rejected, accepted.message), (0, None));
+    assert_eq!((accepted.rejected.total(), accepted.message), (0, None));
 }
 
 /// Guarantees: what the server refused for good is reported with the next envelope, what it limited is not, and a report

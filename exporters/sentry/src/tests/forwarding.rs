@@ -2,7 +2,7 @@ use bytes::Bytes;
 use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::ManualClock;
 use profbridge_model::envelope::RequestMeta;
-use profbridge_model::{Envelope, Reason, Telemetry};
+use profbridge_model::{Envelope, Quantities, Reason, Telemetry};
 use profbridge_wire::sentry::envelope;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn unchanged() {
     let server = Server::always(Reply::status(200)).await;
     let exporter = exporter_to(&server, "").await;
     let prepared = prepare(&exporter, envelope(TEXT));
-    assert_eq!(prepared.requests[0].observations, 0);
+    assert_eq!(prepared.requests[0].quantities, Quantities::items(3));
     exporter.send(&prepared.requests[0]).await.unwrap();
     let received = &server.received()[0];
     assert_eq!(received.plain(), TEXT);
@@ -76,8 +76,8 @@ async fn events_and_transactions_go_one_way() {
     assert_eq!(received[2].item("profile_chunk")["version"], "2");
 }
 
-/// Guarantees: an envelope counts the observations of its views, follows their routing attribute, and is refused only
-/// where every item of it is limited.
+/// Guarantees: an envelope counts the observations of its views and the items without one, follows their routing
+/// attribute, and is refused only where every item of it is limited.
 #[tokio::test]
 async fn views_and_limits() {
     let limits = "60:transaction";
@@ -89,9 +89,11 @@ async fn views_and_limits() {
     let mut unknown = envelope(TEXT);
     unknown.profiles = vec![batch("other")];
     let prepared = prepare(&exporter, known);
-    assert_eq!((prepared.requests[0].observations, prepared.requests[0].samples), (4, 1));
+    // Of its three items, one was read.
+    let quantities = Quantities { observations: 4, ..Quantities::items(2) };
+    assert_eq!((prepared.requests[0].quantities, prepared.requests[0].samples), (quantities, 1));
     let lost = prepare(&exporter, unknown);
-    assert_eq!((lost.requests.len(), lost.losses.get(Reason::Unroutable)), (0, 4));
+    assert_eq!((lost.requests.len(), lost.losses.get(Reason::Unroutable)), (0, quantities));
 
     exporter.send(&prepared.requests[0]).await.unwrap();
     assert_eq!(exporter.refuses(&prepared.requests[0]), None, "the attachment is free");

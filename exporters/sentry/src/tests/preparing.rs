@@ -37,9 +37,9 @@ async fn several_chunks() {
     let prepared = prepare(&exporter, observed("shop", &[0, 50, 100, 30_000, 30_050, 30_100]));
     assert_eq!(prepared.requests.len(), 2);
     assert_eq!(prepared.requests.iter().map(|request| request.samples).sum::<u64>(), 1);
-    let observations: u64 = prepared.requests.iter().map(|request| request.observations).sum();
-    assert_eq!(6 + prepared.synthesized, observations + prepared.losses.total());
-    assert_eq!(prepared.losses.total(), 0);
+    let observations: u64 = prepared.requests.iter().map(|request| request.quantities.total()).sum();
+    assert_eq!(6 + prepared.synthesized.total(), observations + prepared.losses.total().total());
+    assert!(prepared.losses.is_none());
 }
 
 /// Guarantees: profiles go where their attribute says, else to the default, else are counted as unroutable.
@@ -67,7 +67,7 @@ async fn routing() {
             }
             None => {
                 assert!(prepared.requests.is_empty());
-                assert_eq!(prepared.losses.get(Reason::Unroutable), 4);
+                assert_eq!(prepared.losses.get(Reason::Unroutable).total(), 4);
             }
         }
     }
@@ -107,7 +107,7 @@ async fn conservation() {
 async fn switched_off() {
     let off = exporter("dsn: ''", &ManualClock::default()).await;
     assert!(off.disabled().is_some_and(|reason| reason.contains("SENTRY_DSN")));
-    assert_eq!(prepare(&off, batch("shop")).losses.get(Reason::Unroutable), 4);
+    assert_eq!(prepare(&off, batch("shop")).losses.get(Reason::Unroutable).total(), 4);
     off.close().await;
     let server = Server::always(Reply::status(200)).await;
     assert_eq!(exporter_to(&server, "").await.disabled(), None);

@@ -56,7 +56,7 @@ impl Ours {
     pub fn run(&mut self, request: Bytes, now: Now) -> Result<Prepared, Error> {
         let profiles = self.decode(request)?;
         let out = self.cut(profiles, now);
-        let mut prepared = Prepared { bodies: Vec::new(), lost: out.losses.total() };
+        let mut prepared = Prepared { bodies: Vec::new(), lost: out.losses.total().total() };
         for telemetry in out.telemetry {
             self.prepare(&telemetry, now, &mut prepared);
         }
@@ -81,7 +81,7 @@ impl Ours {
     /// A window to envelopes.
     pub fn prepare(&self, telemetry: &Telemetry, now: Now, prepared: &mut Prepared) {
         let ready = self.exporter.prepare(telemetry, now);
-        prepared.lost += ready.losses.total();
+        prepared.lost += ready.losses.total().total();
         prepared.bodies.extend(ready.requests.into_iter().map(|request| request.body));
     }
 }

@@ -71,7 +71,7 @@ fn note_panic<E: Exporter>(core: &Core<E>, ended: Result<(), tokio::task::JoinEr
 /// Makes attempts to send one request until it is sent or lost.
 async fn send<E: Exporter>(ticket: Ticket<E>) {
     let core = Arc::clone(ticket.core());
-    let observations = ticket.request().observations;
+    let quantities = ticket.request().quantities;
     let started = Instant::now();
     let mut backoff = Backoff::new(core.settings().retry, fastrand::Rng::new());
     loop {
@@ -91,7 +91,7 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
         };
         let at_least = match error.retry {
             Retry::Never => {
-                core.note_loss(observations, error.reason, &error.message);
+                core.note_loss(quantities, error.reason, &error.message);
                 ticket.failed(error.reason);
                 return;
             }
@@ -99,13 +99,13 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
             Retry::After(pause) => pause,
         };
         let Some(pause) = backoff.next(started.elapsed(), at_least) else {
-            core.note_loss(observations, error.reason, &error.message);
+            core.note_loss(quantities, error.reason, &error.message);
             ticket.lost(error.reason);
             return;
         };
         core.note_failure(&error.message, pause);
         if !core.pause(pause).await {
-            core.note_loss(observations, Reason::Shutdown, &error.message);
+            core.note_loss(quantities, Reason::Shutdown, &error.message);
             ticket.lost(Reason::Shutdown);
             return;
         }

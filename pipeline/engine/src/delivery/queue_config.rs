@@ -17,7 +17,7 @@ pub enum Sizer {
     Requests,
     /// Bytes: the bodies as they will be sent, and what the queue needs for each.
     Bytes,
-    /// Observations.
+    /// Observations, and items of envelopes that nothing was read of; each request is at least one.
     Items,
 }
 

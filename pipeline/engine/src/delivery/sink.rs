@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use profbridge_model::Telemetry;
+use profbridge_model::{Quantities, Reason, Telemetry, Unit};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -17,7 +17,6 @@ use crate::balance::Balance;
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, Prepared, Request};
 use crate::telemetry::{ExporterTelemetry, QueueGauges};
-use profbridge_model::Reason;
 
 /// How far a shutdown is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +30,7 @@ struct Phase {
 /// What pipelines have given an exporter that is not prepared, and so not counted, yet.
 #[derive(Debug, Default)]
 struct Given {
-    observations: u64,
+    quantities: Quantities,
     /// What was not prepared by the end is counted as lost.
     closed: bool,
 }
@@ -171,18 +170,27 @@ impl<E: Exporter> Core<E> {
     }
 
     /// Logs that a request is lost for good, once in a while.
-    pub(super) fn note_loss(&self, observations: u64, reason: Reason, message: &str) {
+    pub(super) fn note_loss(&self, lost: Quantities, reason: Reason, message: &str) {
         if let Some(more) = self.losses.pass() {
-            tracing::warn!(exporter = self.telemetry().id(), observations, %reason, more, "a request is lost: {message}");
+            tracing::warn!(
+                exporter = self.telemetry().id(),
+                observations = lost.observations,
+                spans = lost.any(Unit::Spans),
+                items = lost.any(Unit::Items),
+                %reason,
+                more,
+                "a request is lost: {message}"
+            );
         }
     }
 
     /// Logs that sending works again, and what the destination remarked.
-    pub(super) fn note_success(&self, rejected: u64, message: Option<&str>) {
+    pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
         if self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(exporter = self.telemetry().id(), "sending works again");
         }
         let message = message.unwrap_or_default();
+        let rejected = rejected.total();
         if (rejected > 0 || !message.is_empty())
             && let Some(more) = self.warnings.pass()
         {
@@ -203,7 +211,7 @@ impl<E: Exporter> Core<E> {
     pub(super) fn give_up(&self) {
         let mut given = self.given();
         given.closed = true;
-        let late = std::mem::take(&mut given.observations);
+        let late = std::mem::take(&mut given.quantities);
         self.telemetry().edge().add_in(late);
         self.telemetry().edge().drop(Reason::Shutdown, late);
     }
@@ -223,48 +231,48 @@ impl<E: Exporter> Core<E> {
             return;
         };
         ticket.set_queued(false);
-        let observations = ticket.request().observations;
+        let quantities = ticket.request().quantities;
         let reason = if refusal == Refusal::Closed { Reason::Shutdown } else { Reason::QueueFull };
         ticket.lost(reason);
-        self.note_loss(observations, reason, "the queue did not take it");
+        self.note_loss(quantities, reason, "the queue did not take it");
     }
 }
 
 /// A batch from when a pipeline gives it until it is prepared. One whose preparation panics is the pipeline's to count.
 struct Preparing<'a, E: Exporter> {
     core: &'a Core<E>,
-    observations: u64,
+    quantities: Quantities,
 }
 
 impl<'a, E: Exporter> Preparing<'a, E> {
-    fn new(core: &'a Core<E>, observations: u64) -> Self {
+    fn new(core: &'a Core<E>, quantities: Quantities) -> Self {
         let mut given = core.given();
-        given.observations += observations;
+        given.quantities += quantities;
         let is_late = given.closed;
         drop(given);
         if is_late {
             core.give_up();
         }
-        Self { core, observations }
+        Self { core, quantities }
     }
 
     /// Counts it with `count`; `None` where it was counted as lost while it was prepared.
     fn end<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
         let mut given = self.core.given();
-        let observations = std::mem::take(&mut self.observations);
+        let quantities = std::mem::take(&mut self.quantities);
         if given.closed {
             return None;
         }
-        given.observations = given.observations.saturating_sub(observations);
+        given.quantities = given.quantities.saturating_sub(quantities);
         Some(count())
     }
 }
 
 impl<E: Exporter> Drop for Preparing<'_, E> {
     fn drop(&mut self) {
-        if self.observations > 0 {
+        if !self.quantities.is_none() {
             let mut given = self.core.given();
-            given.observations = given.observations.saturating_sub(self.observations);
+            given.quantities = given.quantities.saturating_sub(self.quantities);
         }
     }
 }
@@ -308,18 +316,18 @@ impl<E: Exporter> Sink for Entrance<E> {
 
     fn accept(&self, telemetry: &Telemetry, now: Now) {
         let core = &self.0;
-        let inbound = telemetry.observations();
+        let inbound = telemetry.quantities();
         let preparing = Preparing::new(core, inbound);
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
             inbound,
             synthesized: prepared.synthesized,
-            outbound: prepared.requests.iter().map(|request| request.observations).sum(),
+            outbound: prepared.requests.iter().map(|request| request.quantities).sum(),
             dropped: prepared.losses.total(),
             ..Balance::default()
         };
-        debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", core.telemetry().id());
+        debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", core.telemetry().id());
         let tickets = preparing.end(|| {
             edge.add_in(inbound);
             edge.add_synthesized(prepared.synthesized);

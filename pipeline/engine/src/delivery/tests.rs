@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::*;
 use crate::component::Retry;
 use crate::config::Section;
-use crate::fakes::{FakeExporter, Reply, batch};
+use crate::fakes::{FakeExporter, Reply, batch, envelope};
 use crate::telemetry::{EdgeTotals, Metrics};
 use crate::testing::ManualClock;
 
@@ -44,9 +44,13 @@ impl Delivery {
     }
 
     async fn put(&self, observations: u64) {
+        self.give(batch(observations)).await;
+    }
+
+    async fn give(&self, telemetry: impl Into<Telemetry>) {
         let sink = self.running.sink();
         sink.room().await;
-        sink.accept(&batch(observations).into(), ManualClock::default().now());
+        sink.accept(&telemetry.into(), ManualClock::default().now());
     }
 
     /// Stops within `within`, checks that nothing vanished, and says what became of everything.
@@ -71,7 +75,7 @@ async fn sends() {
     delivery.put(5).await;
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.inbound, totals.outbound), (12, 12));
+    assert_eq!((totals.inbound.total(), totals.outbound.total()), (12, 12));
     assert_eq!((telemetry.sent_samples(), telemetry.sent_requests(), telemetry.sent_bytes()), (2, 2, 976));
     assert_eq!(telemetry.billed(), seconds(4));
 }
@@ -83,7 +87,7 @@ async fn partial_success() {
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(7).await;
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.outbound, totals.dropped.get(Reason::RejectedByPeer)), (4, 3));
+    assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::RejectedByPeer).total()), (4, 3));
     assert_eq!(fake.made(), 1);
 }
 
@@ -104,7 +108,7 @@ async fn retry_schedule() {
     assert_eq!(at, [0, 1, 3, 12, 32]);
     assert_eq!(delivery.telemetry.retries(), 4);
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.outbound, 1);
+    assert_eq!(totals.outbound.total(), 1);
 }
 
 /// Guarantees: retries end, the loss is counted under the reason that the exporter gave, and the exporter is told.
@@ -120,7 +124,7 @@ async fn retries_are_used_up() {
     assert_eq!(fake.lost(), [(6, Reason::RetriesExhausted)]);
     let telemetry = delivery.telemetry.clone();
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.dropped.get(Reason::RetriesExhausted), 6);
+    assert_eq!(totals.dropped.get(Reason::RetriesExhausted).total(), 6);
     assert_eq!(telemetry.send_failed_samples(), 1);
 }
 
@@ -131,7 +135,7 @@ async fn failure_for_good() {
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.dropped.get(Reason::RejectedByPeer), 6);
+    assert_eq!(totals.dropped.get(Reason::RejectedByPeer).total(), 6);
     assert_eq!((fake.made(), fake.lost()), (1, vec![]));
 }
 
@@ -143,7 +147,7 @@ async fn rate_limit() {
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.dropped.get(Reason::RateLimited), 6);
+    assert_eq!(totals.dropped.get(Reason::RateLimited).total(), 6);
     assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
 }
 
@@ -164,7 +168,7 @@ async fn full_queue_drops_the_newest() {
     assert_eq!(delivery.telemetry.enqueue_failed_samples(), 2);
     assert_eq!(fake.lost(), [(4, Reason::QueueFull), (5, Reason::QueueFull)]);
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.dropped.get(Reason::QueueFull), totals.dropped.get(Reason::Shutdown)), (9, 6));
+    assert_eq!((totals.dropped.get(Reason::QueueFull).total(), totals.dropped.get(Reason::Shutdown).total()), (9, 6));
 }
 
 /// Guarantees: requests and observations bound a queue as well where they are its unit.
@@ -179,8 +183,41 @@ async fn other_sizers() {
         }
         assert_eq!(delivery.telemetry.queue().size, size, "{sizer:?}");
         let totals = delivery.stop(seconds(1)).await;
-        assert_eq!(totals.dropped.get(Reason::QueueFull), 5, "{sizer:?}");
+        assert_eq!(totals.dropped.get(Reason::QueueFull).total(), 5, "{sizer:?}");
     }
+}
+
+/// Guarantees: in a queue that is bounded in items, what has no observations weighs something as well: an envelope of
+/// which nothing was read its items, and a batch without observations one. What becomes of envelopes is counted in
+/// items.
+#[tokio::test(start_paused = true)]
+async fn nothing_weighs_nothing() {
+    let queue = QueueConfig::try_new(Sizer::Items, 6, 1, Overflow::Drop).unwrap();
+    let fake = FakeExporter::always(Reply::Hang);
+    let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
+    delivery.give(envelope(0)).await;
+    assert_eq!(delivery.telemetry.queue().size, 1);
+    delivery.put(0).await;
+    assert_eq!(delivery.telemetry.queue().size, 2);
+    delivery.give(envelope(3)).await;
+    assert_eq!(delivery.telemetry.queue().size, 5);
+    assert_eq!(delivery.telemetry.edge().totals().held.quantities, Quantities::items(4));
+    delivery.give(envelope(2)).await;
+    assert_eq!(delivery.telemetry.queue().size, 5);
+    let totals = delivery.stop(seconds(1)).await;
+    assert_eq!(totals.inbound, Quantities::items(6));
+    assert_eq!(totals.dropped.get(Reason::QueueFull), Quantities::items(2));
+    assert_eq!(totals.dropped.get(Reason::Shutdown), Quantities::items(4));
+}
+
+/// Guarantees: an envelope of which nothing was read is counted as sent, and in items.
+#[tokio::test(start_paused = true)]
+async fn sends_envelopes() {
+    let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
+    delivery.give(envelope(1)).await;
+    delivery.put(7).await;
+    let totals = delivery.stop(seconds(10)).await;
+    assert_eq!(totals.outbound, Quantities { observations: 7, ..Quantities::items(1) });
 }
 
 /// Guarantees: whatever the unit of its bound, a queue holds no more bytes than the memory limit of the process.
@@ -195,7 +232,7 @@ async fn memory_limit_bounds_every_queue() {
     }
     assert_eq!(delivery.budget.used(), 3 * 300_512);
     let totals = delivery.stop(seconds(1)).await;
-    assert_eq!(totals.dropped.get(Reason::QueueFull), 2);
+    assert_eq!(totals.dropped.get(Reason::QueueFull).total(), 2);
 }
 
 /// Guarantees: a request larger than the whole queue is sent when the queue is empty, not dropped for ever.
@@ -207,7 +244,7 @@ async fn oversized_request() {
     delivery.put(1).await;
     delivery.put(2).await;
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.outbound, 3);
+    assert_eq!(totals.outbound.total(), 3);
 }
 
 /// Guarantees: unless dropping was asked for, a full queue says that it has no room until it has some again, and a
@@ -224,7 +261,7 @@ async fn waits_for_room() {
         }
         assert_eq!(started.elapsed(), seconds(9));
         let totals = delivery.stop(seconds(10)).await;
-        assert_eq!(totals.outbound, 4);
+        assert_eq!(totals.outbound.total(), 4);
     }
 }
 
@@ -239,7 +276,7 @@ async fn more_than_the_bound() {
     assert_eq!(delivery.telemetry.queue().size, 4 * ENTRY);
     assert_eq!(delivery.budget.used(), 4 * ENTRY);
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!(totals.outbound, 8);
+    assert_eq!(totals.outbound.total(), 8);
 }
 
 /// Guarantees: a pipeline that waits for a full queue stops waiting at the deadline of a shutdown, and what it waited
@@ -254,7 +291,7 @@ async fn waiting_ends_with_the_shutdown() {
     delivery.put(2).await;
     assert_eq!(started.elapsed(), seconds(7));
     let totals = delivery.stop(seconds(0)).await;
-    assert_eq!(totals.dropped.get(Reason::Shutdown), 3);
+    assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 3);
 }
 
 /// Guarantees: without a queue there is no room for a second request until the first was sent.
@@ -300,7 +337,7 @@ async fn shutdown_drains_until_the_deadline() {
     let started = Instant::now();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(started.elapsed(), seconds(10));
-    assert_eq!((totals.outbound, totals.dropped.get(Reason::Shutdown)), (6, 4));
+    assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Shutdown).total()), (6, 4));
     assert_eq!(fake.lost(), [(2, Reason::Shutdown), (2, Reason::Shutdown)]);
 }
 
@@ -314,7 +351,7 @@ async fn shutdown_does_not_wait_for_a_hopeless_retry() {
     let started = Instant::now();
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(started.elapsed(), seconds(0));
-    assert_eq!(totals.dropped.get(Reason::Shutdown), 2);
+    assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 2);
 }
 
 /// Guarantees: a panic of an exporter costs the request that it was sending, counted, and nothing else.
@@ -325,7 +362,7 @@ async fn panic_while_sending() {
     delivery.put(2).await;
     delivery.put(3).await;
     let totals = delivery.stop(seconds(10)).await;
-    assert_eq!((totals.outbound, totals.dropped.get(Reason::Internal)), (3, 2));
+    assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Internal).total()), (3, 2));
 }
 
 /// Guarantees: what is handed over after the end is counted as lost.
@@ -336,7 +373,7 @@ async fn after_the_end() {
     delivery.stop(seconds(1)).await;
     assert!(sink.has_room(), "nobody waits behind the end");
     sink.accept(&batch(4).into(), ManualClock::default().now());
-    assert_eq!(telemetry.edge().totals().dropped.get(Reason::Shutdown), 4);
+    assert_eq!(telemetry.edge().totals().dropped.get(Reason::Shutdown).total(), 4);
 }
 
 fn reply() -> impl Strategy<Value = Reply> {
@@ -378,7 +415,7 @@ proptest! {
             }
             let started = Instant::now();
             let totals = delivery.stop(seconds(within)).await;
-            assert_eq!(totals.inbound, expected);
+            assert_eq!(totals.inbound.total(), expected);
             // tokio's timers are exact to the millisecond.
             assert!(started.elapsed() <= seconds(within) + Duration::from_millis(1));
         });
@@ -496,7 +533,7 @@ async fn what_is_being_prepared_at_the_end_is_lost_once() {
     let pipeline = std::thread::spawn(move || sink.accept(&batch(7).into(), ManualClock::default().now()));
     preparing.recv().unwrap();
     let totals = delivery.stop(Duration::ZERO).await;
-    assert_eq!((totals.inbound, totals.dropped.get(Reason::Shutdown)), (7, 7));
+    assert_eq!((totals.inbound.total(), totals.dropped.get(Reason::Shutdown).total()), (7, 7));
     go_on.send(()).unwrap();
     pipeline.join().unwrap();
     assert_eq!((telemetry.edge().totals(), fake.made()), (totals, 0));

@@ -32,9 +32,10 @@ impl<E: Exporter> Ticket<E> {
         let units = match core.sizer() {
             Sizer::Bytes => bytes,
             Sizer::Requests => 1,
-            Sizer::Items => request.observations,
+            // Nothing that carries anything weighs nothing, or a queue would hold any number of it.
+            Sizer::Items => request.quantities.total().max(1),
         };
-        core.telemetry().edge().hold(Held { observations: request.observations, bytes });
+        core.telemetry().edge().hold(Held { quantities: request.quantities, bytes });
         let memory = core.budget().charge(bytes);
         let weight = Weight { units, bytes };
         Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
@@ -60,11 +61,9 @@ impl<E: Exporter> Ticket<E> {
     /// The destination took it.
     pub(super) fn sent(mut self, accepted: &Accepted) {
         let telemetry = self.core.telemetry();
-        let rejected = accepted.rejected.min(self.request.observations);
-        telemetry.edge().add_out(self.request.observations - rejected);
-        if rejected > 0 {
-            telemetry.edge().drop(Reason::RejectedByPeer, rejected);
-        }
+        let rejected = accepted.rejected.min(self.request.quantities);
+        telemetry.edge().add_out(self.request.quantities.saturating_sub(rejected));
+        telemetry.edge().drop(Reason::RejectedByPeer, rejected);
         telemetry.sent(self.request.samples, self.request.body.len() as u64, accepted.billed);
         self.settle();
     }
@@ -84,7 +83,7 @@ impl<E: Exporter> Ticket<E> {
 
     fn count(&self, reason: Reason) {
         let telemetry = self.core.telemetry();
-        telemetry.edge().drop(reason, self.request.observations);
+        telemetry.edge().drop(reason, self.request.quantities);
         match reason {
             Reason::QueueFull => telemetry.enqueue_failed(self.request.samples),
             _ => telemetry.send_failed(self.request.samples),
@@ -93,7 +92,7 @@ impl<E: Exporter> Ticket<E> {
 
     fn settle(&mut self) {
         self.settled = true;
-        let held = Held { observations: self.request.observations, bytes: self.weight.bytes };
+        let held = Held { quantities: self.request.quantities, bytes: self.weight.bytes };
         self.core.telemetry().edge().release(held);
         if self.queued {
             self.core.queue().settle(self.weight);

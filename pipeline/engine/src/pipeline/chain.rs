@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use profbridge_model::{Losses, Telemetry};
+use profbridge_model::{Losses, Quantities, Telemetry};
 
 use super::ledger::Ledger;
 use crate::balance::Balance;
@@ -46,7 +46,7 @@ struct Between {
 /// What the counters of all stages add up to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ChainTotals {
-    pub(crate) synthesized: u64,
+    pub(crate) synthesized: Quantities,
     pub(crate) dropped: Losses,
     pub(crate) held: Held,
 }
@@ -147,7 +147,7 @@ impl Chain {
     /// What all processors hold.
     pub(crate) fn held(&self) -> Held {
         self.stages.iter().fold(Held::default(), |sum, stage| Held {
-            observations: sum.observations + stage.held.observations,
+            quantities: sum.quantities + stage.held.quantities,
             bytes: sum.bytes + stage.held.bytes,
         })
     }
@@ -158,7 +158,7 @@ impl Chain {
         for totals in edges.iter().map(Edge::totals) {
             sum.synthesized += totals.synthesized;
             sum.dropped.merge(&totals.dropped);
-            sum.held.observations += totals.held.observations;
+            sum.held.quantities += totals.held.quantities;
             sum.held.bytes += totals.held.bytes;
         }
         sum
@@ -166,7 +166,7 @@ impl Chain {
 
     /// Calls one processor; what it puts out goes through those behind it.
     fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
-        let put_out = self.stages[at].call(0, &self.ledger, call);
+        let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, call);
         self.put_between(at + 1, put_out, true);
         self.pass(now)
     }
@@ -180,7 +180,7 @@ impl Chain {
                 self.between.push_front(Between { next, telemetry, memory });
                 return None;
             }
-            let inbound = telemetry.observations();
+            let inbound = telemetry.quantities();
             let charged = memory.is_some();
             stage.batch = memory;
             let put_out =
@@ -205,7 +205,7 @@ impl Stage {
     /// Makes one call and counts what came of it.
     fn call(
         &mut self,
-        inbound: u64,
+        inbound: Quantities,
         ledger: &Ledger,
         call: impl FnOnce(&mut dyn Processor, &mut Outbox),
     ) -> Vec<Telemetry> {
@@ -213,16 +213,16 @@ impl Stage {
         call(&mut *self.processor, &mut outbox);
         debug_assert!(outbox.telemetry.len() <= 1, "{}: more than one batch", self.edge.component());
         let held = self.processor.held();
-        let outbound = outbox.telemetry.iter().map(Telemetry::observations).sum();
+        let outbound = outbox.telemetry.iter().map(Telemetry::quantities).sum();
         let balance = Balance {
             inbound,
             synthesized: outbox.synthesized,
-            held_before: self.held.observations,
+            held_before: self.held.quantities,
             outbound,
             dropped: outbox.losses.total(),
-            held_after: held.observations,
+            held_after: held.quantities,
         };
-        debug_assert_eq!(balance.unaccounted(), 0, "{}: {balance}", self.edge.component());
+        debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", self.edge.component());
         ledger.write(|| {
             self.edge.add_in(inbound);
             self.edge.add_out(outbound);

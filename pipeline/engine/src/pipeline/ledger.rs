@@ -2,9 +2,11 @@
 //!
 //! At the end of a shutdown, or when a pipeline's thread has panicked, what the pipeline still has is counted as lost,
 //! once. The thread may be in the middle of its work just then, for as long as one step takes; what it would count behind
-//! that is the same observations a second time.
+//! that is the same a second time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use profbridge_model::Quantities;
 
 /// Decides whether a pipeline still counts. Cheap to clone; clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -15,8 +17,8 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    /// The observations that the exporters are just being given, which takes as long as they prepare them.
-    handing: u64,
+    /// What the exporters are just being given, which takes as long as they prepare it.
+    handing: Quantities,
 }
 
 impl Ledger {
@@ -29,17 +31,17 @@ impl Ledger {
         !state.closed
     }
 
-    /// Says that the exporters are being given so many observations from here on: they answer for them. Returns whether
-    /// the ledger is still open; if it is not, those are counted as lost already.
-    pub(crate) fn hand(&self, observations: u64) -> bool {
+    /// Says that the exporters are being given so much from here on: they answer for it. Returns whether the ledger is
+    /// still open; if it is not, that is counted as lost already.
+    pub(crate) fn hand(&self, quantities: Quantities) -> bool {
         let mut state = self.state();
-        state.handing = observations;
+        state.handing = quantities;
         !state.closed
     }
 
     /// Counts with `count` that the exporters have what they were given, unless that was counted when the ledger was
     /// closed.
-    pub(crate) fn handed(&self, count: impl FnOnce(u64)) {
+    pub(crate) fn handed(&self, count: impl FnOnce(Quantities)) {
         let mut state = self.state();
         let handed = std::mem::take(&mut state.handing);
         if !state.closed {
@@ -49,12 +51,12 @@ impl Ledger {
 
     /// Says that the exporters do not have what they were being given.
     pub(crate) fn take_back(&self) {
-        self.state().handing = 0;
+        self.state().handing = Quantities::NONE;
     }
 
-    /// Counts the last thing with `count`, which is told how many observations the exporters are just being given,
+    /// Counts the last thing with `count`, which is told how much the exporters are just being given,
     /// unless it is closed already. Nothing is counted from then on.
-    pub(crate) fn close(&self, count: impl FnOnce(u64)) {
+    pub(crate) fn close(&self, count: impl FnOnce(Quantities)) {
         let mut state = self.state();
         if !state.closed {
             count(state.handing);

@@ -6,7 +6,7 @@ mod thread;
 
 use std::sync::{Arc, OnceLock};
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -80,11 +80,11 @@ impl Counters {
     }
 
     /// What the pipeline took and has not yet handed on, lost or counted: what is in the processors' hands.
-    pub(crate) fn unsettled(&self) -> u64 {
+    pub(crate) fn unsettled(&self) -> Quantities {
         let own = self.edge.totals();
         let chain = Chain::totals(&self.stages);
-        let settled = own.outbound.saturating_add(own.dropped.total()).saturating_add(chain.dropped.total());
-        own.inbound.saturating_add(chain.synthesized).saturating_sub(settled)
+        let settled = own.outbound + own.dropped.total() + chain.dropped.total();
+        (own.inbound + chain.synthesized).saturating_sub(settled)
     }
 
     /// Counts what is still in the processors' hands as lost, and nothing from then on. What exporters are just being

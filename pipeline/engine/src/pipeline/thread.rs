@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use profbridge_model::{Reason, Telemetry};
+use profbridge_model::{Quantities, Reason, Telemetry, Unit};
 use profbridge_net::Shutdown;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -137,7 +137,13 @@ impl Worker {
         self.count_left();
         let lost = self.counters.unsettled();
         self.counters.give_up(Reason::Internal);
-        tracing::error!(pipeline = %self.counters.id, observations = lost, "the pipeline panicked and has ended: {message}");
+        tracing::error!(
+            pipeline = %self.counters.id,
+            observations = lost.observations,
+            spans = lost.any(Unit::Spans),
+            items = lost.any(Unit::Items),
+            "the pipeline panicked and has ended: {message}"
+        );
     }
 
     async fn run(&mut self) {
@@ -223,12 +229,12 @@ impl Worker {
     async fn take(&mut self, arrival: Arrival) {
         let Arrival { telemetry, permit, source, taken, .. } = arrival;
         let now = self.around.clock.now();
-        let observations = telemetry.observations();
+        let quantities = telemetry.quantities();
         let charged = permit.bytes();
         self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
-        self.count_in(observations, source);
+        self.count_in(quantities, source);
         self.answer();
         if out.is_some() {
             // What came straight through has nowhere else to wait.
@@ -238,12 +244,12 @@ impl Worker {
         self.let_go();
     }
 
-    fn count_in(&self, observations: u64, source: Option<Edge>) {
+    fn count_in(&self, quantities: Quantities, source: Option<Edge>) {
         self.counters.ledger.write(|| {
-            self.counters.edge.add_in(observations);
+            self.counters.edge.add_in(quantities);
             if let Some(source) = source {
-                source.add_in(observations);
-                source.add_out(observations);
+                source.add_in(quantities);
+                source.add_out(quantities);
             }
         });
     }
@@ -253,7 +259,7 @@ impl Worker {
     fn count_left(&mut self) {
         self.arrivals.close();
         while let Some(arrival) = self.arrivals.left() {
-            self.count_in(arrival.telemetry.observations(), arrival.source);
+            self.count_in(arrival.telemetry.quantities(), arrival.source);
         }
     }
 
@@ -291,11 +297,13 @@ impl Worker {
                 self.count_left();
                 let lost = self.counters.unsettled();
                 self.counters.give_up(Reason::Shutdown);
-                if lost > 0 {
+                if !lost.is_none() {
                     let pipeline = &*self.counters.id;
                     tracing::warn!(
                         pipeline,
-                        observations = lost,
+                        observations = lost.observations,
+                        spans = lost.any(Unit::Spans),
+                        items = lost.any(Unit::Items),
                         "the shutdown's deadline has passed: what was held is lost"
                     );
                 }
@@ -319,11 +327,11 @@ impl Worker {
         let Some(telemetry) = out else { return };
         let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         // Given up meanwhile: it is counted as lost already.
-        if self.counters.ledger.hand(telemetry.observations()) {
+        if self.counters.ledger.hand(telemetry.quantities()) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            self.counters.ledger.handed(|observations| self.counters.edge.add_out(observations));
+            self.counters.ledger.handed(|quantities| self.counters.edge.add_out(quantities));
         }
         drop(memory);
     }

@@ -1,16 +1,17 @@
-//! What became of every observation, for the end of a run.
+//! What became of everything that was taken, for the end of a run.
 
 use std::fmt;
 use std::time::Duration;
 
-use profbridge_model::Losses;
+use profbridge_model::quantities::Number;
+use profbridge_model::{Losses, Quantities};
 
 use crate::component::Held;
 use crate::config;
 use crate::pipeline::{Chain, Counters};
 use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
-/// What became of every observation.
+/// What became of everything that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// From the start to the beginning of the shutdown.
@@ -40,22 +41,22 @@ pub struct ReceiverReport {
     pub refused: u64,
     /// Requests that failed in the receiver.
     pub failed: u64,
-    /// Observations that the pipelines took.
-    pub observations: u64,
+    /// What the pipelines took.
+    pub quantities: Quantities,
 }
 
-/// What became of the observations in a pipeline, up to its exporters.
+/// What became of everything in a pipeline, up to its exporters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineReport {
     /// Its id.
     pub id: String,
-    /// Observations taken.
-    pub inbound: u64,
-    /// Observations that a rule added.
-    pub synthesized: u64,
-    /// Observations handed to the exporters.
-    pub outbound: u64,
-    /// Observations lost in its processors and between them.
+    /// What was taken.
+    pub inbound: Quantities,
+    /// What a rule added.
+    pub synthesized: Quantities,
+    /// What was handed to the exporters.
+    pub outbound: Quantities,
+    /// What was lost in its processors and between them.
     pub dropped: Losses,
     /// What is held. Nothing, after an orderly end.
     pub held: Held,
@@ -90,7 +91,7 @@ pub struct ExporterReport {
 impl ReceiverReport {
     pub(super) fn new(telemetry: &ReceiverTelemetry, edge: &Edge) -> Self {
         let [accepted, refused, failed] = telemetry.requests();
-        Self { id: telemetry.id().to_owned(), accepted, refused, failed, observations: edge.totals().outbound }
+        Self { id: telemetry.id().to_owned(), accepted, refused, failed, quantities: edge.totals().outbound }
     }
 }
 
@@ -114,10 +115,10 @@ impl PipelineReport {
         }
     }
 
-    /// By how many observations the law of conservation is broken: 0, or there is a defect.
-    pub fn unaccounted(&self) -> u64 {
+    /// By how much the law of conservation is broken: nothing, or there is a defect.
+    pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized;
-        before.abs_diff(self.outbound + self.dropped.total() + self.held.observations)
+        before.abs_diff(self.outbound + self.dropped.total() + self.held.quantities)
     }
 }
 
@@ -132,19 +133,19 @@ impl ExporterReport {
         }
     }
 
-    /// By how many observations the law of conservation is broken: 0, or there is a defect.
-    pub fn unaccounted(&self) -> u64 {
-        let EdgeTotals { inbound, outbound, synthesized, dropped, held, .. } = &self.totals;
-        (inbound + synthesized).abs_diff(outbound + dropped.total() + held.observations)
+    /// By how much the law of conservation is broken: nothing, or there is a defect.
+    pub fn unaccounted(&self) -> Quantities {
+        let EdgeTotals { inbound, outbound, synthesized, ref dropped, held, .. } = self.totals;
+        (inbound + synthesized).abs_diff(outbound + dropped.total() + held.quantities)
     }
 }
 
 impl Report {
     /// Whether something was taken and nothing of it was sent.
     pub fn has_lost_everything(&self) -> bool {
-        let taken: u64 = self.receivers.iter().map(|receiver| receiver.observations).sum();
-        let sent: u64 = self.exporters.iter().map(|exporter| exporter.totals.outbound).sum();
-        taken > 0 && sent == 0
+        let taken: Quantities = self.receivers.iter().map(|receiver| receiver.quantities).sum();
+        let sent: Quantities = self.exporters.iter().map(|exporter| exporter.totals.outbound).sum();
+        !taken.is_none() && sent.is_none()
     }
 
     /// Whether every component ended as it should.
@@ -163,10 +164,10 @@ impl Report {
         losses
     }
 
-    /// By how many observations the law of conservation is broken over all components: 0, or there is a defect.
-    pub fn unaccounted(&self) -> u64 {
-        let pipelines: u64 = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
-        let exporters: u64 = self.exporters.iter().map(ExporterReport::unaccounted).sum();
+    /// By how much the law of conservation is broken over all components: nothing, or there is a defect.
+    pub fn unaccounted(&self) -> Quantities {
+        let pipelines: Quantities = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
+        let exporters: Quantities = self.exporters.iter().map(ExporterReport::unaccounted).sum();
         pipelines + exporters
     }
 }
@@ -184,7 +185,7 @@ struct Dropped<'a>(&'a Losses);
 
 impl fmt::Display for Dropped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.total() == 0 { Ok(()) } else { write!(f, ", dropped {}", self.0) }
+        if self.0.is_none() { Ok(()) } else { write!(f, ", dropped {}", self.0) }
     }
 }
 
@@ -193,36 +194,45 @@ fn unless_none(f: &mut fmt::Formatter<'_>, count: u64, what: &str) -> fmt::Resul
     if count == 0 { Ok(()) } else { write!(f, ", {count} {what}") }
 }
 
+/// `, 12 WHAT`, or nothing.
+fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: &str) -> fmt::Result {
+    if quantities.is_none() { Ok(()) } else { write!(f, ", {} {what}", Number(quantities)) }
+}
+
 impl fmt::Display for Report {
-    /// One line for each component, counts in observations, and one for each reason of loss that says what it means.
+    /// One line for each component, counts in observations where no unit is named, and one for each reason of loss that
+    /// says what it means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {
-            let ReceiverReport { id, accepted, refused, failed, observations } = receiver;
-            write!(f, "\nreceiver {id}: {observations} observations in {accepted} requests")?;
+            let ReceiverReport { id, accepted, refused, failed, quantities } = receiver;
+            let unit = if quantities.is_observations_only() { " observations" } else { "" };
+            write!(f, "\nreceiver {id}: {}{unit} in {accepted} requests", Number(*quantities))?;
             unless_none(f, *refused, "requests refused")?;
             unless_none(f, *failed, "requests failed")?;
         }
         for pipeline in &self.pipelines {
             let PipelineReport { id, inbound, synthesized, outbound, dropped, held, processors } = pipeline;
-            write!(f, "\npipeline {id}: {inbound} in")?;
-            unless_none(f, *synthesized, "synthesized")?;
-            write!(f, ", {outbound} out{}", Dropped(dropped))?;
-            unless_none(f, held.observations, "held")?;
-            unless_none(f, pipeline.unaccounted(), "unaccounted")?;
-            for processor in processors.iter().filter(|processor| processor.totals.dropped.total() > 0) {
+            write!(f, "\npipeline {id}: {} in", Number(*inbound))?;
+            number_unless_none(f, *synthesized, "synthesized")?;
+            write!(f, ", {} out{}", Number(*outbound), Dropped(dropped))?;
+            number_unless_none(f, held.quantities, "held")?;
+            number_unless_none(f, pipeline.unaccounted(), "unaccounted")?;
+            for processor in processors.iter().filter(|processor| !processor.totals.dropped.is_none()) {
                 let EdgeTotals { inbound, outbound, dropped, .. } = &processor.totals;
+                let (inbound, outbound) = (Number(*inbound), Number(*outbound));
                 write!(f, "\n  {}: {inbound} in, {outbound} out{}", processor.id, Dropped(dropped))?;
             }
         }
         for exporter in &self.exporters {
             let ExporterReport { id, totals, requests, bytes, billed } = exporter;
             let EdgeTotals { inbound, outbound, synthesized, dropped, held, .. } = totals;
-            write!(f, "\nexporter {id}: {inbound} in")?;
-            unless_none(f, *synthesized, "synthesized")?;
+            write!(f, "\nexporter {id}: {} in", Number(*inbound))?;
+            number_unless_none(f, *synthesized, "synthesized")?;
+            let outbound = Number(*outbound);
             write!(f, ", {outbound} sent in {requests} requests ({bytes} bytes){}", Dropped(dropped))?;
-            unless_none(f, held.observations, "held")?;
-            unless_none(f, exporter.unaccounted(), "unaccounted")?;
+            number_unless_none(f, held.quantities, "held")?;
+            number_unless_none(f, exporter.unaccounted(), "unaccounted")?;
             unless_none(f, billed.as_secs(), "seconds will be billed")?;
         }
         for (id, why) in &self.disabled {

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use profbridge_model::{Losses, Reason};
+use profbridge_model::quantities::Number;
+use profbridge_model::{Losses, Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::time::{Instant, sleep_until};
 
@@ -28,12 +29,12 @@ pub(super) struct Watched {
 /// What a line says, and what the next is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Figures {
-    inbound: u64,
-    outbound: u64,
+    inbound: Quantities,
+    outbound: Quantities,
     dropped: Losses,
-    held: u64,
+    held: Quantities,
     /// By exporter: sent, and dropped.
-    exporters: Vec<(u64, Losses)>,
+    exporters: Vec<(Quantities, Losses)>,
 }
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Watched {
         dropped.merge(&chain.dropped);
         let exporters = self.exporters.iter().map(|exporter| exporter.edge().totals());
         let exporters = exporters.map(|totals| (totals.outbound, totals.dropped)).collect();
-        Figures { inbound, outbound, dropped, held: chain.held.observations, exporters }
+        Figures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
     }
 
     /// The line that says what changed; `None` where nothing did.
@@ -60,14 +61,15 @@ impl Watched {
         if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
             return None;
         }
-        let (inbound, outbound) = (after.inbound - before.inbound, after.outbound - before.outbound);
-        let mut line = format!("{inbound} in, {outbound} out, {} held", after.held);
+        let moved = |before: Quantities, after: Quantities| Number(after.saturating_sub(before));
+        let (inbound, outbound) = (moved(before.inbound, after.inbound), moved(before.outbound, after.outbound));
+        let mut line = format!("{inbound} in, {outbound} out, {} held", Number(after.held));
         line.push_str(&lost(&before.dropped, &after.dropped));
-        let none = (0, Losses::default());
+        let none = (Quantities::NONE, Losses::default());
         for (position, exporter) in self.exporters.iter().enumerate() {
             let (sent_before, dropped_before) = before.exporters.get(position).unwrap_or(&none);
             let (sent, dropped) = after.exporters.get(position).unwrap_or(&none);
-            line.push_str(&format!("; {}: {} sent", exporter.id(), sent - sent_before));
+            line.push_str(&format!("; {}: {} sent", exporter.id(), moved(*sent_before, *sent)));
             line.push_str(&lost(dropped_before, dropped));
         }
         Some(line)
@@ -86,7 +88,7 @@ fn lost(before: &Losses, after: &Losses) -> String {
     for &reason in Reason::ALL {
         losses.add(reason, after.get(reason).saturating_sub(before.get(reason)));
     }
-    if losses.total() == 0 { String::new() } else { format!(", dropped {losses}") }
+    if losses.is_none() { String::new() } else { format!(", dropped {losses}") }
 }
 
 impl Reporter {
@@ -188,19 +190,25 @@ mod tests {
         let exporter = metrics.exporter("sentry");
         let counters = Counters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
         let watched = Watched { counters, exporters: vec![exporter.clone()] };
-        edge.add_in(100);
-        stage.drop(Reason::Resent, 7);
+        edge.add_in(Quantities::observations(100));
+        stage.drop(Reason::Resent, Quantities::observations(7));
         let before = watched.figures();
         assert_eq!(watched.line(&before, &before), None);
-        edge.add_in(50);
-        edge.add_out(40);
-        stage.drop(Reason::Resent, 3);
-        stage.set_held(Held { observations: 9, bytes: 1 });
-        exporter.edge().add_out(30);
-        exporter.edge().drop(Reason::QueueFull, 2);
+        edge.add_in(Quantities::observations(50));
+        edge.add_out(Quantities::observations(40));
+        stage.drop(Reason::Resent, Quantities::observations(3));
+        stage.set_held(Held::observations(9, 1));
+        exporter.edge().add_out(Quantities::observations(30));
+        exporter.edge().drop(Reason::QueueFull, Quantities::observations(2));
         let line = watched.line(&before, &watched.figures());
         let expected = "50 in, 40 out, 9 held, dropped 3 resent; sentry: 30 sent, dropped 2 queue_full";
         assert_eq!(line.as_deref(), Some(expected));
+
+        let before = watched.figures();
+        edge.add_in(Quantities::items(1));
+        exporter.edge().drop(Reason::Unroutable, Quantities::items(1));
+        let line = watched.line(&before, &watched.figures());
+        assert_eq!(line.as_deref(), Some("1 item in, 0 out, 9 held; sentry: 0 sent, dropped 1 item unroutable"));
     }
 
     /// Guarantees: a minute in which requests were not taken has a line that says so, and no other has.

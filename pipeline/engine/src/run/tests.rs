@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::component::{Rejected, Retry};
 use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
-use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch};
+use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch, envelope};
 use crate::health::State;
 use crate::intake::{Intake, Signal};
 use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
@@ -89,8 +89,8 @@ async fn orderly_end() {
     }
     let report = running.stop().await;
     assert!(report.is_clean());
-    assert_eq!(report.unaccounted(), 0);
-    assert_eq!(report.receivers[0].observations, 21);
+    assert_eq!(report.unaccounted().total(), 0);
+    assert_eq!(report.receivers[0].quantities.total(), 21);
     let text = report.to_string();
     let lines: Vec<&str> = text.lines().skip(1).collect();
     // 7 is dropped by the fake processor, which drops every third.
@@ -104,6 +104,55 @@ async fn orderly_end() {
             &format!("7 observations dropped as resent: {}", Reason::Resent.explanation()),
         ]
     );
+}
+
+/// Guarantees: an envelope of which nothing was read is counted on its whole way, in items: taken, held, sent; and where
+/// none was sent, everything is lost, with a status and words that say so.
+#[tokio::test(start_paused = true)]
+async fn envelopes_are_counted() {
+    for (reply, sent) in [(Reply::Accept, 2), (Reply::Fail(Retry::Never, Reason::RejectedByPeer), 0)] {
+        let fake = FakeExporter::always(reply);
+        let (receiver, intake) = FakeReceiver::new();
+        let parts =
+            plan(service(), receiver, vec![pipeline("all", HOUR, &["sentry"])], vec![exporter("sentry", &fake, 10)]);
+        let running = start_paused(parts).await.unwrap();
+        let intake = intake.await.unwrap();
+        let permit = intake.admit(100).unwrap();
+        intake.consume(envelope(2), permit).await.unwrap();
+        let labels = "component=\"holder\",kind=\"processor\",pipeline=\"all\"";
+        let page = running.metrics().encode();
+        for line in [format!("profbridge_items_in_total{{{labels}}} 2"), format!("profbridge_held_items{{{labels}}} 2")]
+        {
+            assert!(page.contains(&line), "{line} is missing in\n{page}");
+        }
+        let report = running.stop().await;
+        assert!(report.unaccounted().is_none(), "{report}");
+        assert_eq!(report.receivers[0].quantities, Quantities::items(2));
+        assert_eq!(report.exporters[0].totals.outbound, Quantities::items(sent));
+        assert_eq!(report.has_lost_everything(), sent == 0);
+        let text = report.to_string();
+        let expected = match sent {
+            0 => "exporter sentry: 2 items in, 0 sent in 0 requests (0 bytes), dropped 2 items rejected_by_peer",
+            _ => "exporter sentry: 2 items in, 2 items sent in 1 requests (488 bytes), 2 seconds will be billed",
+        };
+        let lines = ["receiver otlp: 2 items in 0 requests", "pipeline all: 2 items in, 2 items out", expected];
+        for line in lines {
+            assert!(text.lines().any(|known| known == line), "{line} is missing in\n{text}");
+        }
+    }
+}
+
+/// Guarantees: a report finds an envelope that nobody answers for any more, though no observations are missing.
+#[tokio::test]
+async fn a_lost_envelope_is_unaccounted() {
+    let (receiver, _intake) = FakeReceiver::new();
+    let pipelines = vec![pipeline("all", HOUR, &["file"])];
+    let running = start(plan(service(), receiver, pipelines, vec![exporter("file", &FakeExporter::new([]), 9)]));
+    let mut report = running.await.unwrap().stop().await;
+    assert!(report.unaccounted().is_none(), "{report}");
+    report.pipelines[0].inbound = Quantities::items(1);
+    assert_eq!(report.unaccounted(), Quantities::items(1));
+    assert!(report.to_string().contains("\npipeline all: 1 item in, 0 out, 1 item unaccounted\n"), "{report}");
 }
 
 /// Guarantees: `run` ends when it is told to, with the report.
@@ -120,7 +169,7 @@ async fn run_ends_with_its_shutdown() {
     let run = tokio::spawn(run(plan, shutdown));
     trigger.trigger();
     let report = run.await.unwrap().unwrap();
-    assert_eq!((report.pipelines.len(), report.unaccounted()), (1, 0));
+    assert_eq!((report.pipelines.len(), report.unaccounted().total()), (1, 0));
 }
 
 /// Guarantees: a shutdown keeps its deadline even where a receiver does not end, a destination hangs and the queue is
@@ -144,9 +193,9 @@ async fn deadline_holds() {
     let began = Instant::now();
     let report = running.stop().await;
     assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
-    assert_eq!(report.unaccounted(), 0);
+    assert_eq!(report.unaccounted().total(), 0);
     let dropped = &report.exporters[0].totals.dropped;
-    assert_eq!((dropped.get(Reason::QueueFull), dropped.get(Reason::Shutdown)), (18, 12));
+    assert_eq!((dropped.get(Reason::QueueFull).total(), dropped.get(Reason::Shutdown).total()), (18, 12));
 }
 
 /// Guarantees: an exporter that cannot start ends the start, which names it; nothing listens then.
@@ -223,7 +272,7 @@ async fn endpoints() {
     assert!(answer.contains("\"pipelines/profiles\":{\"detail\":\"panicked"), "{answer}");
     let report = running.stop().await;
     assert_eq!(report.failures.len(), 1);
-    assert_eq!((report.unaccounted(), report.pipelines[0].dropped.get(Reason::Internal)), (0, 5));
+    assert_eq!((report.unaccounted().total(), report.pipelines[0].dropped.get(Reason::Internal).total()), (0, 5));
 }
 
 /// Guarantees: an address in use ends the start and names the key.
@@ -324,18 +373,18 @@ proptest! {
             while let Some(sender) = sending.join_next().await {
                 taken += sender.unwrap();
             }
-            assert_eq!(report.unaccounted(), 0, "{report}");
-            assert_eq!(report.receivers[0].observations, taken, "{report}");
+            assert_eq!(report.unaccounted().total(), 0, "{report}");
+            assert_eq!(report.receivers[0].quantities.total(), taken, "{report}");
             assert!(report.is_clean(), "{report}");
             for pipeline in &report.pipelines {
-                assert_eq!((pipeline.inbound, pipeline.held.observations), (taken, 0), "{report}");
+                assert_eq!((pipeline.inbound.total(), pipeline.held.quantities.total()), (taken, 0), "{report}");
             }
-            let handed_on: u64 = report.pipelines.iter().map(|pipeline| pipeline.outbound).sum();
+            let handed_on: u64 = report.pipelines.iter().map(|pipeline| pipeline.outbound.total()).sum();
             for exporter in &report.exporters {
                 if exporter.id == "first" && overflow != Overflow::Drop {
-                    assert_eq!(exporter.totals.dropped.get(Reason::QueueFull), 0, "{report}");
+                    assert_eq!(exporter.totals.dropped.get(Reason::QueueFull).total(), 0, "{report}");
                 }
-                assert_eq!((exporter.totals.inbound, exporter.totals.held.observations), (handed_on, 0), "{report}");
+                assert_eq!((exporter.totals.inbound.total(), exporter.totals.held.quantities.total()), (handed_on, 0), "{report}");
             }
             assert_eq!(report.pipelines.len() as u64, count);
         });
@@ -375,9 +424,9 @@ fn shutdown_on_real_threads() {
             while let Some(sender) = sending.join_next().await {
                 taken += sender.unwrap();
             }
-            assert_eq!(report.unaccounted(), 0, "{report}");
-            assert_eq!(report.receivers[0].observations, taken, "{report}");
-            assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound == taken), "{report}");
+            assert_eq!(report.unaccounted().total(), 0, "{report}");
+            assert_eq!(report.receivers[0].quantities.total(), taken, "{report}");
+            assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound.total() == taken), "{report}");
         });
     }
 }
@@ -410,11 +459,11 @@ async fn shutdown_of_a_waiting_pipeline() {
     hangs.attempts(1).await;
     let report = running.stop().await;
     let taken: u64 = sending.join_all().await.into_iter().sum();
-    assert_eq!(report.unaccounted(), 0, "{report}");
+    assert_eq!(report.unaccounted().total(), 0, "{report}");
     assert!(report.is_clean(), "{report}");
     let [direct] = &report.pipelines[..] else { panic!("one pipeline") };
-    assert_eq!((direct.inbound, direct.outbound), (taken, taken), "{report}");
-    assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown), taken, "{report}");
+    assert_eq!((direct.inbound.total(), direct.outbound.total()), (taken, taken), "{report}");
+    assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown).total(), taken, "{report}");
 }
 
 /// Guarantees: where a shutdown finds requests under way, each of their senders is told what happens, before the receivers
@@ -451,15 +500,15 @@ async fn a_request_that_is_being_taken_in_is_answered() {
         }
         assert_eq!(answers, expected, "{report}");
         let taken = 100 * answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-        assert_eq!((report.unaccounted(), report.receivers[0].observations), (0, taken), "{report}");
-        assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound == taken), "{report}");
+        assert_eq!((report.unaccounted().total(), report.receivers[0].quantities.total()), (0, taken), "{report}");
+        assert!(report.pipelines.iter().all(|pipeline| pipeline.inbound.total() == taken), "{report}");
         let exporter = &report.exporters[0].totals;
         if pause < HOUR {
-            assert_eq!(exporter.outbound, 2 * taken, "{report}");
+            assert_eq!(exporter.outbound.total(), 2 * taken, "{report}");
         }
         assert_eq!(
-            exporter.inbound,
-            report.pipelines.iter().map(|pipeline| pipeline.outbound).sum::<u64>(),
+            exporter.inbound.total(),
+            report.pipelines.iter().map(|pipeline| pipeline.outbound.total()).sum::<u64>(),
             "{report}"
         );
     }

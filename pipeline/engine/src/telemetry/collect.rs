@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use profbridge_model::{Quantities, Unit};
 use profbridge_net::server::StatsSnapshot;
 
 use super::page::Page;
@@ -16,6 +17,128 @@ use super::{All, Edge, EdgeTotals, ExporterTelemetry, Kind, ReceiverTelemetry};
 pub(super) struct Collector(pub(super) Arc<All>);
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// The counters of one edge, with its labels.
+struct Counted<'a> {
+    kind: Kind,
+    labels: Labels<'a>,
+    totals: EdgeTotals,
+}
+
+/// A metric that there is for each [`Unit`]. In its name `{unit}` stands for the unit, and the unit begins its
+/// description.
+struct PerUnit {
+    name: &'static str,
+    help: &'static str,
+    is_gauge: bool,
+    /// The components that have it.
+    of: fn(Kind) -> bool,
+    read: Read,
+}
+
+enum Read {
+    /// One series for each component.
+    One(fn(&EdgeTotals) -> Quantities),
+    /// One for each reason under which it has lost anything.
+    Losses,
+}
+
+/// What every component counts, as it stands on the page.
+const COUNTERS: [PerUnit; 5] = [
+    PerUnit {
+        name: "profbridge_{unit}_in_total",
+        help: "handed to a component",
+        is_gauge: false,
+        of: |_| true,
+        read: Read::One(|totals| totals.inbound),
+    },
+    PerUnit {
+        name: "profbridge_{unit}_out_total",
+        help: "a component handed on",
+        is_gauge: false,
+        of: |_| true,
+        read: Read::One(|totals| totals.outbound),
+    },
+    PerUnit {
+        name: "profbridge_synthesized_{unit}_total",
+        help: "that a rule added",
+        is_gauge: false,
+        of: holds,
+        read: Read::One(|totals| totals.synthesized),
+    },
+    PerUnit {
+        name: "profbridge_unaccounted_{unit}_total",
+        help: "a component lost without a word",
+        is_gauge: false,
+        of: holds,
+        read: Read::One(|totals| totals.unaccounted),
+    },
+    PerUnit {
+        name: "profbridge_dropped_{unit}_total",
+        help: "lost, by reason",
+        is_gauge: false,
+        of: |_| true,
+        read: Read::Losses,
+    },
+];
+
+/// Behind the notes.
+const HELD: PerUnit = PerUnit {
+    name: "profbridge_held_{unit}",
+    help: "a component holds",
+    is_gauge: true,
+    of: holds,
+    read: Read::One(|totals| totals.held.quantities),
+};
+
+impl PerUnit {
+    /// Writes the metric of each unit. That of observations always stands on the page, with all components; those of
+    /// other units only with components that have counted any.
+    fn put(&self, out: &mut Page, edges: &[Counted<'_>]) {
+        for unit in Unit::ALL {
+            let always = unit == Unit::Observations;
+            let mut series = Vec::new();
+            for Counted { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
+                match self.read {
+                    Read::One(read) if always || has_counted(totals, unit) => {
+                        series.push((labels.clone(), read(totals).get(unit)));
+                    }
+                    Read::One(_) => {}
+                    Read::Losses => {
+                        for loss in totals.dropped.iter().filter(|loss| loss.quantities.get(unit) > 0) {
+                            series.push((with(labels, "reason", loss.reason.as_str()), loss.quantities.get(unit)));
+                        }
+                    }
+                }
+            }
+            if series.is_empty() && !always {
+                continue;
+            }
+            let name = self.name.replace("{unit}", unit.as_str());
+            let help = format!("{} {}", described(unit), self.help);
+            let mut family = if self.is_gauge { out.gauge(&name, &help) } else { out.counter(&name, &help) };
+            for (labels, value) in series {
+                family.put(&labels, value);
+            }
+        }
+    }
+}
+
+/// Whether a component has seen any of a unit. A series that began stays, or its rates could not be computed.
+fn has_counted(totals: &EdgeTotals, unit: Unit) -> bool {
+    let EdgeTotals { inbound, outbound, synthesized, dropped, held, unaccounted, .. } = totals;
+    let all = [*inbound, *outbound, *synthesized, dropped.total(), held.quantities, *unaccounted];
+    all.iter().any(|quantities| quantities.get(unit) > 0)
+}
+
+/// A unit at the beginning of a description.
+fn described(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Observations => "Observations",
+        Unit::Spans => "Spans",
+        Unit::Items => "Items of envelopes",
+    }
+}
 
 impl Collector {
     /// The page with all of them.
@@ -134,60 +257,30 @@ impl Collector {
     }
 
     fn edges(&self, out: &mut Page) {
-        type Read = fn(&EdgeTotals) -> u64;
         let edges = self.0.edges.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let edges: Vec<(Kind, Labels<'_>, EdgeTotals)> =
-            edges.iter().map(|edge| (edge.kind(), labels(edge), edge.totals())).collect();
-        let passing: [(&str, &str, Read); 2] = [
-            ("profbridge_observations_in_total", "Observations handed to a component", |t| t.inbound),
-            ("profbridge_observations_out_total", "Observations a component handed on", |t| t.outbound),
-        ];
-        // Receivers and pipelines as a whole neither add nor hold anything themselves.
-        let holding: [(&str, &str, Read); 2] = [
-            ("profbridge_synthesized_observations_total", "Observations that a rule added", |t| t.synthesized),
-            ("profbridge_unaccounted_observations_total", "Observations a component lost without a word", |t| {
-                t.unaccounted
-            }),
-        ];
-        for (name, help, read) in passing {
-            let mut family = out.counter(name, help);
-            for (_, labels, totals) in &edges {
-                family.put(labels, read(totals));
-            }
-        }
-        for (name, help, read) in holding {
-            let mut family = out.counter(name, help);
-            for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
-                family.put(labels, read(totals));
-            }
-        }
-        let mut dropped = out.counter("profbridge_dropped_observations_total", "Observations lost, by reason");
-        for (_, labels, totals) in &edges {
-            for loss in totals.dropped.iter() {
-                dropped.put(&with(labels, "reason", loss.reason.as_str()), loss.observations);
-            }
+        let edges: Vec<Counted<'_>> = edges
+            .iter()
+            .map(|edge| Counted { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
+            .collect();
+        for family in &COUNTERS {
+            family.put(out, &edges);
         }
         let mut notes = out.counter("profbridge_notes_total", "Things worth counting that are no loss");
-        for (_, labels, totals) in &edges {
+        for Counted { labels, totals, .. } in &edges {
             for &(note, count) in &totals.notes {
                 notes.put(&with(labels, "note", note), count);
             }
         }
         let mut levels = out.gauge("profbridge_levels", "Things worth knowing that rise and fall");
-        for (_, labels, totals) in &edges {
+        for Counted { labels, totals, .. } in &edges {
             for &(name, level) in &totals.levels {
                 levels.put(&with(labels, "level", name), level);
             }
         }
-        let gauges: [(&str, &str, Read); 2] = [
-            ("profbridge_held_observations", "Observations a component holds", |t| t.held.observations),
-            ("profbridge_held_bytes", "Bytes a component holds", |t| t.held.bytes),
-        ];
-        for (name, help, read) in gauges {
-            let mut family = out.gauge(name, help);
-            for (_, labels, totals) in edges.iter().filter(|(kind, ..)| holds(*kind)) {
-                family.put(labels, read(totals));
-            }
+        HELD.put(out, &edges);
+        let mut bytes = out.gauge("profbridge_held_bytes", "Bytes a component holds");
+        for Counted { labels, totals, .. } in edges.iter().filter(|edge| holds(edge.kind)) {
+            bytes.put(labels, totals.held.bytes);
         }
     }
 

@@ -1,9 +1,9 @@
-//! The counters at the edge of a component, in observations.
+//! The counters at the edge of a component, in each unit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use profbridge_model::{Losses, Reason};
+use profbridge_model::{Losses, Quantities, Reason, Unit};
 
 use super::Kind;
 use crate::component::Held;
@@ -19,32 +19,65 @@ struct Counters {
     kind: Kind,
     component: String,
     pipeline: String,
-    inbound: AtomicU64,
-    outbound: AtomicU64,
-    synthesized: AtomicU64,
-    unaccounted: AtomicU64,
-    dropped: [AtomicU64; Reason::ALL.len()],
-    held_observations: AtomicU64,
+    inbound: AtomicQuantities,
+    outbound: AtomicQuantities,
+    synthesized: AtomicQuantities,
+    unaccounted: AtomicQuantities,
+    dropped: [AtomicQuantities; Reason::ALL.len()],
+    held: AtomicQuantities,
     held_bytes: AtomicU64,
     notes: Mutex<Vec<(&'static str, u64)>>,
     levels: Mutex<Vec<(&'static str, u64)>>,
 }
 
+/// [`Quantities`] that many threads count in, each unit by itself.
+#[derive(Debug)]
+struct AtomicQuantities([AtomicU64; Unit::ALL.len()]);
+
+impl AtomicQuantities {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; Unit::ALL.len()])
+    }
+
+    fn add(&self, more: Quantities) {
+        // A batch of profiles has one unit, and so costs one write.
+        for (unit, number) in more.iter() {
+            self.0[unit as usize].fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    fn sub(&self, less: Quantities) {
+        for (unit, number) in less.iter() {
+            self.0[unit as usize].fetch_sub(number, Ordering::Relaxed);
+        }
+    }
+
+    fn set(&self, quantities: Quantities) {
+        for unit in Unit::ALL {
+            self.0[unit as usize].store(quantities.get(unit), Ordering::Relaxed);
+        }
+    }
+
+    fn load(&self) -> Quantities {
+        Quantities::of(|unit| self.0[unit as usize].load(Ordering::Relaxed))
+    }
+}
+
 /// The counters of an [`Edge`] at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EdgeTotals {
-    /// Observations handed in.
-    pub inbound: u64,
-    /// Observations handed on.
-    pub outbound: u64,
-    /// Observations that a rule added.
-    pub synthesized: u64,
-    /// Observations lost, by reason.
+    /// What was handed in.
+    pub inbound: Quantities,
+    /// What was handed on.
+    pub outbound: Quantities,
+    /// What a rule added.
+    pub synthesized: Quantities,
+    /// What was lost, by reason.
     pub dropped: Losses,
     /// What is held.
     pub held: Held,
-    /// Observations by which the component broke the law of conservation: a defect.
-    pub unaccounted: u64,
+    /// By how much the component broke the law of conservation: a defect.
+    pub unaccounted: Quantities,
     /// Things worth counting that are no loss.
     pub notes: Vec<(&'static str, u64)>,
     /// What rises and falls, as it stands.
@@ -57,12 +90,12 @@ impl Edge {
             kind,
             component: component.to_owned(),
             pipeline: pipeline.to_owned(),
-            inbound: AtomicU64::new(0),
-            outbound: AtomicU64::new(0),
-            synthesized: AtomicU64::new(0),
-            unaccounted: AtomicU64::new(0),
-            dropped: [const { AtomicU64::new(0) }; Reason::ALL.len()],
-            held_observations: AtomicU64::new(0),
+            inbound: AtomicQuantities::new(),
+            outbound: AtomicQuantities::new(),
+            synthesized: AtomicQuantities::new(),
+            unaccounted: AtomicQuantities::new(),
+            dropped: [const { AtomicQuantities::new() }; Reason::ALL.len()],
+            held: AtomicQuantities::new(),
             held_bytes: AtomicU64::new(0),
             notes: Mutex::default(),
             levels: Mutex::default(),
@@ -85,35 +118,35 @@ impl Edge {
         &self.counters.pipeline
     }
 
-    /// Counts observations handed in.
-    pub fn add_in(&self, observations: u64) {
-        self.counters.inbound.fetch_add(observations, Ordering::Relaxed);
+    /// Counts what was handed in.
+    pub fn add_in(&self, quantities: Quantities) {
+        self.counters.inbound.add(quantities);
     }
 
-    /// Counts observations handed on.
-    pub fn add_out(&self, observations: u64) {
-        self.counters.outbound.fetch_add(observations, Ordering::Relaxed);
+    /// Counts what was handed on.
+    pub fn add_out(&self, quantities: Quantities) {
+        self.counters.outbound.add(quantities);
     }
 
-    /// Counts observations that a rule added.
-    pub fn add_synthesized(&self, observations: u64) {
-        self.counters.synthesized.fetch_add(observations, Ordering::Relaxed);
+    /// Counts what a rule added.
+    pub fn add_synthesized(&self, quantities: Quantities) {
+        self.counters.synthesized.add(quantities);
     }
 
-    /// Counts observations by which the component broke the law of conservation.
-    pub fn add_unaccounted(&self, observations: u64) {
-        self.counters.unaccounted.fetch_add(observations, Ordering::Relaxed);
+    /// Counts by how much the component broke the law of conservation.
+    pub fn add_unaccounted(&self, quantities: Quantities) {
+        self.counters.unaccounted.add(quantities);
     }
 
     /// Counts a loss.
-    pub fn drop(&self, reason: Reason, observations: u64) {
-        self.counters.dropped[reason as usize].fetch_add(observations, Ordering::Relaxed);
+    pub fn drop(&self, reason: Reason, quantities: Quantities) {
+        self.counters.dropped[reason as usize].add(quantities);
     }
 
     /// Counts losses.
     pub fn drop_all(&self, losses: &Losses) {
         for loss in losses.iter() {
-            self.drop(loss.reason, loss.observations);
+            self.drop(loss.reason, loss.quantities);
         }
     }
 
@@ -142,37 +175,36 @@ impl Edge {
 
     /// Says what is held now.
     pub fn set_held(&self, held: Held) {
-        self.counters.held_observations.store(held.observations, Ordering::Relaxed);
+        self.counters.held.set(held.quantities);
         self.counters.held_bytes.store(held.bytes, Ordering::Relaxed);
     }
 
     /// Counts more as held.
     pub(crate) fn hold(&self, more: Held) {
-        self.counters.held_observations.fetch_add(more.observations, Ordering::Relaxed);
+        self.counters.held.add(more.quantities);
         self.counters.held_bytes.fetch_add(more.bytes, Ordering::Relaxed);
     }
 
     /// Counts what was held as no longer held.
     pub(crate) fn release(&self, less: Held) {
-        self.counters.held_observations.fetch_sub(less.observations, Ordering::Relaxed);
+        self.counters.held.sub(less.quantities);
         self.counters.held_bytes.fetch_sub(less.bytes, Ordering::Relaxed);
     }
 
     /// The counters as they stand.
     pub fn totals(&self) -> EdgeTotals {
         let counters = &*self.counters;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut dropped = Losses::default();
         for &reason in Reason::ALL {
-            dropped.add(reason, load(&counters.dropped[reason as usize]));
+            dropped.add(reason, counters.dropped[reason as usize].load());
         }
         EdgeTotals {
-            inbound: load(&counters.inbound),
-            outbound: load(&counters.outbound),
-            synthesized: load(&counters.synthesized),
+            inbound: counters.inbound.load(),
+            outbound: counters.outbound.load(),
+            synthesized: counters.synthesized.load(),
             dropped,
-            held: Held { observations: load(&counters.held_observations), bytes: load(&counters.held_bytes) },
-            unaccounted: load(&counters.unaccounted),
+            held: Held { quantities: counters.held.load(), bytes: counters.held_bytes.load(Ordering::Relaxed) },
+            unaccounted: counters.unaccounted.load(),
             notes: counters.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             levels: counters.levels.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }

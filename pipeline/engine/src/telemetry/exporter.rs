@@ -49,7 +49,7 @@ impl ExporterTelemetry {
         &self.id
     }
 
-    /// The counters of its edge, in observations.
+    /// The counters of its edge.
     pub fn edge(&self) -> &Edge {
         &self.edge
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -50,11 +50,11 @@ fn receivers() {
 fn edges() {
     let metrics = Metrics::new(Budget::new(1));
     let edge = metrics.edge(Kind::Processor, "chunk", "profiles");
-    edge.add_in(9);
-    edge.drop(Reason::Resent, 2);
+    edge.add_in(Quantities::observations(9));
+    edge.drop(Reason::Resent, Quantities::observations(2));
     edge.note_all(&[("weak_identity", 1)]);
     edge.note_all(&[("weak_identity", 2), ("other", 1)]);
-    edge.set_held(Held { observations: 7, bytes: 70 });
+    edge.set_held(Held::observations(7, 70));
     let text = metrics.encode();
     let labels = "component=\"chunk\",kind=\"processor\",pipeline=\"profiles\"";
     assert_eq!(
@@ -92,13 +92,48 @@ fn levels() {
     );
 }
 
+/// Guarantees: what is counted in another unit than observations has metrics of the same names for that unit, with the
+/// components that counted any; and while nothing is, the page does not mention them.
+#[test]
+fn units() {
+    let metrics = Metrics::new(Budget::new(1));
+    let chunk = metrics.edge(Kind::Processor, "chunk", "all");
+    let sentry = metrics.exporter("sentry");
+    chunk.add_in(Quantities::observations(1));
+    let before = metrics.encode();
+    assert!(!before.contains("items") && !before.contains("spans"), "{before}");
+    sentry.edge().add_in(Quantities::items(3));
+    sentry.edge().drop(Reason::Unroutable, Quantities { observations: 4, ..Quantities::items(2) });
+    sentry.edge().add_out(Quantities::items(1));
+    let text = metrics.encode();
+    let labels = "component=\"sentry\",kind=\"exporter\"";
+    for (name, labels, value) in [
+        ("profbridge_items_in_total", labels.to_owned(), 3),
+        ("profbridge_items_out_total", labels.to_owned(), 1),
+        ("profbridge_synthesized_items_total", labels.to_owned(), 0),
+        ("profbridge_unaccounted_items_total", labels.to_owned(), 0),
+        ("profbridge_dropped_items_total", format!("{labels},reason=\"unroutable\""), 2),
+        ("profbridge_held_items", labels.to_owned(), 0),
+        ("profbridge_dropped_observations_total", format!("{labels},reason=\"unroutable\""), 4),
+    ] {
+        assert_eq!(lines(&text, name), [format!("{name}{{{labels}}} {value}")]);
+    }
+    assert!(!text.contains("spans"), "{text}");
+    assert!(text.contains("# HELP profbridge_items_in_total Items of envelopes handed to a component\n"), "{text}");
+    // What was there before is there in the same order.
+    let described = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("# TYPE ") && !line.contains("items")).map(str::to_owned).collect()
+    };
+    assert_eq!(described(&text), described(&before));
+}
+
 /// Guarantees: what has the Collector's name has it as the Collector's page shows it, where no counter ends in `_total`;
 /// each counter of our own does.
 #[test]
 fn names_of_counters() {
     let metrics = Metrics::new(Budget::new(1));
     metrics.receiver("otlp").transport("grpc").accepted(1);
-    metrics.edge(Kind::Processor, "chunk", "profiles").drop(Reason::Resent, 2);
+    metrics.edge(Kind::Processor, "chunk", "profiles").drop(Reason::Resent, Quantities::observations(2));
     metrics.exporter("sentry");
     let text = metrics.encode();
     let types: Vec<(&str, &str)> =

@@ -78,8 +78,8 @@ impl Consumer {
     /// Waits for telemetry and takes it; `None` where no intake is left. Its memory is given back.
     pub async fn take(&mut self) -> Option<Telemetry> {
         let arrival = self.arrivals.recv().await?;
-        self.edge.add_in(arrival.telemetry.observations());
-        self.edge.add_out(arrival.telemetry.observations());
+        self.edge.add_in(arrival.telemetry.quantities());
+        self.edge.add_out(arrival.telemetry.quantities());
         drop(arrival.permit);
         // A receiver that no longer waits for the answer does not hinder that it was taken.
         arrival.taken.send(Ok(())).ok();
@@ -114,7 +114,7 @@ impl Consumer {
         self.arrivals.close();
     }
 
-    /// The receiver's counters, in observations.
+    /// The receiver's counters.
     pub fn totals(&self) -> EdgeTotals {
         self.edge.totals()
     }

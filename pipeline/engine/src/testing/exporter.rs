@@ -10,7 +10,7 @@ use crate::component::{Exporter, Now};
 const BATCHES: usize = 40;
 
 /// Lets `exporter` prepare random telemetry that `seed` determines, and checks conservation:
-/// `in + synthesized = observations of the requests + losses`, and that no request has an empty body.
+/// `in + synthesized = quantities of the requests + losses` in each unit, and that no request has an empty body.
 ///
 /// `make` makes the telemetry, for instance [`super::telemetry`].
 ///
@@ -24,13 +24,13 @@ pub fn check_prepare<E: Exporter>(exporter: &E, seed: u64, mut make: impl FnMut(
         let telemetry = make(&mut random, now);
         let prepared = exporter.prepare(&telemetry, now);
         let balance = Balance {
-            inbound: telemetry.observations(),
+            inbound: telemetry.quantities(),
             synthesized: prepared.synthesized,
-            outbound: prepared.requests.iter().map(|request| request.observations).sum(),
+            outbound: prepared.requests.iter().map(|request| request.quantities).sum(),
             dropped: prepared.losses.total(),
             ..Balance::default()
         };
-        assert_eq!(balance.unaccounted(), 0, "seed {seed}, batch {batch}: {balance}");
+        assert!(balance.unaccounted().is_none(), "seed {seed}, batch {batch}: {balance}");
         assert!(
             prepared.requests.iter().all(|request| !request.body.is_empty()),
             "seed {seed}, batch {batch}: a request has no body"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profbridge_model::Telemetry;
+use profbridge_model::{Quantities, Telemetry};
 
 use super::ManualClock;
 use crate::balance::Balance;
@@ -18,11 +18,11 @@ const MOST: usize = 100_000;
 ///
 /// `make` makes the telemetry, for instance [`super::telemetry`]. Checked are:
 ///
-/// * conservation on every call: `in + synthesized + held before = out + dropped + held after`;
+/// * conservation on every call, in each unit: `in + synthesized + held before = out + dropped + held after`;
 /// * that a call puts out one batch at most;
 /// * that nothing is due in the past after some calls of [`Processor::advance`], which would keep the thread busy for
 ///   ever, and that telemetry is taken in as a whole then;
-/// * that bytes are held where observations are, and that [`Processor::flush`] leaves nothing held and nothing due;
+/// * that bytes are held where anything is, and that [`Processor::flush`] leaves nothing held and nothing due;
 /// * that a processor that was flushed can be flushed again and then does nothing.
 ///
 /// # Panics
@@ -46,7 +46,7 @@ pub fn check_processor(
             0 => {
                 until_done(&place("relieve"), |place| {
                     let mut more = false;
-                    checked(processor, 0, place, |p, out| more = p.relieve(now, out));
+                    checked(processor, Quantities::NONE, place, |p, out| more = p.relieve(now, out));
                     more
                 });
             }
@@ -56,12 +56,12 @@ pub fn check_processor(
                     clock.advance(Duration::from_nanos(due.saturating_sub(now.monotonic_nano)));
                 }
                 let now = clock.now();
-                checked(processor, 0, &place("advance"), |p, out| p.advance(now, out));
+                checked(processor, Quantities::NONE, &place("advance"), |p, out| p.advance(now, out));
                 advance(processor, now, &place("advance"));
             }
             _ => {
                 let telemetry = make(&mut random, now);
-                let inbound = telemetry.observations();
+                let inbound = telemetry.quantities();
                 checked(processor, inbound, &place("process"), |p, out| p.process(telemetry, now, out));
                 // What is due stays due for a while at times, but what was handed in is taken in.
                 if processor.is_absorbing() || random.bool() {
@@ -70,7 +70,7 @@ pub fn check_processor(
             }
         }
         let held = processor.held();
-        assert!(held.observations == 0 || held.bytes > 0, "{}: {held:?} has no bytes", place("held"));
+        assert!(held.quantities.is_none() || held.bytes > 0, "{}: {held:?} has no bytes", place("held"));
     }
     let now = clock.now();
     let place = format!("seed {seed}, flush");
@@ -78,13 +78,14 @@ pub fn check_processor(
         let mut put_out = false;
         until_done(place, |place| {
             let mut more = false;
-            put_out |= !checked(processor, 0, place, |p, out| more = p.flush(now, out)).telemetry.is_empty();
+            put_out |=
+                !checked(processor, Quantities::NONE, place, |p, out| more = p.flush(now, out)).telemetry.is_empty();
             more
         });
-        (processor.held().observations, processor.due(), put_out)
+        (processor.held().quantities, processor.due(), put_out)
     };
-    let (observations, due, _) = flush(&place);
-    assert_eq!(observations, 0, "{place}: something is still held");
+    let (held, due, _) = flush(&place);
+    assert!(held.is_none(), "{place}: something is still held");
     assert_eq!(due, None, "{place}: something is still due");
     assert!(!flush(&place).2, "{place}: a second flush puts something out");
 }
@@ -101,7 +102,7 @@ fn advance(processor: &mut dyn Processor, now: Now, place: &str) {
         let is_due = processor.due().is_some_and(|due| due <= now.monotonic_nano);
         assert!(is_due || !processor.is_absorbing(), "{place}: what was handed in is not taken in");
         if is_due {
-            checked(processor, 0, place, |p, out| p.advance(now, out));
+            checked(processor, Quantities::NONE, place, |p, out| p.advance(now, out));
         }
         is_due
     });
@@ -109,22 +110,22 @@ fn advance(processor: &mut dyn Processor, now: Now, place: &str) {
 
 fn checked(
     processor: &mut dyn Processor,
-    inbound: u64,
+    inbound: Quantities,
     place: &str,
     call: impl FnOnce(&mut dyn Processor, &mut Outbox),
 ) -> Outbox {
-    let held_before = processor.held().observations;
+    let held_before = processor.held().quantities;
     let mut out = Outbox::default();
     call(processor, &mut out);
     let balance = Balance {
         inbound,
         synthesized: out.synthesized,
         held_before,
-        outbound: out.telemetry.iter().map(Telemetry::observations).sum(),
+        outbound: out.telemetry.iter().map(Telemetry::quantities).sum(),
         dropped: out.losses.total(),
-        held_after: processor.held().observations,
+        held_after: processor.held().quantities,
     };
-    assert_eq!(balance.unaccounted(), 0, "{place}: {balance}");
+    assert!(balance.unaccounted().is_none(), "{place}: {balance}");
     assert!(out.telemetry.len() <= 1, "{place}: more than one batch");
     out
 }

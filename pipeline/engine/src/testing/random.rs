@@ -1,9 +1,10 @@
 //! Random telemetry: small, valid, and with everything in it that makes counting hard.
 
+use bytes::Bytes;
 use profbridge_model::buffer::Span;
 use profbridge_model::dictionary::{Attribute, Value};
 use profbridge_model::{
-    Builder, Envelope, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry,
+    Builder, Envelope, Item, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry,
 };
 
 use crate::component::Now;
@@ -52,7 +53,7 @@ pub fn profiles(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Pro
     }
 }
 
-/// A batch as [`profiles`] makes it, or now and then an envelope with some.
+/// A batch as [`profiles`] makes it, or now and then an envelope with some, and with items that nothing was read of.
 ///
 /// # Panics
 ///
@@ -61,8 +62,11 @@ pub fn telemetry(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Te
     if random.u8(0..8) > 0 {
         return profiles(random, max_samples, now).into();
     }
-    let views = (0..random.usize(0..3)).map(|_| profiles(random, max_samples, now)).collect();
-    Envelope { profiles: views, ..Envelope::default() }.into()
+    let views: Vec<Profiles> = (0..random.usize(0..3)).map(|_| profiles(random, max_samples, now)).collect();
+    let item = |header: &'static str| Item { header: Bytes::from_static(header.as_bytes()), payload: Bytes::new() };
+    let mut items = vec![item("{\"type\":\"profile_chunk\"}"); views.len()];
+    items.resize(views.len() + random.usize(0..3), item("{\"type\":\"event\"}"));
+    Envelope { items, profiles: views, ..Envelope::default() }.into()
 }
 
 fn process_attributes(builder: &mut Builder, random: &mut fastrand::Rng) -> Vec<Attribute> {

@@ -1,6 +1,6 @@
 //! What each reason means to whoever reads it in a report, and what can be done.
 
-use super::Reason;
+use super::{Loss, Reason};
 
 impl Reason {
     /// What happened and what to do about it, as one or two sentences that stand behind the reason's name.
@@ -80,9 +80,32 @@ impl Reason {
     }
 }
 
+impl Loss {
+    /// What happened and what to do about it, see [`Reason::explanation`].
+    pub const fn explanation(&self) -> &'static str {
+        match self.reason {
+            // Of an envelope, exporters other than to Sentry take what was read of it.
+            Reason::Unroutable if self.quantities.observations == 0 => {
+                "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
+                 destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
+            }
+            reason => reason.explanation(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Quantities;
+
+    /// Guarantees: whoever reads that only items were unroutable learns of both reasons that there can be.
+    #[test]
+    fn unroutable_items() {
+        let loss = |quantities| Loss { reason: Reason::Unroutable, quantities };
+        assert!(loss(Quantities::items(1)).explanation().contains("forwards envelopes"));
+        assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Unroutable.explanation());
+    }
 
     /// Guarantees: each reason has words of its own, which do more than repeat its name.
     #[test]

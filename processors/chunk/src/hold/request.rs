@@ -164,7 +164,7 @@ impl<'a> Request<'a> {
         let Some(target) = self.work.targets.of(place.at, sample.attributes) else {
             let observations = sample.observations() - from as u64;
             self.work.left -= observations;
-            out.drop(Reason::LimitExceeded, observations);
+            out.drop_observations(Reason::LimitExceeded, observations);
             return true;
         };
         let identity = self.work.targets.get(target).identity;
@@ -267,7 +267,7 @@ impl<'a> Request<'a> {
 
     /// Counts a further part of an observation, which is about to be put in.
     fn add(&mut self, further: bool, out: &mut Outbox) {
-        out.synthesized += u64::from(further);
+        out.synthesize(u64::from(further));
         self.work.left += u64::from(further);
     }
 
@@ -294,7 +294,7 @@ impl<'a> Request<'a> {
                 }
             }
         }
-        out.drop(Reason::LimitExceeded, observations);
+        out.drop_observations(Reason::LimitExceeded, observations);
     }
 
     /// Looks once in a while at what the dictionary has come to.

@@ -88,7 +88,7 @@ pub(super) fn sort_out(
             }
         }
     }
-    out.synthesized += buckets.synthesized;
+    out.synthesize(buckets.synthesized);
     buckets.all
 }
 

@@ -53,7 +53,7 @@ fn the_oldest_process_makes_room() {
     let minutes: Vec<_> = (0..10).map(|n| T + n * 61 * S).collect();
     let out = process_one(&mut chunk, one(&process(3), &minutes), at(0));
     assert!(noted(&out, CLOSED_EARLY) >= 7);
-    assert_eq!(chunk.held().observations + batches(&out).iter().map(Profiles::observations).sum::<u64>(), 12);
+    assert_eq!(chunk.held().quantities.total() + batches(&out).iter().map(Profiles::observations).sum::<u64>(), 12);
 }
 
 /// Guarantees: a hundred thousand processes in one request come out as a hundred thousand batches, none of which drags
@@ -73,7 +73,7 @@ fn a_hundred_thousand_processes() {
     for settings in ["max_processes: 1000", "window: 0s"] {
         let mut chunk = chunk(settings);
         let out = process_one(&mut chunk, batch.clone(), at(0));
-        assert!(chunk.held().observations <= 2000);
+        assert!(chunk.held().quantities.total() <= 2000);
         let mut all = batches(&out);
         all.extend(flush(&mut chunk));
         assert_eq!(all.len(), PROCESSES as usize, "{settings}");
@@ -97,7 +97,7 @@ fn relief_closes_the_largest_windows() {
     while chunk.relieve(at(0), &mut out) {}
     assert_eq!(observations(&batches(&out)), [30_000]);
     assert!(chunk.held().bytes <= before.bytes / 2, "{before:?} {:?}", chunk.held());
-    assert_eq!(chunk.held().observations, 30);
+    assert_eq!(chunk.held().quantities.total(), 30);
 }
 
 /// Guarantees: all windows together stay within their bound.
@@ -162,8 +162,8 @@ fn amplification_is_bounded() {
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
-        let dropped = out.losses.get(Reason::LimitExceeded);
-        assert_eq!((sent + dropped, out.losses.total()), (1000, dropped), "{settings}");
+        let dropped = out.losses.get(Reason::LimitExceeded).total();
+        assert_eq!((sent + dropped, out.losses.total().total()), (1000, dropped), "{settings}");
         assert!((60..300).contains(&sent), "{settings}: {sent}");
     }
 }
@@ -186,7 +186,7 @@ fn wide_resources_are_bounded() {
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         assert!((1..200).contains(&sent), "{settings}: {sent}");
-        assert_eq!(sent + out.losses.get(Reason::LimitExceeded), 1000);
+        assert_eq!(sent + out.losses.get(Reason::LimitExceeded).total(), 1000);
     }
 }
 
@@ -203,7 +203,7 @@ fn scattered_times_are_bounded() {
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         assert!((20_000..45_000).contains(&sent), "{settings}: {sent}");
-        assert_eq!(sent + out.losses.get(Reason::LimitExceeded), TIMES);
+        assert_eq!(sent + out.losses.get(Reason::LimitExceeded).total(), TIMES);
     }
 }
 
@@ -255,17 +255,17 @@ fn one_window_at_a_time() {
         }
         let mut sent = 0;
         loop {
-            let before = chunk.held().observations;
+            let before = chunk.held().quantities.total();
             let mut out = Outbox::default();
             let more = call(&mut chunk, &mut out);
             assert!(out.telemetry.len() <= 1, "{way}");
-            assert_eq!(chunk.held().observations + out.telemetry.len() as u64, before);
+            assert_eq!(chunk.held().quantities.total() + out.telemetry.len() as u64, before);
             sent += out.telemetry.len();
             if !more {
                 break;
             }
         }
-        assert_eq!(sent as u64 + chunk.held().observations, 100, "{way}");
+        assert_eq!(sent as u64 + chunk.held().quantities.total(), 100, "{way}");
         assert!(if way == 1 { (20..=80).contains(&sent) } else { sent == 100 }, "{way}: {sent}");
     }
 }
@@ -302,7 +302,11 @@ fn large_requests_are_taken_in_piece_by_piece() {
             while chunk.is_absorbing() {
                 assert!(out.telemetry.len() <= 1, "{place}");
                 sent += out.telemetry.len() as u64;
-                assert_eq!((sent + chunk.held().observations, out.losses.total()), (PROCESSES as u64, 0), "{place}");
+                assert_eq!(
+                    (sent + chunk.held().quantities.total(), out.losses.total().total()),
+                    (PROCESSES as u64, 0),
+                    "{place}"
+                );
                 most = most.max(chunk.held().bytes);
                 assert_eq!(chunk.due(), Some(0), "{place}");
                 out = Outbox::default();
@@ -337,6 +341,6 @@ fn common_stacks_are_no_amplification() {
     assert!(chunk.held().bytes < 4 << 20, "{:?}", chunk.held());
     flush_all(&mut chunk, at(0), &mut out);
     let sent: u64 = observations(&batches(&out)).iter().sum();
-    assert_eq!((sent, out.losses.total()), (10_000, 0));
+    assert_eq!((sent, out.losses.total().total()), (10_000, 0));
     assert!(batches(&out).iter().map(Profiles::size_bytes).sum::<u64>() > 200 << 20);
 }

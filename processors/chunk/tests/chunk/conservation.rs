@@ -130,7 +130,7 @@ proptest! {
         expected.sort();
         found.sort();
         prop_assert_eq!(found, expected);
-        prop_assert_eq!(out.losses.total(), 0);
+        prop_assert!(out.losses.is_none());
     }
 
     /// Guarantees: the same calls give the same batches in the same order.

@@ -61,7 +61,7 @@ fn nothing_comes_of_nothing() {
         builder.on_cpu(20);
         let mut chunk = chunk(settings);
         let out = process_one(&mut chunk, builder.finish().unwrap(), at(0));
-        assert!(out.telemetry.is_empty() && out.losses.total() == 0);
+        assert!(out.telemetry.is_empty() && out.losses.is_none());
         assert!(flush(&mut chunk).is_empty());
     }
 }
@@ -87,7 +87,7 @@ fn many_processes_are_looked_at_in_parts() {
             assert!(processes.insert(sent.window.as_ref().unwrap().profiler_id));
         }
         most = most.max(chunk.held().bytes);
-        let held = chunk.held().observations;
+        let held = chunk.held().quantities.total();
         assert_eq!(processes.len() as u64 + held, u64::from(PROCESSES));
         if !chunk.is_absorbing() {
             break;

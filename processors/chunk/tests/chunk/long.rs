@@ -32,9 +32,9 @@ fn cut(settings: &str, batch: Profiles) -> (String, u64) {
     let mut chunk = chunk(settings);
     let observations = batch.observations();
     let mut out = process_one(&mut chunk, batch, at(0));
-    assert_eq!(chunk.held().observations + sent(&out), observations + out.synthesized);
+    assert_eq!(chunk.held().quantities.total() + sent(&out), observations + out.synthesized.total());
     flush_all(&mut chunk, at(0), &mut out);
-    assert_eq!((out.losses.total(), sent(&out)), (0, observations + out.synthesized));
+    assert_eq!((out.losses.total().total(), sent(&out)), (0, observations + out.synthesized.total()));
     let seconds = |time: u64| (time as i64 - T as i64) / S as i64;
     let mut windows: Vec<(u64, String)> = Vec::new();
     for batch in batches(&out) {
@@ -51,7 +51,7 @@ fn cut(settings: &str, batch: Profiles) -> (String, u64) {
         windows.push((window.start_unix_nano, text));
     }
     windows.sort();
-    (windows.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n"), out.synthesized)
+    (windows.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n"), out.synthesized.total())
 }
 
 fn sent(out: &Outbox) -> u64 {
@@ -129,7 +129,7 @@ fn values_that_end_at_their_timestamp() {
 fn parts_close_nothing() {
     let mut chunk = chunk("window: 10s\nlateness: 1s");
     let out = process_one(&mut chunk, batch("wall", 100, &[(Some(7), "w", &[5], &[90])]), at(0));
-    assert!(out.telemetry.is_empty() && out.synthesized >= 8, "{}", out.synthesized);
+    assert!(out.telemetry.is_empty() && out.synthesized.total() >= 8, "{}", out.synthesized.total());
 }
 
 /// Guarantees: absurd values make an hour of windows at most, and absurd numbers of them no more parts than a request may
@@ -147,5 +147,5 @@ fn absurd_values() {
     let many: Vec<Row<'_>> = vec![(None, "a", &[], &[1 << 40]); 2_000];
     let mut chunk = chunk("");
     let out = process_one(&mut chunk, batch("cpu", 3_600, &many), at(0));
-    assert!(out.synthesized <= 2_000 + (1 << 16), "{}", out.synthesized);
+    assert!(out.synthesized.total() <= 2_000 + (1 << 16), "{}", out.synthesized.total());
 }

@@ -22,13 +22,13 @@ fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>
     let now = Now { monotonic_nano: S, unix_nano: T0 + 300 * S };
     let mut out = process_one(&mut processor, decoded.profiles, now);
     flush_all(&mut processor, now, &mut out);
-    assert_eq!(out.losses.total(), 0, "{}", out.losses);
+    assert!(out.losses.is_none(), "{}", out.losses);
     let mut converter = Converter::new(Settings { off_cpu: true, ..Settings::default() });
     let mut collected = Collected::default();
     let mut clipped = 0;
     for batch in batches(&out) {
         let report = converter.convert(&batch, &mut collected);
-        assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+        assert!(report.balanced() && report.losses.is_none(), "{report:?}");
         clipped += report.notes.clipped_nanos;
     }
     let parse = |(json, _): &(Vec<u8>, _)| {

@@ -162,7 +162,7 @@ fn windows_close_early() {
         left += observations(&out).iter().sum::<u64>();
         assert!(by_size.held().bytes <= 80 << 10, "{:?}", by_size.held());
     }
-    assert_eq!(left + by_size.held().observations, 2000);
+    assert_eq!(left + by_size.held().quantities.total(), 2000);
     assert!(left > 0);
 }
 
@@ -179,5 +179,5 @@ fn relief_closes_the_largest_window() {
     let mut out = Outbox::default();
     while dedup.relieve(at(0), &mut out) {}
     assert_eq!(observations(&out), [10_000]);
-    assert_eq!(dedup.held().observations, 20);
+    assert_eq!(dedup.held().quantities.total(), 20);
 }

@@ -17,8 +17,8 @@ fn resends_are_dropped() {
     assert!(Arc::ptr_eq(batches(&out)[0].dictionary(), first.dictionary()));
     let out = process(&mut dedup, batch(T, &["f", "g"], &[T, T + 1], true), at(1));
     assert!(out.telemetry.is_empty());
-    assert_eq!(out.losses.get(Reason::Resent), 2);
-    assert_eq!(out.losses.total(), 2);
+    assert_eq!(out.losses.get(Reason::Resent).total(), 2);
+    assert_eq!(out.losses.total().total(), 2);
 }
 
 /// Guarantees: anything that differs keeps a profile: a frame, a time, the profile's start, or the peer.
@@ -61,7 +61,7 @@ fn equal_ids_are_no_resend() {
     for time in [T, T + 1] {
         assert_eq!(observations(&process(&mut dedup, part(time), at(0))), [1]);
     }
-    assert_eq!(process(&mut dedup, part(T), at(0)).losses.get(Reason::Resent), 1);
+    assert_eq!(process(&mut dedup, part(T), at(0)).losses.get(Reason::Resent).total(), 1);
 }
 
 /// Guarantees: of a request only the resends are dropped, also those of its own; the rest keeps its place.
@@ -77,7 +77,7 @@ fn the_rest_of_a_request_goes_on() {
     let left = batches(&out);
     let starts: Vec<_> = left[0].profiles().map(|profile| profile.time_unix_nano - T).collect();
     assert_eq!((starts, left[0].resources().len()), (vec![0, 1, 0], 3));
-    assert_eq!(out.losses.get(Reason::Resent), 1);
+    assert_eq!(out.losses.get(Reason::Resent).total(), 1);
     assert!(left[0].received.is_none());
 }
 
@@ -85,7 +85,8 @@ fn the_rest_of_a_request_goes_on() {
 #[test]
 fn memory_ends() {
     let mut dedup = dedup("resend_memory: 10s");
-    let resent = |dedup: &mut _, seconds| process(dedup, batch(T, &["f"], &[T], false), at(seconds * S)).losses.total();
+    let resent =
+        |dedup: &mut _, seconds| process(dedup, batch(T, &["f"], &[T], false), at(seconds * S)).losses.total().total();
     assert_eq!(resent(&mut dedup, 0), 0);
     assert_eq!(resent(&mut dedup, 9), 1);
     assert_eq!(resent(&mut dedup, 18), 1);
@@ -103,10 +104,10 @@ fn memory_is_bounded() {
     }
     assert_eq!(forgotten, 900);
     assert!(dedup.held().bytes < 16 << 10, "{:?}", dedup.held());
-    let again = |dedup: &mut _, n| process(dedup, batch(T + n, &["f"], &[T], false), at(1000)).losses.total();
+    let again = |dedup: &mut _, n| process(dedup, batch(T + n, &["f"], &[T], false), at(1000)).losses.total().total();
     assert_eq!((again(&mut dedup, 999), again(&mut dedup, 0)), (1, 0));
     // It is not held: nothing waits for it.
-    assert_eq!((dedup.held().observations, dedup.due()), (0, None));
+    assert_eq!((dedup.held().quantities.total(), dedup.due()), (0, None));
 }
 
 /// Guarantees: resends can be kept, and then nothing is remembered.

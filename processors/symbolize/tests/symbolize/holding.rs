@@ -10,7 +10,7 @@ fn waits_for_the_last_name() {
     let (mut symbolize, fake) = symbolize("timeout: 5s");
     fake.set(ID, 0x1100, known("f"));
     assert!(process(&mut symbolize, batch("a", &[native(0x1100), native(0x1200)]), at(0)).telemetry.is_empty());
-    assert_eq!(symbolize.held().observations, 2);
+    assert_eq!(symbolize.held().quantities.total(), 2);
     assert!(symbolize.held().bytes > 0);
     for moment in [20, 40, 900] {
         assert!(symbolize.due().unwrap() <= at(moment * MS).monotonic_nano);
@@ -25,7 +25,7 @@ fn waits_for_the_last_name() {
     let expected = [(0x1100, vec!["f@main.c:7".to_owned()]), (0x1200, vec!["g@main.c:7".to_owned()])];
     assert_eq!(lines(&batches(&out)[0]), expected);
     assert_eq!((note(&out, NAMED), note(&out, LATE)), (2, 0));
-    assert_eq!((symbolize.due(), symbolize.held().observations, symbolize.held().bytes), (None, 0, 0));
+    assert_eq!((symbolize.due(), symbolize.held().quantities.total(), symbolize.held().bytes), (None, 0, 0));
 }
 
 /// Guarantees: at the deadline a batch goes on with what there is: a name without a line, or none. Both are counted as late.

@@ -26,7 +26,7 @@ async fn exports() {
     }
     assert_eq!((rig.samples("accepted", "grpc"), rig.requests("success", "grpc")), (6, 3));
     assert_eq!((rig.requests("failure", "grpc"), rig.requests("refused", "grpc")), (0, 0));
-    assert_eq!((rig.consumer.totals().inbound, rig.consumer.memory_used()), (9, 0));
+    assert_eq!((rig.consumer.totals().inbound.total(), rig.consumer.memory_used()), (9, 0));
 }
 
 /// Guarantees: an empty request succeeds and reaches no pipeline (opentelemetry-proto docs/specification.md, "Full
@@ -103,8 +103,8 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!((rig.samples("accepted", "grpc"), rig.samples("failed", "grpc")), (2, 1));
     assert_eq!((rig.requests("success", "grpc"), rig.requests("failure", "grpc")), (1, 0));
     let totals = rig.consumer.totals();
-    assert_eq!((totals.inbound, totals.outbound), (5, 3));
-    assert_eq!(totals.dropped.get(profbridge_model::Reason::Malformed), 2);
+    assert_eq!((totals.inbound.total(), totals.outbound.total()), (5, 3));
+    assert_eq!(totals.dropped.get(profbridge_model::Reason::Malformed).total(), 2);
 }
 
 /// Guarantees: a request of which no profile can be taken is INVALID_ARGUMENT and names the place in its details.

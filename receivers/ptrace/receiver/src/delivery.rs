@@ -8,7 +8,7 @@ use std::time::Duration;
 use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::TransportTelemetry;
-use profbridge_model::{Profiles, Reason};
+use profbridge_model::{Profiles, Quantities, Reason};
 use profbridge_net::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -66,13 +66,13 @@ impl Delivery {
             if self.warned.is_due(Instant::now()) {
                 tracing::warn!("{observations} samples are lost, since {waiting} bytes wait for the pipelines already");
             }
-            return self.intake.refused(Reason::QueueFull, observations);
+            return self.intake.refused(Reason::QueueFull, Quantities::observations(observations));
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         if self.sender.send((profiles, bytes)).is_err() {
             // Its task panicked, which ends the receiver.
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.intake.refused(Reason::Internal, observations);
+            self.intake.refused(Reason::Internal, Quantities::observations(observations));
         }
     }
 
@@ -115,7 +115,7 @@ impl Courier {
                     if !std::mem::replace(&mut self.losing, true) {
                         tracing::warn!("samples are lost until a pipeline takes them again: {rejected}");
                     }
-                    self.intake.refused(rejected.reason, observations);
+                    self.intake.refused(rejected.reason, Quantities::observations(observations));
                     return self.telemetry.refused(samples);
                 }
                 Some(wanted) => tokio::time::sleep(wanted).await,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use profbridge_net::Shutdown;
 use profbridge_ptrace::message::{
     self, Command, Detached, Event, ProblemKind, Process, ProcessId, STOP_TIMEOUT, Select, Target, TargetId,
@@ -388,7 +388,7 @@ impl Driver {
         let limit = self.settings.max_pending_bytes;
         let observations = batch.samples.len() as u64;
         if waiting + tracked::size(&batch) > limit {
-            self.parts.intake.refused(Reason::QueueFull, observations);
+            self.parts.intake.refused(Reason::QueueFull, Quantities::observations(observations));
             if self.full.is_due(Instant::now()) {
                 tracing::warn!(
                     "{}: samples are lost, since {limit} bytes wait for names and pipelines already: see max_pending_bytes",
@@ -399,7 +399,7 @@ impl Driver {
         }
         let Some(&number) = self.live.get(&batch.process) else {
             // It was let go of when its sampler process ended, and says nothing since.
-            return self.parts.intake.refused(Reason::Internal, observations);
+            return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
         process.take(batch);

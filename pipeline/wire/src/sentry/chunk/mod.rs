@@ -109,7 +109,7 @@ impl Converter {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match &batch.window {
             Some(window) => self.convert_window(batch, window, sink, &mut report),
-            None => report.losses.add(Reason::ChunkRule, batch.observations()),
+            None => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
         }
         let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);
         (report.clipped_seconds, self.clipped_nanos) = (clipped / NANOS, clipped % NANOS);
@@ -140,7 +140,7 @@ impl Converter {
             let active = weights.fold(0, u64::saturating_add);
             if u128::from(active) < self.settings.min_active_time.as_nanos() {
                 let idle = lanes.iter().map(|lane| self.window.observations(&lane.keys)).sum();
-                report.losses.add(Reason::TooShort, idle);
+                report.losses.add_observations(Reason::TooShort, idle);
                 return;
             }
         }
@@ -169,7 +169,7 @@ impl Converter {
         if report.json_bytes > limits::MAX_WINDOW_BYTES || report.error.is_some() {
             let reason = if report.error.is_some() { Reason::WriteFailed } else { Reason::LimitExceeded };
             let lost = segment.lanes(lanes).iter().map(|lane| self.window.observations(segment.keys(lane))).sum();
-            report.losses.add(reason, lost);
+            report.losses.add_observations(reason, lost);
             return;
         }
         let target = self.settings.target_bytes.min(limits::MAX_CHUNK_BYTES);
@@ -183,10 +183,13 @@ impl Converter {
         }
         let Some(planned) = planned else {
             let lanes = segment.lanes(self.window.threads.lanes()).iter();
-            report.losses.add(Reason::TooLarge, lanes.map(|lane| self.window.observations(segment.keys(lane))).sum());
+            report.losses.add_observations(
+                Reason::TooLarge,
+                lanes.map(|lane| self.window.observations(segment.keys(lane))).sum(),
+            );
             return;
         };
-        report.losses.add(Reason::LoneSample, self.plan.dropped);
+        report.losses.add_observations(Reason::LoneSample, self.plan.dropped);
         if !self.plan.threads.is_empty() {
             self.write(subject, planned, sink, report);
         }
@@ -273,7 +276,7 @@ impl Converter {
         let (chunk_id, json_bytes) = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                report.losses.add(Reason::WriteFailed, written);
+                report.losses.add_observations(Reason::WriteFailed, written);
                 report.error = Some(error);
                 return;
             }
@@ -291,7 +294,7 @@ impl Converter {
         };
         if check::check(&facts).is_err() {
             sink.abandon();
-            report.losses.add(Reason::ChunkRule, written);
+            report.losses.add_observations(Reason::ChunkRule, written);
             return;
         }
         let summary = ChunkSummary {
@@ -306,7 +309,7 @@ impl Converter {
             json_bytes,
         };
         if let Err(error) = sink.finish(&summary) {
-            report.losses.add(Reason::WriteFailed, written);
+            report.losses.add_observations(Reason::WriteFailed, written);
             report.error = Some(error);
             return;
         }

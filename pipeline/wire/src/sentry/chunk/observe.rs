@@ -108,11 +108,11 @@ impl Window {
         self.spread.begin(profile, &self.line);
         for sample in batch.samples(profile) {
             let Some(stack) = self.stack_number(dictionary, sample.stack) else {
-                losses.add(Reason::NoFrames, sample.observations());
+                losses.add_observations(Reason::NoFrames, sample.observations());
                 continue;
             };
             if self.seen.len() + sample.observations() as usize >= NUMBERS {
-                losses.add(Reason::LimitExceeded, sample.observations());
+                losses.add_observations(Reason::LimitExceeded, sample.observations());
                 continue;
             }
             let lane = self.threads.find(dictionary, sample.attributes, profile.attributes);
@@ -121,14 +121,14 @@ impl Window {
                 let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
                 if nanos == 0 {
                     // A value of zero stands for no time at all.
-                    losses.add(Reason::NoTimeUnit, 1);
+                    losses.add_observations(Reason::NoTimeUnit, 1);
                 } else {
                     self.spread.add(lane, stack, nanos);
                 }
                 continue;
             }
             let outside = self.read_timestamps(&sample, stack, lane, meaning, notes);
-            losses.add(Reason::Malformed, outside);
+            losses.add_observations(Reason::Malformed, outside);
         }
         self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }

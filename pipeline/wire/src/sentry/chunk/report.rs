@@ -1,6 +1,6 @@
 //! What became of a batch: every observation is in a chunk or under a reason.
 
-use profbridge_model::Losses;
+use profbridge_model::{Losses, Quantities};
 
 /// Things an operator may want to know that are no losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +76,7 @@ impl Report {
 
     /// Whether nothing vanished: `observations + synthesized = samples + coalesced + losses`.
     pub fn balanced(&self) -> bool {
-        self.observations + self.synthesized == self.samples + self.coalesced + self.losses.total()
+        Quantities::observations(self.observations + self.synthesized)
+            == Quantities::observations(self.samples + self.coalesced) + self.losses.total()
     }
 }

@@ -60,14 +60,14 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
         let timestamped = batch.samples(profile).any(|sample| !sample.timestamps_bytes().is_empty());
         let mode = Mode::of(batch.dictionary(), profile);
         let Some(meaning) = Meaning::of(batch.dictionary(), profile) else {
-            losses.add(Reason::NoTimeUnit, observations);
+            losses.add_observations(Reason::NoTimeUnit, observations);
             continue;
         };
         if mode == Mode::OffCpu {
             if settings.off_cpu && timestamped {
                 chosen.push(Chosen { profile, meaning });
             } else {
-                losses.add(Reason::OffCpu, observations);
+                losses.add_observations(Reason::OffCpu, observations);
             }
             continue;
         }
@@ -85,7 +85,7 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
         if Some(index) == best {
             chosen.push(candidate);
         } else {
-            losses.add(Reason::RedundantType, batch.observations_of(candidate.profile));
+            losses.add_observations(Reason::RedundantType, batch.observations_of(candidate.profile));
         }
     }
     chosen

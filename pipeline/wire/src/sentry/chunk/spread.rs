@@ -82,7 +82,7 @@ impl Spread {
                     divided |= !pieces.is_empty();
                     pieces.iter_mut().for_each(|piece| piece.piece = true);
                 }
-                _ => losses.add(Reason::LimitExceeded, 1),
+                _ => losses.add_observations(Reason::LimitExceeded, 1),
             }
         }
         divided

@@ -228,7 +228,7 @@ fn there_and_back() {
         let profiles = read_items(&envelope).next().unwrap().unwrap();
         let mut collected = Collected::default();
         let report = Converter::new(Settings::default()).convert(&profiles, &mut collected);
-        assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+        assert!(report.balanced() && report.losses.is_none(), "{report:?}");
         assert_eq!(collected.chunks.len(), 1);
         let (json, _) = &collected.chunks[0];
         relay_rules::validate_json(json).unwrap();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use profbridge_ptrace::message::{Status, Stops};
 use profbridge_ptrace::what_shows_more;
 
@@ -37,7 +37,7 @@ impl Driver {
         }
         let lost = more(status.lost_observations, before.lost_observations);
         if lost > 0 {
-            self.parts.intake.refused(Reason::QueueFull, lost);
+            self.parts.intake.refused(Reason::QueueFull, Quantities::observations(lost));
         }
         self.count_rung(number);
         self.say_rung(number);

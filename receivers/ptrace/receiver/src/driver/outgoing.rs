@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profbridge_model::Reason;
+use profbridge_model::{Quantities, Reason};
 use tokio::time::Instant;
 
 use super::Driver;
@@ -46,7 +46,7 @@ impl Driver {
                     [(Reason::Malformed, assembled.malformed), (Reason::LimitExceeded, assembled.excessive)]
                 {
                     if lost > 0 {
-                        intake.refused(reason, lost);
+                        intake.refused(reason, Quantities::observations(lost));
                     }
                 }
                 self.parts.delivery.send(assembled.profiles);
@@ -54,7 +54,7 @@ impl Driver {
             Err(invalid) => {
                 let lost = batches.iter().map(|batch| batch.samples.len() as u64).sum();
                 tracing::error!("{}: a batch of the sampler makes no sense: {invalid}", self.parts.id);
-                intake.refused(Reason::LimitExceeded, lost);
+                intake.refused(Reason::LimitExceeded, Quantities::observations(lost));
             }
         }
     }

@@ -70,7 +70,7 @@ fn amplified_stacks() {
     let settings = Settings { target_bytes: 1 << 20, ..Settings::default() };
     let mut collected = Collected::default();
     let report = Converter::new(settings).convert(&batch.finish(), &mut collected);
-    assert!(report.balanced() && report.losses.total() == 0);
+    assert!(report.balanced() && report.losses.is_none());
     assert!(collected.chunks.len() > 5);
     for (json, _) in &collected.chunks {
         assert!(json.len() <= 1 << 20);
@@ -112,7 +112,7 @@ fn endless_window() {
     let batch = batch.nanos(Some(7), &["work"], &times, &[]).nanos(None, &["work"], &times, &[]).finish();
     let mut collected = Collected::default();
     let report = Converter::new(Settings::default()).convert(&batch, &mut collected);
-    assert!(report.balanced() && report.losses.total() == 0, "{report:?}");
+    assert!(report.balanced() && report.losses.is_none(), "{report:?}");
     for (json, _) in &collected.chunks {
         assert_eq!(validate_json(json), Ok(()));
     }
