@@ -149,6 +149,5 @@ fn known() -> config::Known<'static> {
         receivers: &["otlp", "ptrace"],
         processors: &["dedup", "symbolize", "chunk"],
         exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
-        signals: &["profiles"],
     }
 }

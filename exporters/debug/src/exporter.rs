@@ -5,15 +5,17 @@ use std::time::Duration;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, DynExporter, QueueConfig, RetryConfig, deliver};
-use profbridge_engine::registry::ExporterFactory;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_engine::registry::{Description, ExporterFactory};
+use profbridge_model::{Profiles, Telemetry, TelemetryKind};
 
 use crate::config::{Config, Verbosity};
 use crate::summary;
 
 /// `debug`.
-pub const FACTORY: ExporterFactory =
-    ExporterFactory { kind: "debug", summary: "says in the log what arrives", needs_chunks: |_| false, create };
+pub const FACTORY: ExporterFactory = ExporterFactory {
+    description: Description::exporter("debug", "says in the log what arrives", TelemetryKind::ALL),
+    create,
+};
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let Config { verbosity } = section.extract()?;
@@ -83,7 +85,7 @@ mod tests {
         let problem = create("verbosity: loud").unwrap();
         assert!(problem.contains("basic") && problem.contains("detailed"), "{problem}");
         assert!(create("sampling_initial: 2").unwrap().contains("unknown key `sampling_initial`"));
-        assert!(!(FACTORY.needs_chunks)(&Section::defaults()));
+        assert!((FACTORY.description.needs)(&Section::defaults()).is_empty());
     }
 
     /// Guarantees: what is sent stands in the log as one event.

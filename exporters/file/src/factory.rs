@@ -2,22 +2,27 @@
 
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DynExporter, deliver};
-use profbridge_engine::registry::ExporterFactory;
+use profbridge_engine::registry::{Description, ExporterFactory};
+use profbridge_model::TelemetryKind;
 
 use crate::config::{Config, Format};
 use crate::exporter::FileExporter;
 
 /// `file`.
 pub const FACTORY: ExporterFactory = ExporterFactory {
-    kind: "file",
-    summary: "writes Sentry envelopes into a folder, or OTLP requests into a file",
-    needs_chunks,
+    description: Description::exporter(
+        "file",
+        "writes Sentry envelopes into a folder, or OTLP requests into a file",
+        TelemetryKind::ALL,
+    )
+    .needs(needs),
     create,
 };
 
 /// Sentry's chunks are of one process and window. A section that cannot be read is reported when it is created.
-fn needs_chunks(section: &Section) -> bool {
-    section.extract::<Config>().is_ok_and(|config| config.format == Format::Sentry)
+fn needs(section: &Section) -> &'static [&'static str] {
+    let is_sentry = section.extract::<Config>().is_ok_and(|config| config.format == Format::Sentry);
+    if is_sentry { &["chunk"] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {

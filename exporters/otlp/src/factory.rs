@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
-use profbridge_engine::registry::ExporterFactory;
+use profbridge_engine::registry::{Description, ExporterFactory};
+use profbridge_model::TelemetryKind;
 
 use crate::config::{Config, Protocol};
 use crate::exporter::OtlpExporter;
@@ -13,33 +14,31 @@ use crate::settings::Settings;
 
 /// `otlp`: gRPC, or what `protocol` says.
 pub const FACTORY: ExporterFactory = ExporterFactory {
-    kind: "otlp",
-    summary: "sends profiles to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
-    needs_chunks,
+    description: Description::exporter(
+        "otlp",
+        "sends profiles to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
+        // Of envelopes, what was read of them.
+        TelemetryKind::ALL,
+    ),
     create: |section| create(section, Protocol::Grpc),
 };
 
 /// `otlp_grpc`: the same by the Collector's newer name.
-pub const OTLP_GRPC: ExporterFactory = ExporterFactory { kind: "otlp_grpc", summary: "the same as `otlp`", ..FACTORY };
+pub const OTLP_GRPC: ExporterFactory =
+    ExporterFactory { description: FACTORY.description.named("otlp_grpc", "the same as `otlp`"), ..FACTORY };
 
 /// `otlp_http`: HTTP, or what `protocol` says.
 pub const OTLP_HTTP: ExporterFactory = ExporterFactory {
-    kind: "otlp_http",
-    summary: "sends profiles to an OTLP receiver over HTTP",
-    needs_chunks,
+    description: FACTORY.description.named("otlp_http", "sends profiles to an OTLP receiver over HTTP"),
     create: |section| create(section, Protocol::Http),
 };
 
 /// `otlphttp`: the same by the Collector's older name.
 pub const OTLPHTTP: ExporterFactory =
-    ExporterFactory { kind: "otlphttp", summary: "the same as `otlp_http`", ..OTLP_HTTP };
+    ExporterFactory { description: FACTORY.description.named("otlphttp", "the same as `otlp_http`"), ..OTLP_HTTP };
 
 /// All types of this crate.
 pub const FACTORIES: [ExporterFactory; 4] = [FACTORY, OTLP_GRPC, OTLP_HTTP, OTLPHTTP];
-
-fn needs_chunks(_: &Section) -> bool {
-    false
-}
 
 fn create(section: &Section, protocol: Protocol) -> Result<Box<dyn DynExporter>, Problems> {
     let config: Config = section.extract()?;

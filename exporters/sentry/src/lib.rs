@@ -29,13 +29,17 @@ use std::time::Duration;
 
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver};
-use profbridge_engine::registry::ExporterFactory;
+use profbridge_engine::registry::{Description, ExporterFactory};
+use profbridge_model::TelemetryKind;
 
 /// Makes exporters of the type `sentry`.
 pub const FACTORY: ExporterFactory = ExporterFactory {
-    kind: "sentry",
-    summary: "sends profiles to Sentry as profile_chunk envelopes, and forwards envelopes",
-    needs_chunks: |_| true,
+    description: Description::exporter(
+        "sentry",
+        "sends profiles to Sentry as profile_chunk envelopes, and forwards envelopes",
+        TelemetryKind::ALL,
+    )
+    .needs(|_| &["chunk"]),
     create,
 };
 

@@ -1,6 +1,6 @@
 //! The components in this binary.
 
-use profbridge_engine::registry::Registry;
+use profbridge_engine::registry::{Description, Factory, Registry};
 
 /// Every receiver, processor and exporter.
 pub(crate) const REGISTRY: Registry = Registry {
@@ -28,15 +28,39 @@ pub(crate) const REGISTRY: Registry = Registry {
 /// The components as YAML, as the Collector's `components` prints them.
 pub(crate) fn listing() -> String {
     let mut text = format!("version: {}\n", env!("CARGO_PKG_VERSION"));
-    let mut list = |title: &str, entries: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
-        text.push_str(title);
-        text.push_str(":\n");
-        for (kind, summary) in entries {
-            text.push_str(&format!("  - name: {kind}\n    does: {summary}\n"));
-        }
-    };
-    list("receivers", &mut REGISTRY.receivers.iter().map(|factory| (factory.kind, factory.summary)));
-    list("processors", &mut REGISTRY.processors.iter().map(|factory| (factory.kind, factory.summary)));
-    list("exporters", &mut REGISTRY.exporters.iter().map(|factory| (factory.kind, factory.summary)));
+    list(&mut text, "receivers", REGISTRY.receivers);
+    list(&mut text, "processors", REGISTRY.processors);
+    list(&mut text, "exporters", REGISTRY.exporters);
     text
+}
+
+fn list<C>(text: &mut String, title: &str, factories: &[Factory<C>]) {
+    text.push_str(title);
+    text.push_str(":\n");
+    for Description { kind, summary, .. } in factories.iter().map(|factory| factory.description) {
+        text.push_str(&format!("  - name: {kind}\n    does: {summary}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_engine::config::Section;
+
+    use super::*;
+
+    /// Guarantees: what a component says of others names types that there are, since the engine cannot know of a name
+    /// that it is wrong; and each does something with some kind of telemetry.
+    #[test]
+    fn descriptions_are_sound() {
+        let processors: Vec<Description> = REGISTRY.processors.iter().map(|factory| factory.description).collect();
+        let exporters: Vec<Description> = REGISTRY.exporters.iter().map(|factory| factory.description).collect();
+        let is_processor = |kind: &&str| processors.iter().any(|known| known.kind == *kind);
+        for description in processors.iter().chain(&exporters) {
+            assert!(description.behind.iter().all(is_processor), "{description:?}");
+            assert!((description.needs)(&Section::defaults()).iter().all(is_processor), "{description:?}");
+            assert!(!description.takes.is_empty(), "{description:?}");
+        }
+        assert!(processors.iter().all(|processor| !processor.emits.is_empty()));
+        assert!(REGISTRY.receivers.iter().all(|factory| !factory.description.emits.is_empty()));
+    }
 }

@@ -19,6 +19,7 @@ pub(crate) use arrivals::{Arrival, Arrivals, channel};
 use self::arrivals::{Fate, WithdrawnWhenDropped};
 use crate::budget::{Budget, Exhausted, Permit};
 use crate::component::{Rejected, Retry};
+use crate::config::Carries;
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
 use crate::telemetry::Edge;
@@ -34,33 +35,13 @@ const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after that.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// What a pipeline carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// Profiles only.
-    Profiles,
-    /// Everything.
-    All,
-}
-
-impl Signal {
-    /// Whether telemetry belongs to it.
-    pub fn carries(self, telemetry: &Telemetry) -> bool {
-        match (self, telemetry) {
-            (Signal::All, _) | (Signal::Profiles, Telemetry::Profiles(_)) => true,
-            // An envelope is one unit of delivery: it may carry more than profiles.
-            (Signal::Profiles, Telemetry::Envelope(_)) => false,
-        }
-    }
-}
-
 /// The entrance to one pipeline.
 #[derive(Debug, Clone)]
 pub(crate) struct Entrance {
     /// The pipeline's id.
     pub(crate) pipeline: Arc<str>,
     /// What it carries.
-    pub(crate) signal: Signal,
+    pub(crate) carries: Carries,
     /// Its channel. Bounded; what waits in it is bounded in bytes by the memory budget.
     pub(crate) sender: mpsc::Sender<Arrival>,
     /// The pipeline's own counters.
@@ -127,9 +108,9 @@ impl Intake {
         self.room_behind(|_| true).await
     }
 
-    async fn room_behind(&self, carries: impl Fn(Signal) -> bool + Send) -> Result<(), Rejected> {
+    async fn room_behind(&self, carries: impl Fn(Carries) -> bool + Send) -> Result<(), Rejected> {
         loop {
-            let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.signal));
+            let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
                 if let Some(exporter) = entrance.refused_by() {
@@ -191,7 +172,7 @@ impl Intake {
         self.shared.edge.set_level(name, level);
     }
 
-    /// Hands telemetry to every pipeline of this receiver that carries its signal.
+    /// Hands telemetry to every pipeline of this receiver that carries its kind.
     ///
     /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it is withdrawn unless a pipeline has
     /// begun to take it.
@@ -203,14 +184,14 @@ impl Intake {
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let quantities = telemetry.quantities();
-        self.room_behind(|signal| signal.carries(&telemetry)).await?;
+        self.room_behind(|carries| carries.carries(&telemetry)).await?;
         let mut slots = Vec::new();
         let mut failed = Vec::new();
         let mut carriers = 0;
         let mut last_call = self.shared.end.last_call.clone();
         // Room is taken in all pipelines before anything is sent to one, so a refusal is a refusal by all.
         for entrance in &self.shared.entrances {
-            if !entrance.signal.carries(&telemetry) {
+            if !entrance.carries.carries(&telemetry) {
                 continue;
             }
             carriers += 1;
@@ -328,15 +309,11 @@ fn broken(pipeline: &str) -> Rejected {
 }
 
 fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
-    let what = match telemetry {
-        Telemetry::Profiles(_) => "profiles",
-        Telemetry::Envelope(_) => "Sentry envelopes",
-    };
     Rejected {
         component: edge.component().to_owned(),
         reason: Reason::Unroutable,
         retry: Retry::Never,
-        message: format!("no pipeline of this receiver carries {what}"),
+        message: format!("no pipeline of this receiver carries {}", telemetry.kind().noun()),
     }
 }
 

@@ -3,18 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use profbridge_model::TelemetryKind;
+
 use crate::component::{Processor, Receiver};
 use crate::config::{
     Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Place, Problem, Problems, Reference,
     Section, Severity, check_references,
 };
 use crate::delivery::DynExporter;
-use crate::intake::Signal;
-use crate::registry::{ProcessorFactory, Rank, Registry};
+use crate::registry::{Description, Factory, Registry, find};
 use crate::service::ServiceSettings;
-
-/// The signals to which a pipeline can be limited.
-const SIGNALS: &[&str] = &["profiles"];
 
 /// A checked configuration, ready to start.
 pub struct Plan {
@@ -39,7 +37,7 @@ pub(crate) struct PlannedExporter {
 
 pub(crate) struct PlannedPipeline {
     pub(crate) id: String,
-    pub(crate) signal: Signal,
+    pub(crate) carries: Carries,
     pub(crate) receivers: Vec<String>,
     pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
     pub(crate) exporters: Vec<String>,
@@ -115,11 +113,19 @@ impl Plan {
 }
 
 fn known_problems(config: &Config, registry: &Registry) -> Vec<Problem> {
-    let receivers: Vec<&str> = registry.receivers.iter().map(|factory| factory.kind).collect();
-    let processors: Vec<&str> = registry.processors.iter().map(|factory| factory.kind).collect();
-    let exporters: Vec<&str> = registry.exporters.iter().map(|factory| factory.kind).collect();
-    let known = Known { receivers: &receivers, processors: &processors, exporters: &exporters, signals: SIGNALS };
-    check_references(config, &known)
+    let receivers = kinds(registry.receivers);
+    let processors = kinds(registry.processors);
+    let exporters = kinds(registry.exporters);
+    check_references(config, &Known { receivers: &receivers, processors: &processors, exporters: &exporters })
+}
+
+fn kinds<C>(factories: &[Factory<C>]) -> Vec<&'static str> {
+    factories.iter().map(|factory| factory.description.kind).collect()
+}
+
+/// `profiles, Sentry envelopes`.
+fn nouns(kinds: &[TelemetryKind]) -> String {
+    kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
 
 struct Maker<'a> {
@@ -147,9 +153,7 @@ impl Maker<'_> {
         let mut receivers = Vec::new();
         for (id, section) in sections.iter() {
             // An unknown type has been reported.
-            let Some(factory) = self.registry.receivers.iter().find(|factory| factory.kind == id.kind) else {
-                continue;
-            };
+            let Some(factory) = find(self.registry.receivers, &id.kind) else { continue };
             if let Some(receiver) = self.keep((factory.create)(section)) {
                 receivers.push(PlannedReceiver { id: id.to_string(), receiver });
             }
@@ -160,9 +164,7 @@ impl Maker<'_> {
     fn exporters(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedExporter> {
         let mut exporters = Vec::new();
         for (id, section) in sections.iter() {
-            let Some(factory) = self.registry.exporters.iter().find(|factory| factory.kind == id.kind) else {
-                continue;
-            };
+            let Some(factory) = find(self.registry.exporters, &id.kind) else { continue };
             if let Some(exporter) = self.keep((factory.create)(section)) {
                 exporters.push(PlannedExporter { id: id.to_string(), exporter });
             }
@@ -173,48 +175,54 @@ impl Maker<'_> {
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
         let mut processors = Vec::new();
         for reference in &pipeline.processors {
-            let Some(factory) = self.processor_factory(&reference.id) else { continue };
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
             let Some(section) = config.processors.get(&reference.id) else { continue };
             if let Some(processor) = self.keep((factory.create)(section)) {
                 processors.push((reference.id.to_string(), processor));
             }
         }
-        self.check_ranks(id, &pipeline.processors);
-        self.check_chunks(config, id, pipeline);
+        self.check_order(id, &pipeline.processors);
+        self.check_needs(config, id, pipeline);
+        self.check_kinds(id, pipeline);
         let ids = |references: &[Reference]| references.iter().map(|reference| reference.id.to_string()).collect();
         PlannedPipeline {
             id: id.to_string(),
-            signal: if id.carries() == Carries::Profiles { Signal::Profiles } else { Signal::All },
+            carries: id.carries(),
             receivers: ids(&pipeline.receivers),
             processors,
             exporters: ids(&pipeline.exporters),
         }
     }
 
-    fn processor_factory(&self, id: &ComponentId) -> Option<&'static ProcessorFactory> {
-        self.registry.processors.iter().find(|factory| factory.kind == id.kind)
-    }
-
     /// Processors in no pipeline are checked all the same.
     fn unused_processors(&mut self, config: &Config) {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
-            if let Some(factory) = self.processor_factory(id).filter(|_| !used) {
+            if let Some(factory) = find(self.registry.processors, &id.kind).filter(|_| !used) {
                 self.keep((factory.create)(section));
             }
         }
     }
 
-    fn check_ranks(&mut self, pipeline: &PipelineId, references: &[Reference]) {
-        let mut before: Option<(&Reference, Rank)> = None;
+    /// Whether each processor may stand behind those that are named before it.
+    fn check_order(&mut self, pipeline: &PipelineId, references: &[Reference]) {
+        let mut before: Vec<(&Reference, &Description)> = Vec::new();
         for (position, reference) in references.iter().enumerate() {
-            let Some(rank) = self.processor_factory(&reference.id).map(|factory| factory.rank) else { continue };
-            if let Some((earlier, earlier_rank)) = before
-                && earlier_rank >= rank
+            let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
+            let description = &factory.description;
+            let in_the_way =
+                |earlier: &Description| earlier.kind == description.kind || earlier.behind.contains(&description.kind);
+            // Of several the one that belongs behind the others, so that the hint is right for all of them.
+            let mut conflict: Option<(&Reference, &Description)> = None;
+            for &(earlier, other) in before.iter().filter(|(_, other)| in_the_way(other)) {
+                conflict = conflict.filter(|(_, last)| last.behind.contains(&other.kind)).or(Some((earlier, other)));
+            }
+            // One that is named twice has been reported.
+            if let Some((earlier, other)) = conflict
                 && earlier.id != reference.id
             {
                 let key_path = format!("service.pipelines.{pipeline}.processors.{position}");
-                let (message, hint) = if earlier_rank == rank {
+                let (message, hint) = if other.kind == description.kind {
                     let message = format!("`{}` does again what `{}` before it has done", reference.id, earlier.id);
                     (message, "name one of them".to_owned())
                 } else {
@@ -223,31 +231,60 @@ impl Maker<'_> {
                 };
                 self.report(&reference.place, key_path, message, hint, Severity::Error);
             }
-            before = before.filter(|(_, earlier)| *earlier > rank).or(Some((reference, rank)));
+            before.push((reference, description));
         }
     }
 
-    fn check_chunks(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
-        let cut = pipeline
-            .processors
-            .iter()
-            .any(|reference| self.processor_factory(&reference.id).is_some_and(|factory| factory.rank == Rank::Chunk));
-        if cut {
-            return;
-        }
-        let chunk = self.registry.processors.iter().find(|factory| factory.rank == Rank::Chunk);
-        let chunk = chunk.map_or("chunk", |factory| factory.kind);
+    /// Whether the processors are there without which an exporter gets nothing that it can send.
+    fn check_needs(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
         for (position, reference) in pipeline.exporters.iter().enumerate() {
-            let Some(factory) = self.registry.exporters.iter().find(|factory| factory.kind == reference.id.kind) else {
-                continue;
-            };
-            if config.exporters.get(&reference.id).is_some_and(factory.needs_chunks) {
+            let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
+            let Some(section) = config.exporters.get(&reference.id) else { continue };
+            for needed in (factory.description.needs)(section) {
+                if pipeline.processors.iter().any(|processor| processor.id.kind == *needed) {
+                    continue;
+                }
                 let key_path = format!("service.pipelines.{id}.exporters.{position}");
-                let message = format!("`{}` takes only what the processor `{chunk}` has cut", reference.id);
-                let hint = format!("add `{chunk}` at the end of `processors` of this pipeline");
+                let message = format!("`{}` takes only what the processor `{needed}` has cut", reference.id);
+                let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
                 self.report(&reference.place, key_path, message, hint, Severity::Error);
             }
         }
+    }
+
+    /// Whether the pipeline carries anything of what its receivers emit, and of what its exporters take.
+    fn check_kinds(&mut self, id: &PipelineId, pipeline: &PipelineConfig) {
+        let carries = id.carries();
+        // That nothing here handles its signal has been reported.
+        if carries == Carries::Unsupported {
+            return;
+        }
+        let includes = |kinds: &[TelemetryKind]| kinds.iter().any(|kind| carries.includes(*kind));
+        for (position, reference) in pipeline.receivers.iter().enumerate() {
+            let Some(factory) = find(self.registry.receivers, &reference.id.kind) else { continue };
+            let emits = factory.description.emits;
+            if !includes(emits) {
+                let message = format!("`{}` emits {}, which this pipeline does not carry", reference.id, nouns(emits));
+                self.report_kind(id, "receivers", position, reference, message);
+            }
+        }
+        for (position, reference) in pipeline.exporters.iter().enumerate() {
+            let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
+            let takes = factory.description.takes;
+            if !includes(takes) {
+                let message = format!("`{}` takes {}, which this pipeline does not carry", reference.id, nouns(takes));
+                self.report_kind(id, "exporters", position, reference, message);
+            }
+        }
+    }
+
+    fn report_kind(&mut self, id: &PipelineId, list: &str, position: usize, reference: &Reference, message: String) {
+        let key_path = format!("service.pipelines.{id}.{list}.{position}");
+        let hint = format!(
+            "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
+            id.signal
+        );
+        self.report(&reference.place, key_path, message, hint, Severity::Error);
     }
 
     /// Leaves out exporters that have nothing to do, and pipelines that have none left.

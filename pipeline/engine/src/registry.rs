@@ -1,60 +1,131 @@
 //! The components that a binary is made of: plain tables of function pointers, no macros, no global state.
 //!
+//! Each type of component has a factory: a [`Description`] of itself, by which the engine knows what it takes, what it
+//! emits and where it may stand, and a function that makes one. The engine knows no type by its name.
+//!
 //! A factory's `create` reads its section of the configuration and checks it. It touches neither network nor disk, so
 //! `profbridge validate` creates everything and throws it away; the world is first touched when a component starts.
+//!
+//! ```
+//! use profbridge_engine::component::{Outbox, Processor, Now};
+//! use profbridge_engine::registry::{Description, ProcessorFactory, PROFILES};
+//! use profbridge_model::Telemetry;
+//!
+//! struct Nothing;
+//!
+//! impl Processor for Nothing {
+//!     fn process(&mut self, telemetry: Telemetry, _now: Now, out: &mut Outbox) {
+//!         out.send(telemetry);
+//!     }
+//! }
+//!
+//! const FACTORY: ProcessorFactory = ProcessorFactory {
+//!     description: Description::processor("nothing", "changes nothing", PROFILES).behind(&["other"]),
+//!     create: |_section| Ok(Box::new(Nothing)),
+//! };
+//! # assert_eq!(FACTORY.description.kind, "nothing");
+//! ```
+
+use std::fmt;
+
+use profbridge_model::TelemetryKind;
 
 use crate::component::{Processor, Receiver};
 use crate::config::{Problems, Section};
 use crate::delivery::DynExporter;
 
-/// Makes receivers of one type.
+/// Profiles only, for [`Description::takes`] and [`Description::emits`].
+pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
+
+/// What a type of component says of itself.
 #[derive(Debug, Clone, Copy)]
-pub struct ReceiverFactory {
+pub struct Description {
     /// The type, as in `receivers: {TYPE: ...}`.
     pub kind: &'static str,
     /// What it does, in one line, for `profbridge components`.
     pub summary: &'static str,
-    /// Checks a section and makes a receiver of it.
-    pub create: fn(&Section) -> Result<Box<dyn Receiver>, Problems>,
+    /// What it does something with. An exporter is given everything that its pipeline carries and counts what it cannot
+    /// send; a processor lets pass what it does not take. Nothing for receivers.
+    pub takes: &'static [TelemetryKind],
+    /// What comes out of it. Nothing for exporters.
+    pub emits: &'static [TelemetryKind],
+    /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
+    /// other.
+    pub behind: &'static [&'static str],
+    /// The types of processors without which it gets nothing that it can send, given its section. Asked of exporters.
+    pub needs: fn(&Section) -> &'static [&'static str],
 }
+
+impl Description {
+    /// A receiver of telemetry of these kinds.
+    pub const fn receiver(kind: &'static str, summary: &'static str, emits: &'static [TelemetryKind]) -> Self {
+        Self { emits, ..Self::new(kind, summary) }
+    }
+
+    /// A processor that changes telemetry of these kinds, each into its own.
+    pub const fn processor(kind: &'static str, summary: &'static str, takes: &'static [TelemetryKind]) -> Self {
+        Self { takes, emits: takes, ..Self::new(kind, summary) }
+    }
+
+    /// An exporter that sends telemetry of these kinds.
+    pub const fn exporter(kind: &'static str, summary: &'static str, takes: &'static [TelemetryKind]) -> Self {
+        Self { takes, ..Self::new(kind, summary) }
+    }
+
+    /// The same with the processors that must come before it.
+    #[must_use]
+    pub const fn behind(self, behind: &'static [&'static str]) -> Self {
+        Self { behind, ..self }
+    }
+
+    /// The same with the processors that it needs.
+    #[must_use]
+    pub const fn needs(self, needs: fn(&Section) -> &'static [&'static str]) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
+        Self { kind, summary, ..self }
+    }
+
+    const fn new(kind: &'static str, summary: &'static str) -> Self {
+        Self { kind, summary, takes: &[], emits: &[], behind: &[], needs: |_| &[] }
+    }
+}
+
+/// Makes components of one type.
+pub struct Factory<C> {
+    /// What the type says of itself.
+    pub description: Description,
+    /// Checks a section and makes a component of it.
+    pub create: fn(&Section) -> Result<C, Problems>,
+}
+
+// Derived, these would ask the same of what the factory makes.
+impl<C> Clone for Factory<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Factory<C> {}
+
+impl<C> fmt::Debug for Factory<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// Makes receivers of one type.
+pub type ReceiverFactory = Factory<Box<dyn Receiver>>;
 
 /// Makes processors of one type.
-#[derive(Debug, Clone, Copy)]
-pub struct ProcessorFactory {
-    /// The type, as in `processors: {TYPE: ...}`.
-    pub kind: &'static str,
-    /// What it does, in one line, for `profbridge components`.
-    pub summary: &'static str,
-    /// Its place in a pipeline: processors must stand in ascending order of rank, or one would undo the other.
-    pub rank: Rank,
-    /// Checks a section and makes a processor of it.
-    pub create: fn(&Section) -> Result<Box<dyn Processor>, Problems>,
-}
+pub type ProcessorFactory = Factory<Box<dyn Processor>>;
 
-/// The place of a processor in a pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
-    /// Drops or merges what came twice.
-    Dedup,
-    /// Names native frames. Behind [`Rank::Dedup`]: what is sent again may be named better by then, and would no longer
-    /// look like a resend. Before [`Rank::Chunk`], whose windows store each name once.
-    Symbolize,
-    /// Cuts by process, time and size.
-    Chunk,
-}
-
-/// Makes exporters of one type.
-#[derive(Debug, Clone, Copy)]
-pub struct ExporterFactory {
-    /// The type, as in `exporters: {TYPE: ...}`.
-    pub kind: &'static str,
-    /// What it does, in one line, for `profbridge components`.
-    pub summary: &'static str,
-    /// Whether it takes only batches that `chunk` has cut, given its section: `validate` then asks for that processor.
-    pub needs_chunks: fn(&Section) -> bool,
-    /// Checks a section and makes an exporter of it, with its queue.
-    pub create: fn(&Section) -> Result<Box<dyn DynExporter>, Problems>,
-}
+/// Makes exporters of one type, each with its queue.
+pub type ExporterFactory = Factory<Box<dyn DynExporter>>;
 
 /// All components of a binary.
 #[derive(Debug, Clone, Copy)]
@@ -65,4 +136,9 @@ pub struct Registry {
     pub processors: &'static [ProcessorFactory],
     /// The exporters.
     pub exporters: &'static [ExporterFactory],
+}
+
+/// The factory of a type.
+pub(crate) fn find<C>(factories: &'static [Factory<C>], kind: &str) -> Option<&'static Factory<C>> {
+    factories.iter().find(|factory| factory.description.kind == kind)
 }

@@ -121,8 +121,7 @@ struct Logs {
     level: String,
 }
 
-const KNOWN: Known<'_> =
-    Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"], signals: &["profiles"] };
+const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"] };
 
 fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Problem>) -> Option<T> {
     match section.extract::<T>() {

@@ -10,8 +10,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-const KNOWN: Known<'_> =
-    Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"], signals: &["profiles"] };
+const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"] };
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]

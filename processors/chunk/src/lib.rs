@@ -23,7 +23,7 @@ mod windows;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{ProcessorFactory, Rank};
+use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 use profbridge_model::Telemetry;
 
 pub use self::config::{Config, MAX_WINDOW, Settings};
@@ -40,8 +40,12 @@ pub const CLOSED_EARLY: &str = "closed_early";
 pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// The processor's entry in the registry.
-pub const FACTORY: ProcessorFactory =
-    ProcessorFactory { kind: "chunk", summary: "cuts profiles by process, time and size", rank: Rank::Chunk, create };
+pub const FACTORY: ProcessorFactory = ProcessorFactory {
+    // A window is of many requests, so a resend cannot be found behind it; and it stores each name once.
+    description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES)
+        .behind(&["dedup", "symbolize"]),
+    create,
+};
 
 fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
     let settings = section.extract::<Config>()?.check(section)?;

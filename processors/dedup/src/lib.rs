@@ -12,7 +12,7 @@ mod resends;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{ProcessorFactory, Rank};
+use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 use profbridge_model::Telemetry;
 use profbridge_model::arena::Work;
 
@@ -30,9 +30,7 @@ pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    kind: "dedup",
-    summary: "drops profiles that were sent twice, and merges requests",
-    rank: Rank::Dedup,
+    description: Description::processor("dedup", "drops profiles that were sent twice, and merges requests", PROFILES),
     create,
 };
 

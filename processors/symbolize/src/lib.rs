@@ -20,7 +20,7 @@ mod queries;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::{ProcessorFactory, Rank};
+use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 use profbridge_model::Telemetry;
 
 use self::hold::Hold;
@@ -40,9 +40,13 @@ pub const RELEASED_EARLY: &str = "released_early";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    kind: "symbolize",
-    summary: "names native frames by the symbols and debug information of their files",
-    rank: Rank::Symbolize,
+    // What is sent again may be named better by then, and would no longer look like a resend.
+    description: Description::processor(
+        "symbolize",
+        "names native frames by the symbols and debug information of their files",
+        PROFILES,
+    )
+    .behind(&["dedup"]),
     create,
 };
 

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::ReceiverFactory;
+use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
 use profbridge_net::tls::TlsServerConfig;
@@ -27,8 +27,10 @@ use crate::origin::Origin;
 use crate::{grpc, http};
 
 /// Makes receivers of type `otlp`.
-pub const FACTORY: ReceiverFactory =
-    ReceiverFactory { kind: "otlp", summary: "takes OTLP profiles over gRPC and HTTP/protobuf", create };
+pub const FACTORY: ReceiverFactory = ReceiverFactory {
+    description: Description::receiver("otlp", "takes OTLP profiles over gRPC and HTTP/protobuf", PROFILES),
+    create,
+};
 
 fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
     Ok(Box::new(Otlp::new(Settings::read(section)?)))

@@ -29,7 +29,7 @@ fn defaults() {
 /// Guarantees: only envelopes need batches that were cut for a process and window.
 #[test]
 fn needs_chunks() {
-    let needs = |yaml: &str| (FACTORY.needs_chunks)(&Section::from_yaml(yaml).unwrap());
+    let needs = |yaml: &str| (FACTORY.description.needs)(&Section::from_yaml(yaml).unwrap()) == ["chunk"];
     assert!(needs("path: out") && needs("{path: out, format: sentry}"));
     assert!(!needs("{path: out, format: otlp}") && !needs("{path: out, format: proto}") && !needs("format: 7"));
 }

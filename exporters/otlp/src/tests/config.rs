@@ -6,7 +6,7 @@ use crate::FACTORIES;
 use crate::settings::Target;
 
 fn problems(kind: &str, yaml: &str) -> String {
-    let factory = FACTORIES.into_iter().find(|factory| factory.kind == kind).unwrap();
+    let factory = FACTORIES.into_iter().find(|factory| factory.description.kind == kind).unwrap();
     let outcome = (factory.create)(&Section::from_yaml(yaml).unwrap());
     outcome.err().as_ref().map(Problems::to_string).unwrap_or_default()
 }

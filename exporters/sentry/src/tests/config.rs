@@ -20,7 +20,8 @@ fn defaults() {
     assert_eq!((settings.destinations.len(), settings.default), (0, None));
     assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
     assert_eq!(settings.delivery.timeout.as_secs(), 30);
-    assert!((FACTORY.needs_chunks)(&Section::defaults()));
+    assert_eq!((FACTORY.description.needs)(&Section::defaults()), ["chunk"]);
+    assert_eq!(FACTORY.description.takes, profbridge_model::TelemetryKind::ALL);
     assert!((FACTORY.create)(&Section::defaults()).is_ok());
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use profbridge_model::{Telemetry, TelemetryKind};
+
 /// Names one component of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentId {
@@ -90,16 +92,38 @@ impl fmt::Display for ComponentId {
 /// What a pipeline carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Carries {
-    /// Profiles only: `profiles`, `profiles/name`.
-    Profiles,
-    /// Traces only: `traces`, `traces/name`.
-    Traces,
-    /// Metrics only: `metrics`, `metrics/name`.
-    Metrics,
-    /// Logs only: `logs`, `logs/name`.
-    Logs,
-    /// Everything: any other name.
+    /// Everything: any name that is no signal's.
     Everything,
+    /// One kind only: its signal, such as `profiles` or `profiles/name`.
+    Only(TelemetryKind),
+    /// A signal of the Collector's that nothing here handles: such a pipeline carries nothing, and is refused.
+    Unsupported,
+}
+
+/// The signals of the Collector's (`pipeline/signal.go`) of which there is no kind of telemetry here.
+const UNSUPPORTED: [&str; 3] = ["traces", "metrics", "logs"];
+
+impl Carries {
+    /// Whether telemetry of a kind belongs into the pipeline.
+    #[must_use]
+    pub fn includes(self, kind: TelemetryKind) -> bool {
+        match self {
+            Carries::Everything => true,
+            Carries::Only(only) => only == kind,
+            Carries::Unsupported => false,
+        }
+    }
+
+    /// Whether telemetry belongs into the pipeline.
+    #[must_use]
+    pub fn carries(self, telemetry: &Telemetry) -> bool {
+        self.includes(telemetry.kind())
+    }
+
+    /// The names of signals to which a pipeline can be limited.
+    pub(super) fn signals() -> Vec<&'static str> {
+        TelemetryKind::ALL.iter().filter_map(|kind| kind.signal()).collect()
+    }
 }
 
 /// Names one pipeline.
@@ -115,12 +139,11 @@ impl PipelineId {
     /// What the pipeline carries, by the part of its name before the slash.
     #[must_use]
     pub fn carries(&self) -> Carries {
-        match self.signal.as_str() {
-            "profiles" => Carries::Profiles,
-            "traces" => Carries::Traces,
-            "metrics" => Carries::Metrics,
-            "logs" => Carries::Logs,
-            _ => Carries::Everything,
+        let signal = self.signal.as_str();
+        match TelemetryKind::ALL.iter().find(|kind| kind.signal() == Some(signal)) {
+            Some(&kind) => Carries::Only(kind),
+            None if UNSUPPORTED.contains(&signal) => Carries::Unsupported,
+            None => Carries::Everything,
         }
     }
 }

@@ -22,8 +22,6 @@ pub struct Known<'a> {
     pub processors: &'a [&'a str],
     /// Types of exporters.
     pub exporters: &'a [&'a str],
-    /// Signals a pipeline can be limited to: `profiles`, `traces`.
-    pub signals: &'a [&'a str],
 }
 
 /// Everything that is wrong with the configuration as a whole, in the order of the sources. A configuration is usable
@@ -101,8 +99,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn supports(&self, id: &PipelineId) -> bool {
-        id.carries() == Carries::Everything || self.known.signals.contains(&id.signal.as_str())
+    fn supports(id: &PipelineId) -> bool {
+        id.carries() != Carries::Unsupported
     }
 
     /// All places at which pipelines name a component.
@@ -133,7 +131,7 @@ impl<'a> Check<'a> {
     fn deletion(&self, entry: &Entry, roles: &[Role], id: &ComponentId) -> String {
         let mut lines = vec![format!("delete {}", self.lines(entry))];
         for role in roles {
-            for (pipeline, reference) in self.named(*role, id).into_iter().filter(|(id, _)| self.supports(id)) {
+            for (pipeline, reference) in self.named(*role, id).into_iter().filter(|(id, _)| Self::supports(id)) {
                 let section = role.section();
                 let place = &reference.place;
                 lines.push(format!(
@@ -232,8 +230,8 @@ impl<'a> Check<'a> {
         for (id, pipeline) in config.pipelines.iter() {
             let name = id.to_string();
             let path = ["service", "pipelines", name.as_str()];
-            if !self.supports(id) {
-                let signals = list(self.known.signals);
+            if !Self::supports(id) {
+                let signals = list(&Carries::signals());
                 let full = path.map(str::to_owned);
                 let parent = config.root.find(&full[..2]);
                 let entry = parent.and_then(|parent| parent.entries()).and_then(|all| {

@@ -16,9 +16,10 @@ use ledger::Ledger;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::component::{Processor, StartError};
+use crate::config::Carries;
 use crate::delivery::Sink;
 use crate::health::Health;
-use crate::intake::{self, Entrance, Signal, Sinks};
+use crate::intake::{self, Entrance, Sinks};
 use crate::telemetry::{Edge, Kind, Metrics};
 
 /// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
@@ -28,7 +29,7 @@ const WAITING: usize = 16;
 /// What a pipeline is made of.
 pub(crate) struct Parts {
     pub(crate) id: String,
-    pub(crate) signal: Signal,
+    pub(crate) carries: Carries,
     pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
     pub(crate) sinks: Vec<Arc<dyn Sink>>,
 }
@@ -103,7 +104,7 @@ impl Counters {
 impl Pipeline {
     /// Starts the pipeline's thread, on whose runtime the exporters run.
     pub(crate) fn start(parts: Parts, around: &Surroundings) -> Result<Self, StartError> {
-        let Parts { id, signal, processors, sinks } = parts;
+        let Parts { id, carries, processors, sinks } = parts;
         let id: Arc<str> = id.into();
         let edge = around.metrics.edge(Kind::Pipeline, &id, "");
         let mut stages = Vec::new();
@@ -123,7 +124,7 @@ impl Pipeline {
         let worker = thread::Worker::new(counters.clone(), chain, sinks, arrivals, end, around.clone());
         around.health.set("pipelines", &id, crate::health::State::Running);
         let ended = worker.spawn()?;
-        let entrance = Entrance { pipeline: id, signal, sender, edge, sinks: behind };
+        let entrance = Entrance { pipeline: id, carries, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, deadline, ended })
     }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Source, load};
 use crate::delivery::{DeliverySettings, QueueConfig, RetryConfig, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder};
-use crate::registry::{ExporterFactory, ReceiverFactory};
+use crate::registry::{ExporterFactory, PROFILES, ProcessorFactory, ReceiverFactory};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -39,19 +39,32 @@ fn exporter(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
 }
 
 const REGISTRY: Registry = Registry {
-    receivers: &[ReceiverFactory { kind: "otlp", summary: "", create: receiver }],
-    processors: &[
-        ProcessorFactory { kind: "dedup", summary: "", rank: Rank::Dedup, create: processor },
-        ProcessorFactory { kind: "symbolize", summary: "", rank: Rank::Symbolize, create: processor },
-        ProcessorFactory { kind: "chunk", summary: "", rank: Rank::Chunk, create: processor },
+    receivers: &[
+        ReceiverFactory { description: Description::receiver("otlp", "", PROFILES), create: receiver },
+        ReceiverFactory { description: Description::receiver("sdk", "", ENVELOPES), create: receiver },
     ],
-    exporters: &[ExporterFactory {
-        kind: "sink",
-        summary: "",
-        needs_chunks: |section| settings(section).chunks,
-        create: exporter,
-    }],
+    processors: &[
+        ProcessorFactory { description: Description::processor("dedup", "", PROFILES), create: processor },
+        ProcessorFactory {
+            description: Description::processor("symbolize", "", PROFILES).behind(&["dedup"]),
+            create: processor,
+        },
+        ProcessorFactory {
+            description: Description::processor("chunk", "", PROFILES).behind(&["dedup", "symbolize"]),
+            create: processor,
+        },
+    ],
+    exporters: &[
+        ExporterFactory {
+            description: Description::exporter("sink", "", TelemetryKind::ALL)
+                .needs(|section| if settings(section).chunks { &["chunk"] } else { &[] }),
+            create: exporter,
+        },
+        ExporterFactory { description: Description::exporter("relay", "", ENVELOPES), create: exporter },
+    ],
 };
+
+const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 
 fn plan(yaml: &str) -> Result<Plan, Problems> {
     let source = Source::Text { name: "config.yaml".to_owned(), text: yaml.to_owned() };
@@ -86,8 +99,11 @@ service:
     let exporters: Vec<&str> = plan.exporters.iter().map(|planned| planned.id.as_str()).collect();
     assert_eq!(exporters, ["sink", "sink/b"]);
     let pipelines: Vec<_> =
-        plan.pipelines.iter().map(|p| (p.id.as_str(), p.signal, p.processors.len(), p.exporters.len())).collect();
-    assert_eq!(pipelines, [("profiles", Signal::Profiles, 2, 2), ("all", Signal::All, 1, 1)]);
+        plan.pipelines.iter().map(|p| (p.id.as_str(), p.carries, p.processors.len(), p.exporters.len())).collect();
+    assert_eq!(
+        pipelines,
+        [("profiles", Carries::Only(TelemetryKind::Profiles), 2, 2), ("all", Carries::Everything, 1, 1)]
+    );
     assert_eq!(plan.warnings().len(), 1, "the exporter in no pipeline");
 }
 
@@ -192,8 +208,37 @@ fn symbolize_stands_between_dedup_and_chunk() {
     for (processors, expected) in [
         ("[symbolize, dedup, chunk]", "`dedup` cannot work behind `symbolize`"),
         ("[dedup, chunk, symbolize]", "`symbolize` cannot work behind `chunk`"),
+        // Of what is in the way, what belongs behind the rest.
+        ("[symbolize, chunk, dedup]", "`dedup` cannot work behind `chunk`"),
     ] {
         let found = problems(&with(processors));
         assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
     }
+}
+
+/// Guarantees: in a pipeline that is limited to a signal a receiver that emits nothing of it and an exporter that takes
+/// nothing of it are refused, each at its place and with what to do; in one that carries everything both may stand.
+#[test]
+fn what_a_pipeline_does_not_carry() {
+    let with = |pipelines: &str| {
+        format!(
+            "receivers: {{otlp: , sdk: }}\nprocessors: {{dedup: }}\nexporters: {{sink: , relay: }}\n\
+             service: {{pipelines: {{{pipelines}}}}}\n"
+        )
+    };
+    let everything = "all: {receivers: [otlp, sdk], processors: [dedup], exporters: [sink, relay]}";
+    assert!(plan(&with(everything)).is_ok());
+    let limited = with(&format!("profiles: {{receivers: [otlp, sdk], exporters: [relay, sink]}}, {everything}"));
+    assert_eq!(
+        problems(&limited),
+        [
+            "config.yaml:4:52 service.pipelines.profiles.receivers.1: \
+             `sdk` emits Sentry envelopes, which this pipeline does not carry",
+            "config.yaml:4:70 service.pipelines.profiles.exporters.0: \
+             `relay` takes Sentry envelopes, which this pipeline does not carry",
+        ]
+    );
+    let found = plan(&limited).unwrap_err();
+    let hint = found.as_slice()[0].hint.as_deref().unwrap();
+    assert!(hint.contains("carries everything") && hint.contains("`profiles`"), "{hint}");
 }

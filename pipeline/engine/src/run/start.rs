@@ -177,8 +177,8 @@ impl Started {
 
     fn pipeline(&self, planned: PlannedPipeline) -> Result<Pipeline, StartError> {
         let sinks: Vec<Arc<dyn Sink>> = self.exporters_of(&planned.exporters).map(|(_, e)| e.sink()).collect();
-        let PlannedPipeline { id, signal, processors, .. } = planned;
-        Pipeline::start(Parts { id, signal, processors, sinks }, &self.around)
+        let PlannedPipeline { id, carries, processors, .. } = planned;
+        Pipeline::start(Parts { id, carries, processors, sinks }, &self.around)
     }
 
     async fn receiver(&mut self, planned: PlannedReceiver, entrances: Vec<Entrance>) -> Result<(), StartError> {

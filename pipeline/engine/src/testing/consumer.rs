@@ -8,9 +8,10 @@ use tokio::sync::watch;
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Now, Rejected};
+use crate::config::Carries;
 use crate::delivery::{Overflow, Sink};
 use crate::health::Health;
-use crate::intake::{Arrivals, End, Entrance, Intake, Signal, Sinks, channel};
+use crate::intake::{Arrivals, End, Entrance, Intake, Sinks, channel};
 use crate::telemetry::{Edge, EdgeTotals, Kind, Metrics};
 
 /// The receiving end of [`intake`].
@@ -66,7 +67,8 @@ pub fn intake(memory: u64) -> (Intake, Consumer) {
     let pipeline = metrics.edge(Kind::Pipeline, "test", "");
     let gate = Arc::new(Gate { full: watch::Sender::new(None) });
     let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
-    let entrance = Entrance { pipeline: Arc::from("test"), signal: Signal::All, sender, edge: pipeline, sinks };
+    let entrance =
+        Entrance { pipeline: Arc::from("test"), carries: Carries::Everything, sender, edge: pipeline, sinks };
     let (stop, shutdown) = Shutdown::pair();
     let (last_call, soon) = Shutdown::pair();
     let end = End { shutdown, last_call: soon };

@@ -2,7 +2,7 @@
 
 use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
 use profbridge_engine::config::{Problems, Section};
-use profbridge_engine::registry::ReceiverFactory;
+use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_symbolize::Symbolizer;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -17,8 +17,14 @@ use crate::link::{self, Launch};
 use crate::resource;
 
 /// Makes receivers of type `ptrace`.
-pub const FACTORY: ReceiverFactory =
-    ReceiverFactory { kind: "ptrace", summary: "samples processes of this machine with the built-in sampler", create };
+pub const FACTORY: ReceiverFactory = ReceiverFactory {
+    description: Description::receiver(
+        "ptrace",
+        "samples processes of this machine with the built-in sampler",
+        PROFILES,
+    ),
+    create,
+};
 
 /// Requests on the control socket that wait for the driver.
 const WAITING_REQUESTS: usize = 64;

@@ -1,3 +1,5 @@
+use profbridge_model::{Envelope, Telemetry, TelemetryKind};
+
 use crate::config::{BadId, Carries, ComponentId, PipelineId};
 
 /// Guarantees: ids follow the Collector's rules (component/identifiable_test.go has the same cases) and print as written.
@@ -31,15 +33,34 @@ fn ids_follow_the_collectors_rules() {
 #[test]
 fn pipelines_carry_what_their_name_says() {
     for (name, carries) in [
-        ("profiles", Carries::Profiles),
-        ("profiles/eu", Carries::Profiles),
-        ("traces/x", Carries::Traces),
-        ("metrics", Carries::Metrics),
-        ("logs/x", Carries::Logs),
+        ("profiles", Carries::Only(TelemetryKind::Profiles)),
+        ("profiles/eu", Carries::Only(TelemetryKind::Profiles)),
+        ("traces/x", Carries::Unsupported),
+        ("metrics", Carries::Unsupported),
+        ("logs/x", Carries::Unsupported),
         ("default", Carries::Everything),
         ("main/profiles", Carries::Everything),
     ] {
         let id: PipelineId = name.parse().unwrap();
         assert_eq!((id.carries(), id.to_string().as_str()), (carries, name));
     }
+}
+
+/// Guarantees: an envelope, which may hold anything, goes only through pipelines that carry everything, and nothing
+/// goes through one whose signal nothing here handles.
+#[test]
+fn telemetry_goes_where_it_is_carried() {
+    let profiles = Telemetry::from(crate::fakes::batch(1));
+    let envelope = Telemetry::from(Envelope::default());
+    for (carries, expected) in [
+        (Carries::Everything, [true, true]),
+        (Carries::Only(TelemetryKind::Profiles), [true, false]),
+        (Carries::Only(TelemetryKind::Envelopes), [false, true]),
+        (Carries::Unsupported, [false, false]),
+    ] {
+        assert_eq!([&profiles, &envelope].map(|telemetry| carries.carries(telemetry)), expected, "{carries:?}");
+    }
+    let named = |name: &str| name.parse::<PipelineId>().unwrap().carries();
+    let limits = TelemetryKind::ALL.iter().filter_map(|kind| kind.signal().map(|signal| (named(signal), *kind)));
+    assert!(limits.into_iter().all(|(carries, kind)| carries == Carries::Only(kind)));
 }

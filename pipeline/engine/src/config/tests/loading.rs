@@ -97,7 +97,7 @@ fn replaced_text_is_typed() {
     assert!(port("\"${env:PORT}\"").is_err());
 }
 
-const KNOWN: Known<'_> = Known { receivers: &["r"], processors: &[], exporters: &["e"], signals: &["profiles"] };
+const KNOWN: Known<'_> = Known { receivers: &["r"], processors: &[], exporters: &["e"] };
 
 /// Guarantees: a variable that is not set is reported once, by the check and by the component together.
 #[test]

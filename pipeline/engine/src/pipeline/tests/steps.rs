@@ -74,7 +74,11 @@ impl Sink for Watcher {
 
 fn start(around: &Surroundings, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(sink) as _];
-    Pipeline::start(Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors, sinks }, around).unwrap()
+    Pipeline::start(
+        Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
+        around,
+    )
+    .unwrap()
 }
 
 fn splitter() -> (String, Box<dyn Processor>) {
@@ -221,7 +225,7 @@ async fn what_is_being_handed_on_is_not_lost() {
     let sink = Arc::new(GivesUp { counters: std::sync::OnceLock::new(), given: Mutex::default() });
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&sink) as _];
     let processors = vec![splitter()];
-    let parts = Parts { id: "profiles".to_owned(), signal: Signal::Profiles, processors, sinks };
+    let parts = Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
     let mut pipeline = Pipeline::start(parts, &around).unwrap();
     sink.counters.set(pipeline.counters().clone()).unwrap();
     let (intake, _) = intake(&around, &[&pipeline]);
