@@ -15,9 +15,6 @@ use crate::oracle::{self, End};
 use crate::snapshot::Process;
 use crate::target::Target;
 
-/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy machine, and all looks be one.
-const APART: u64 = 300_000;
-
 /// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second unwinder, and returns how many reached their
 /// root.
 fn complete_of(target: &Target, count: usize) -> usize {
@@ -25,10 +22,7 @@ fn complete_of(target: &Target, count: usize) -> usize {
     let mut process = Process::open(target.pid(), &mut cache);
     let (mut complete, mut seen) = (0, 0);
     while seen < count {
-        let before = target.ran_nano();
-        while target.ran_nano() < before + APART {
-            std::thread::yield_now();
-        }
+        target.run_on();
         for thread in target.threads() {
             let (mut snapshot, mut frames, mut outcome) = process.look(thread);
             if outcome.unknown_code.is_some() {

@@ -67,6 +67,7 @@ fn compare(target: &Target, path: &str, count: usize) -> Option<Counts> {
     let mut unwinder = Unwinder::new();
     let mut bare = bare(&process, path, &without);
     while counts.stacks < count {
+        target.run_on();
         for thread in target.threads() {
             let (mut snapshot, frames, outcome) = process.look(thread);
             if outcome.unknown_code.is_some() {

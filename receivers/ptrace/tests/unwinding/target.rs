@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy machine, and all looks be one.
+const APART: u64 = 300_000;
+
 /// A running program that is ended when it is dropped.
 pub(crate) struct Target {
     child: Child,
@@ -42,6 +45,14 @@ impl Target {
             counters.split_whitespace().next()?.parse::<u64>().ok()
         };
         self.threads().into_iter().filter_map(ran).sum()
+    }
+
+    /// Waits until its threads ran for some more, so that what they execute then is something else.
+    pub(crate) fn run_on(&self) {
+        let before = self.ran_nano();
+        while self.ran_nano() < before + APART {
+            std::thread::yield_now();
+        }
     }
 
     /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it starts.
