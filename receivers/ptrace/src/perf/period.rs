@@ -57,12 +57,17 @@ impl Varying {
             return None;
         }
         self.left = last(self.period_nano);
+        Some(self.another())
+    }
+
+    /// The next period.
+    pub fn another(&mut self) -> u64 {
         // Xorshift (Marsaglia 2003): nothing depends on its quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let most = self.period_nano / PARTS;
-        Some(self.period_nano - most + self.random % (2 * most + 1))
+        self.period_nano - most + self.random % (2 * most + 1)
     }
 }
 

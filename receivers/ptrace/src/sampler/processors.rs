@@ -27,6 +27,10 @@ const REVIEW: Duration = Duration::from_secs(1);
 const RINGS: usize = 16 << 20;
 const RING: (usize, usize) = (64 << 10, 1 << 20);
 
+/// Events of the machine have the same period for so many of it, and for so long at least.
+const STEADY: u64 = 8;
+const LEAST_STEADY: Duration = Duration::from_millis(50);
+
 /// Events of all processors, for processes that are sampled with them.
 #[derive(Debug)]
 pub(super) struct Processors {
@@ -34,6 +38,8 @@ pub(super) struct Processors {
     group: Option<ControlGroup>,
     period_nano: u64,
     rings: Vec<ProcessorEvent>,
+    /// When those of the machine get another period.
+    varied: Instant,
     /// The processors that were switched on.
     online: Vec<u32>,
     processes: Vec<(ProcessId, u32)>,
@@ -50,7 +56,19 @@ impl Processors {
             let varying = Varying::new(period_nano, time::unix_nano());
             rings.push(ProcessorEvent { event, ring, varying });
         }
-        Some(Self { group, period_nano, rings, online, processes: Vec::new() })
+        Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
+    }
+
+    /// Another period for events of the machine, where it is time for one. Their timers never stand still, and on a processor that is mostly idle samples are
+    /// too rare to count by; those of a group stand still while it does not run.
+    fn vary(&mut self, now: Instant) {
+        if self.group.is_some() || now < self.varied {
+            return;
+        }
+        self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
+        for ProcessorEvent { event, varying, .. } in &mut self.rings {
+            period::set(event.as_fd(), varying.another());
+        }
     }
 
     /// Whether they are of a group, or of the machine, on all of these processors and no other.
@@ -206,6 +224,9 @@ impl Events {
 impl Engine<'_> {
     /// Chooses what the events of a process cover, where that is to be looked at.
     pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
+        for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
+            set.vary(now);
+        }
         let process = &mut self.processes[index];
         if now < process.review.due || !matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors)) {
             return;
@@ -280,7 +301,7 @@ impl Engine<'_> {
 
     fn drain_processor(&mut self, set: usize, ring: usize) {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return };
-        let Processors { rings, processes, .. } = &mut events.processors[set];
+        let Processors { group, rings, processes, .. } = &mut events.processors[set];
         let ProcessorEvent { event, ring, varying } = &mut rings[ring];
         if ring.is_empty() {
             return;
@@ -296,7 +317,9 @@ impl Engine<'_> {
             captures.take_sample(process.id, process.space_number, &sample);
             process.foreign |= sample.user == User::Foreign;
         });
-        if let Some(period_nano) = varying.took(taken + drained.foreign) {
+        if group.is_some()
+            && let Some(period_nano) = varying.took(taken + drained.foreign)
+        {
             period::set(event.as_fd(), period_nano);
         }
         if drained.broken {

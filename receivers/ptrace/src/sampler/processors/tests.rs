@@ -73,6 +73,7 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
         period_nano: 1,
         rings: Vec::new(),
+        varied: Instant::now(),
         online: online.to_vec(),
         processes: vec![(ProcessId(process.into()), process)],
     }
