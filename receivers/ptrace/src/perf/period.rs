@@ -80,19 +80,21 @@ fn last(period_nano: u64) -> u64 {
 ///
 /// The kernel does not tell. But the event counts the time that its thread ran, to the nanosecond, and fires each time that another period of that is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Unseen {
+pub struct Skipped {
     /// The count when the present period began, and the period.
     since: u64,
     period_nano: u64,
     /// The samples that were taken since then, and the times without one that were told.
     samples: u64,
     told: u64,
+    /// What periods that are over left untold, in nanoseconds.
+    untold: u64,
 }
 
-impl Unseen {
+impl Skipped {
     /// An event that has counted nothing yet.
     pub fn new(period_nano: u64) -> Self {
-        Self { since: 0, period_nano: period_nano.max(1), samples: 0, told: 0 }
+        Self { since: 0, period_nano: period_nano.max(1), samples: 0, told: 0, untold: 0 }
     }
 
     /// So many samples were taken, or were lost.
@@ -106,7 +108,7 @@ impl Unseen {
         // A sample may be on its way: it is made up for by the next.
         let more = fired.saturating_sub(self.samples).saturating_sub(self.told);
         self.told += more;
-        more.saturating_mul(self.period_nano)
+        std::mem::take(&mut self.untold).saturating_add(more.saturating_mul(self.period_nano))
     }
 
     /// How much of a period has passed since the event fired last, in nanoseconds.
@@ -114,9 +116,9 @@ impl Unseen {
         count.saturating_sub(self.since) % self.period_nano
     }
 
-    /// A new period begins with this count. What the one before leaves untold is gone.
+    /// A new period begins with this count.
     pub fn begin(&mut self, count: u64, period_nano: u64) {
-        *self = Self { since: count, ..Self::new(period_nano) };
+        *self = Self { since: count, untold: self.tell(count), ..Self::new(period_nano) };
     }
 }
 
@@ -173,16 +175,16 @@ mod tests {
 
     /// Guarantees: what an event counted beyond its samples is told once, in whole periods, and never what a sample stands for, whichever of both is seen first.
     #[test]
-    fn unseen() {
-        let mut unseen = Unseen::new(10);
-        assert_eq!((unseen.tell(9), unseen.tell(10), unseen.tell(19)), (0, 10, 0));
-        unseen.took(1);
-        assert_eq!((unseen.tell(29), unseen.begun(29)), (0, 9));
+    fn skipped() {
+        let mut skipped = Skipped::new(10);
+        assert_eq!((skipped.tell(9), skipped.tell(10), skipped.tell(19)), (0, 10, 0));
+        skipped.took(1);
+        assert_eq!((skipped.tell(29), skipped.begun(29)), (0, 9));
         // This sample was counted as none before it was seen.
-        assert_eq!(unseen.tell(30), 10);
-        unseen.took(1);
-        assert_eq!((unseen.tell(40), unseen.tell(50)), (0, 10));
-        unseen.begin(55, 7);
-        assert_eq!((unseen.tell(61), unseen.tell(62), unseen.begun(64)), (0, 7, 2));
+        assert_eq!(skipped.tell(30), 10);
+        skipped.took(1);
+        assert_eq!((skipped.tell(40), skipped.tell(50)), (0, 10));
+        skipped.begin(55, 7);
+        assert_eq!((skipped.tell(61), skipped.tell(62), skipped.begun(64)), (0, 7, 2));
     }
 }

@@ -174,12 +174,10 @@ impl Engine<'_> {
         Some(answer)
     }
 
-    /// From now on running threads are sampled on this rung: what is known of their time until now is said.
+    /// From now on running threads are sampled on this rung.
     fn change_watch(&mut self, index: usize, rung: Rung, now: Instant) {
         if self.processes[index].watch != Watch::Undecided {
-            self.drain_process(index);
-            self.processes[index].settle_all(now);
-            self.processes[index].close_events();
+            self.leave_watch(index, now);
         }
         let process = &mut self.processes[index];
         process.status.rung = rung;
@@ -194,10 +192,13 @@ impl Engine<'_> {
 
     /// The kernel refuses what it permitted: it is found out anew what it permits, though not again and again.
     fn permitted_less(&mut self, index: usize, now: Instant) {
-        let process = &mut self.processes[index];
-        if now < process.asked_again {
-            return;
+        if now >= self.processes[index].asked_again {
+            self.leave_watch(index, now);
         }
+    }
+
+    /// Running threads are not sampled any more as they were: what is known of their time until now is said.
+    fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_process(index);
         let process = &mut self.processes[index];
         process.settle_all(now);

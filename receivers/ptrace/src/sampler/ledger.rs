@@ -40,7 +40,7 @@ pub(super) struct Rules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
     /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in nanoseconds.
-    pub(super) unseen_nano: u64,
+    pub(super) kernel_nano: u64,
     /// The event is open for one part in so many of the time.
     pub(super) thinned: u64,
     /// Only running time counts.
@@ -164,7 +164,7 @@ impl Ledger {
         let entries = std::mem::take(&mut self.entries);
         let wall = nano(now.saturating_duration_since(self.since));
         let own: u64 = entries.iter().filter_map(|entry| entry.period_nano).sum();
-        let periods = own.saturating_add(rules.unseen_nano);
+        let periods = own.saturating_add(rules.kernel_nano);
         let counted = self.counted.unwrap_or_default();
         let (ran, queued) = match sched {
             Some(sched) if self.counted.is_some() => {
@@ -182,7 +182,7 @@ impl Ledger {
         let known = ran.min(periods.saturating_mul(MOST_SCALE * thinned)).max(late).min(limit);
         // Time in the kernel shares with the samples as if it had some.
         let mut of_known = Shares::new(known, periods);
-        let in_kernel = of_known.next(rules.unseen_nano);
+        let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
         let mut rest = ran.saturating_sub(known).min(limit - known);
         let mut waits = 0;

@@ -306,11 +306,8 @@ impl Engine<'_> {
         if ring.is_empty() {
             return;
         }
-        let (mut taken, mut shortfall) = (0, Shortfall::default());
         let wanted = |pid| processes.iter().any(|(_, of)| *of == pid);
-        let drained = ring.drain(wanted, &mut events.buffer, |bytes| {
-            let Some(sample) = shortfall.sample(bytes) else { return };
-            taken += 1;
+        let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |sample| {
             let of = processes.iter().find(|(_, pid)| *pid == sample.process);
             let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
             let Some(process) = process else { return };
@@ -318,12 +315,9 @@ impl Engine<'_> {
             process.foreign |= sample.user == User::Foreign;
         });
         if group.is_some()
-            && let Some(period_nano) = varying.took(taken + drained.foreign)
+            && let Some(period_nano) = varying.took(samples)
         {
             period::set(event.as_fd(), period_nano);
-        }
-        if drained.broken {
-            shortfall.broken();
         }
         if shortfall != Shortfall::default() {
             // Whose it would have been is lost with it.

@@ -2,6 +2,7 @@
 
 use crate::message::Status;
 use crate::perf::record::{OnCpuSample, Record, parse};
+use crate::perf::ring::Ring;
 
 /// What is missing of what one ring was read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,8 +14,28 @@ pub(super) struct Shortfall {
 }
 
 impl Shortfall {
+    /// Takes the samples of wanted processes out of a ring. Returns how many samples there were, of whomever, and what is missing.
+    pub(super) fn drain(
+        ring: &mut Ring,
+        wanted: impl Fn(u32) -> bool,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(OnCpuSample<'_>),
+    ) -> (u64, Self) {
+        let (mut samples, mut shortfall) = (0, Self::default());
+        let drained = ring.drain(wanted, buffer, |bytes| {
+            if let Some(sample) = shortfall.sample(bytes) {
+                samples += 1;
+                each(sample);
+            }
+        });
+        if drained.broken {
+            shortfall.broken();
+        }
+        (samples + drained.foreign, shortfall)
+    }
+
     /// Reads a record: the sample, if it is one. What it says to be missing is counted.
-    pub(super) fn sample<'a>(&mut self, record: &'a [u8]) -> Option<OnCpuSample<'a>> {
+    fn sample<'a>(&mut self, record: &'a [u8]) -> Option<OnCpuSample<'a>> {
         match parse(record) {
             Ok(Record::Sample(sample)) => return Some(sample),
             Ok(Record::Lost(count)) => self.lost += count,
@@ -26,7 +47,7 @@ impl Shortfall {
     }
 
     /// The rest of the ring made no sense.
-    pub(super) fn broken(&mut self) {
+    fn broken(&mut self) {
         self.lost += 1;
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::shortfall::Shortfall;
 use crate::os::time;
 use crate::perf::open::count;
-use crate::perf::period::{self, Unseen, Varying};
+use crate::perf::period::{self, Skipped, Varying};
 use crate::perf::record::OnCpuSample;
 use crate::perf::ring::Ring;
 
@@ -31,9 +31,7 @@ pub(super) struct ThreadEvent {
     /// Since when it is judged, and how often the thread had been given a processor then.
     judged: (Instant, u64),
     varying: Varying,
-    unseen: Unseen,
-    /// What periods that are over left untold, in nanoseconds.
-    untold: u64,
+    skipped: Skipped,
 }
 
 impl ThreadEvent {
@@ -45,7 +43,7 @@ impl ThreadEvent {
         } else {
             Varying::behind_another(period_nano, seed)
         };
-        Self { file, ring, judged: (Instant::now(), switches), varying, unseen: Unseen::new(first), untold: 0 }
+        Self { file, ring, judged: (Instant::now(), switches), varying, skipped: Skipped::new(first) }
     }
 
     /// Whether the ring has nothing.
@@ -62,8 +60,7 @@ impl ThreadEvent {
     fn begin(&mut self, period_nano: u64) {
         let count = self.count();
         period::set(self.file.as_fd(), period_nano);
-        self.untold = self.untold.saturating_add(self.unseen.tell(count));
-        self.unseen.begin(count, period_nano);
+        self.skipped.begin(count, period_nano);
     }
 
     /// The time that the thread ran with it, in nanoseconds.
@@ -72,9 +69,8 @@ impl ThreadEvent {
     }
 
     /// For how long the thread was in the kernel, of which the event may not see anything, and this was not told yet: in nanoseconds.
-    pub(super) fn tell_unseen(&mut self) -> u64 {
-        let count = self.count();
-        std::mem::take(&mut self.untold).saturating_add(self.unseen.tell(count))
+    pub(super) fn tell_skipped(&mut self) -> u64 {
+        self.skipped.tell(self.count())
     }
 
     /// Takes the samples that there are.
@@ -84,18 +80,13 @@ impl ThreadEvent {
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(&OnCpuSample<'_>),
     ) -> Shortfall {
-        let (mut taken, mut shortfall, period_nano) = (0, Shortfall::default(), self.varying.average());
-        let drained = self.ring.drain(is_own, buffer, |bytes| {
-            let Some(sample) = shortfall.sample(bytes) else { return };
-            taken += 1;
+        let period_nano = self.varying.average();
+        let (samples, shortfall) = Shortfall::drain(&mut self.ring, is_own, buffer, |sample| {
             each(&OnCpuSample { period_nano, ..sample });
         });
-        if drained.broken {
-            shortfall.broken();
-        }
-        self.unseen.took(taken + shortfall.lost() + drained.foreign);
+        self.skipped.took(samples + shortfall.lost());
         // Right behind a sample little is lost by a change.
-        if let Some(period_nano) = self.varying.took(taken) {
+        if let Some(period_nano) = self.varying.took(samples) {
             self.begin(period_nano);
         }
         shortfall
@@ -122,7 +113,7 @@ pub(super) struct Thinning {
     /// opening and closing would never be sampled.
     begun: u64,
     /// What the last one did not tell of the time in which the thread was in the kernel.
-    unseen_nano: u64,
+    skipped_nano: u64,
 }
 
 impl Thinning {
@@ -143,15 +134,16 @@ impl Thinning {
 
     /// An event is closed; `hides` where it may not see the kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
-        self.begun = event.unseen.begun(event.count());
+        let count = event.count();
+        self.begun = event.skipped.begun(count);
         if hides {
-            self.unseen_nano = self.unseen_nano.saturating_add(event.tell_unseen());
+            self.skipped_nano = self.skipped_nano.saturating_add(event.skipped.tell(count));
         }
     }
 
     /// What events that were closed did not tell of the time in which the thread was in the kernel, in nanoseconds: once.
-    pub(super) fn take_unseen(&mut self) -> u64 {
-        std::mem::take(&mut self.unseen_nano)
+    pub(super) fn take_skipped(&mut self) -> u64 {
+        std::mem::take(&mut self.skipped_nano)
     }
 
     /// Whether an event is to be closed for a while because its thread is given a processor too often: so often by now.

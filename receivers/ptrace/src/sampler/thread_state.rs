@@ -181,9 +181,9 @@ impl ThreadState {
     }
 
     /// For how long it was in the kernel, of which its events may not see anything, and this was not told yet: in nanoseconds.
-    pub(super) fn tell_unseen(&mut self) -> u64 {
-        let open = self.event.as_mut().map_or(0, ThreadEvent::tell_unseen);
-        open.saturating_add(self.thinning.take_unseen())
+    pub(super) fn tell_skipped(&mut self) -> u64 {
+        let open = self.event.as_mut().map_or(0, ThreadEvent::tell_skipped);
+        open.saturating_add(self.thinning.take_skipped())
     }
 
     /// Counts the time it ran.

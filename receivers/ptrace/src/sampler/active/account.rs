@@ -192,10 +192,10 @@ impl Active {
     fn settle(&mut self, index: usize, now: Instant, sched: Option<SchedStat>, next: Next) {
         let hides = self.watch == Watch::Events(Rung::User);
         let thread = &mut self.threads[index];
-        let unseen_nano = if hides { thread.tell_unseen() } else { 0 };
+        let kernel_nano = if hides { thread.tell_skipped() } else { 0 };
         let rules = Rules {
             period_nano: self.event_period(),
-            unseen_nano,
+            kernel_nano,
             thinned: self.threads[index].thinning.factor(),
             cpu: self.settings.mode == Mode::Cpu,
             ready: self.threads[index].running,

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 const RULES: Rules =
-    Rules { period_nano: 10 * MS, unseen_nano: 0, thinned: 1, cpu: false, ready: false, next: Next::Same };
+    Rules { period_nano: 10 * MS, kernel_nano: 0, thinned: 1, cpu: false, ready: false, next: Next::Same };
 
 fn sched(run: u64, wait: u64) -> SchedStat {
     SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }
@@ -70,7 +70,7 @@ fn unsampled() {
 fn in_the_kernel() {
     let start = Instant::now();
     let mut ledger = ledger(start);
-    let hidden = |periods: u64| Rules { unseen_nano: periods * 10 * MS, ..RULES };
+    let hidden = |periods: u64| Rules { kernel_nano: periods * 10 * MS, ..RULES };
     // All of it, as for a program that copies large files.
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), hidden(10));
     assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::InTheKernel, 100)]));
@@ -192,7 +192,7 @@ proptest! {
                 (_, true) => Next::Other,
                 _ => Next::Same,
             };
-            let rules = Rules { unseen_nano: periods * 10 * MS, thinned, ready, next, ..RULES };
+            let rules = Rules { kernel_nano: periods * 10 * MS, thinned, ready, next, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
             let rests = settled.rests.iter().map(|(_, stretch)| *stretch);
