@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Checks what sampling does to real servers, and what it shows of them, against perf.
 
-Usage: servers.py PATH_TO_PROFBRIDGE [--seconds 40] [redis nginx postgresql memcached]
+Usage: servers.py PATH_TO_PROFBRIDGE [--seconds 40] [redis nginx postgresql memcached java]
 
 Starts each server from its Debian package in a temporary folder, puts it under load from a client of its own, samples it by `profbridge sample
 --pid` at 101 and 997 Hz, with `perf record -a -e cpu-clock -F 101` of the same seconds beside it, and attaches gdb twelve times while it is sampled.
-Ends with status 1 where a client saw an error, a thread was stopped, gdb was refused, a sample was lost at 101 Hz, or the share of a hot function
-is more than 3 points from perf's. Needs root (for perf, and as nginx and PostgreSQL want a user of their own), and installs nothing; the packages are:
+Ends with status 1 where a client saw an error, a thread was stopped, gdb was refused, a sample was lost or sampling took more processor time than its
+bound at 101 Hz, or the share of a hot function is more than 3 points from perf's. Needs root (for perf, and as nginx and PostgreSQL want a user of their own), and installs nothing; the packages are:
 
-    apt-get install --no-install-recommends redis-server nginx-light apache2-utils postgresql postgresql-contrib memcached gdb linux-perf
+    apt-get install --no-install-recommends redis-server nginx-light apache2-utils postgresql postgresql-contrib memcached \
+        openjdk-17-jdk-headless gdb linux-perf
 
 Listens on loopback, on ports that the system chooses, or on a socket in its folder. Ends the processes that it started, and no others.
 """
@@ -30,7 +31,7 @@ import tempfile
 import threading
 import time
 
-PACKAGES = "redis-server nginx-light apache2-utils postgresql postgresql-contrib memcached gdb linux-perf"
+PACKAGES = "redis-server nginx-light apache2-utils postgresql postgresql-contrib memcached openjdk-17-jdk-headless gdb linux-perf"
 RATES = (101, 997)
 PERF_RATE = 101
 POINTS = 3.0
@@ -134,7 +135,10 @@ def measure(name, server, arguments, folder):
             load.wait()
         count_errors(row, server, load)
         sampled.add_to(row)
-        compare(row, sampled, pid, program, folder)
+        if rate == RATES[0] and sampled.shares[1] > server.most_cpu:
+            row.violations.append(f"{name}, {row.what}: sampling took {sampled.shares[1]:.2f} % of a processor, more than {server.most_cpu} %")
+        if server.has_symbols:
+            compare(row, sampled, pid, program, folder)
         yield row
     row = Row(name, "gdb at 997 Hz")
     with server.load(max(seconds, GDB_SECONDS)) as load:
@@ -407,6 +411,10 @@ class Server:
     """A server that runs until the end of a `with`. `log` holds what it wrote."""
 
     programs = []
+    # The processor time that sampling it at 101 Hz may take, with the owner of the sampler, in percent of one.
+    most_cpu = 1.0
+    # Whether its functions can be told by the symbols of files: code that is made while it runs has none.
+    has_symbols = True
 
     def __init__(self, folder):
         self.folder = folder
@@ -666,7 +674,69 @@ def memcached_client(port, seconds, seed):
     print(f"operations {operations} errors {errors}")
 
 
-SERVERS = {"redis": Redis, "nginx": Nginx, "postgresql": Postgresql, "memcached": Memcached}
+class Java(Server):
+    """An HTTP server that answers by 25 threads, each of which hashes what it answers."""
+
+    programs = ["java", "ab"]
+    most_cpu = 2.0
+    has_symbols = False
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.port = free_port()
+        with open(os.path.join(folder, "Main.java"), "w") as source:
+            source.write(JAVA)
+        # The launcher compiles it and runs it in the same process (JEP 330).
+        self.start([find("java"), "-XX:+PreserveFramePointer", "Main.java", str(self.port)])
+        self.wait_until(lambda: connects(self.port))
+
+    def work(self, end):
+        seconds = max(int(end - time.monotonic()), 1)
+        command = ["ab", "-k", "-q", "-c", "25", "-t", str(seconds), "-n", "100000000", f"http://127.0.0.1:{self.port}/"]
+        status, text = run_client(command, seconds)
+        count = lambda name: int(found[1]) if (found := re.search(rf"{name}:\s+(\d+)", text)) else 0
+        errors = count("Failed requests") + count("Non-2xx responses") + count("Write errors") + (status != 0)
+        return count("Complete requests"), errors, [text[-500:]] if errors else []
+
+    def problems(self):
+        return self.logged().splitlines()
+
+
+JAVA = """
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.security.MessageDigest;
+import java.util.concurrent.Executors;
+
+class Main {
+    public static void main(String[] arguments) throws Exception {
+        var address = new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0]));
+        var server = HttpServer.create(address, 128);
+        server.setExecutor(Executors.newFixedThreadPool(25));
+        server.createContext("/", exchange -> {
+            var page = new StringBuilder();
+            try {
+                var digest = MessageDigest.getInstance("SHA-256");
+                for (int line = 0; line < 64; line++) {
+                    for (byte part : digest.digest(page.toString().getBytes())) page.append(Integer.toHexString(part & 255));
+                    page.setLength(Math.min(page.length(), 512));
+                }
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+            // As long each time: a client of HTTP takes other lengths for failures.
+            var body = page.substring(0, 256).getBytes();
+            exchange.sendResponseHeaders(200, body.length);
+            exchange.getResponseBody().write(body);
+            exchange.close();
+        });
+        server.start();
+    }
+}
+"""
+
+
+SERVERS = {"redis": Redis, "nginx": Nginx, "postgresql": Postgresql, "memcached": Memcached, "java": Java}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--memcached-client"]:

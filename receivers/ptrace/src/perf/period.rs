@@ -1,10 +1,12 @@
 //! The time between two samples of an event, that it varies, and how often an event fired without a sample.
 //!
 //! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th time: with 101 samples in a second, all of those
-//! of a second and a half would meet it and all of the next would not. So the period is another one after some samples, which no program is in step with for long.
+//! of a second and a half would meet it and all of the next would not; one that works for 3 ms of each 10 is met in its waits for half a second. So the period is
+//! another one after some samples, and so different that no program is in step with it for long. Periods come in pairs, one as much above the one that was asked for
+//! as the other is below it, so that a few seconds have as many samples as were asked for.
 //!
-//! A new period begins with its change, and what had passed of the old one is lost. So it is changed behind a sample and never by the clock: a thread that seldom
-//! runs would otherwise never have run for a whole period between two changes.
+//! A new period begins with its change, and what had passed of the old one is lost. So that of a thread or a group, whose timer stands still while it does not run,
+//! is changed behind a sample and never by the clock: one that seldom runs would otherwise never have run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,8 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
-/// A period is longer or shorter by up to one part in so many.
-const PARTS: u64 = 16;
+/// A period, or its rate where it is changed by the clock, is larger or smaller by up to one part in so many.
+const PARTS: u64 = 3;
 
 /// Has an event take a sample for each so many nanoseconds from now on. Samples go on to say the period that the event was opened with: for events of clocks the
 /// kernel never brings that up to date (`perf_swevent_hrtimer`, `last_period`). Where it refuses, the period stays.
@@ -30,6 +32,8 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
 pub struct Varying {
     period_nano: u64,
     random: u64,
+    /// By how much the next one differs, which the present one is the opposite of.
+    opposite: Option<i64>,
     /// So many samples are still to come in the present one.
     left: u64,
 }
@@ -37,7 +41,7 @@ pub struct Varying {
 impl Varying {
     /// Periods around this one, which is the first.
     pub fn new(period_nano: u64, seed: u64) -> Self {
-        Self { period_nano, random: seed | 1, left: last(period_nano) }
+        Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
 
     /// Periods around this one, behind a first one of any length.
@@ -57,17 +61,31 @@ impl Varying {
             return None;
         }
         self.left = last(self.period_nano);
-        Some(self.another())
+        let difference = self.difference();
+        Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period.
-    pub fn another(&mut self) -> u64 {
+    /// The next period, where it is time for it by the clock. As much time passes with each, so it is their rates that are on average what was asked for.
+    pub fn by_clock(&mut self) -> u64 {
+        let difference = self.difference();
+        let period = u128::from(self.period_nano);
+        let rate = u128::from(self.period_nano.saturating_add_signed(difference).max(1));
+        u64::try_from(period * period / rate).unwrap_or(self.period_nano)
+    }
+
+    /// By how much the next one differs.
+    fn difference(&mut self) -> i64 {
+        if let Some(opposite) = self.opposite.take() {
+            return opposite;
+        }
         // Xorshift (Marsaglia 2003): nothing depends on its quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let most = self.period_nano / PARTS;
-        self.period_nano - most + self.random % (2 * most + 1)
+        let difference = (self.random % (2 * most + 1)).cast_signed() - most.cast_signed();
+        self.opposite = Some(-difference);
+        difference
     }
 }
 
@@ -128,7 +146,7 @@ mod tests {
 
     const PERIOD: u64 = 9_900_990;
 
-    /// Guarantees: periods lie within a sixteenth of the one that was asked for, on both sides of it, and on average are that one; each
+    /// Guarantees: periods lie within a third of the one that was asked for, on both sides of it, and each two of them are on average that one, to the nanosecond; each
     /// lasts for sixteen samples, however long those take, and for more where they come often.
     #[test]
     fn around() {
@@ -140,11 +158,22 @@ mod tests {
         }
         let (least, most) = (*periods.iter().min().unwrap(), *periods.iter().max().unwrap());
         assert!(least >= PERIOD - PERIOD / PARTS && most <= PERIOD + PERIOD / PARTS, "{least} {most}");
-        assert!(least < PERIOD - PERIOD / 20 && most > PERIOD + PERIOD / 20, "{least} {most}");
-        let average = periods.iter().sum::<u64>() / 10_000;
-        assert!(average.abs_diff(PERIOD) < PERIOD / 500, "{average}");
+        assert!(least < PERIOD - PERIOD / 4 && most > PERIOD + PERIOD / 4, "{least} {most}");
+        assert!(periods.chunks(2).all(|pair| pair[0] + pair[1] == 2 * PERIOD));
         let mut often = Varying::new(1_000_000, 42);
         assert!(often.took(99).is_none() && often.took(1).is_some());
+    }
+
+    /// Guarantees: of periods that are changed by the clock each two have as many samples in the same time as were asked for.
+    #[test]
+    fn by_the_clock() {
+        let mut varying = Varying::new(PERIOD, 42);
+        for _ in 0..1_000 {
+            let (one, other) = (varying.by_clock(), varying.by_clock());
+            assert!((PERIOD / 4 * 3 - 1..=PERIOD / 2 * 3 + 1).contains(&one), "{one}");
+            let samples = (PERIOD as f64 / one as f64 + PERIOD as f64 / other as f64) / 2.0;
+            assert!((samples - 1.0).abs() < 1e-6, "{samples}");
+        }
     }
 
     /// Guarantees: a first period of another length lasts for one sample.
@@ -169,6 +198,27 @@ mod tests {
                 at += SAMPLES * period;
             }
             odd += usize::from(!(8..=26).contains(&met));
+        }
+        assert!(odd <= 10, "{odd} of 100");
+    }
+
+    /// Guarantees: a program that works for 3 ms of each 10 is met at work within each half second, and seldom for less than half or more than twice the time that it
+    /// works.
+    #[test]
+    fn out_of_step_with_milliseconds() {
+        const CYCLE: u64 = 10_000_000;
+        let mut varying = Varying::new(PERIOD, 42);
+        let (mut at, mut odd) = (0, 0);
+        for _ in 0..100 {
+            // Eight samples to a period: half a second.
+            let (end, mut met) = (at + 500_000_000, 0);
+            while at < end {
+                let period = varying.by_clock();
+                met += (0..8).filter(|sample| (at + sample * period) % CYCLE < CYCLE / 10 * 3).count();
+                at += 8 * period;
+            }
+            assert!(met > 0);
+            odd += usize::from(!(8..=30).contains(&met));
         }
         assert!(odd <= 10, "{odd} of 100");
     }

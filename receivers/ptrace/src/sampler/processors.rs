@@ -67,7 +67,7 @@ impl Processors {
         }
         self.varied = now + Duration::from_nanos(self.period_nano.saturating_mul(STEADY)).max(LEAST_STEADY);
         for ProcessorEvent { event, varying, .. } in &mut self.rings {
-            period::set(event.as_fd(), varying.another());
+            period::set(event.as_fd(), varying.by_clock());
         }
     }
 
