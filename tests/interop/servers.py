@@ -687,7 +687,8 @@ class Java(Server):
         with open(os.path.join(folder, "Main.java"), "w") as source:
             source.write(JAVA)
         # The launcher compiles it and runs it in the same process (JEP 330).
-        self.start([find("java"), "-XX:+PreserveFramePointer", "Main.java", str(self.port)])
+        # Without the option each answer waits for the client to acknowledge the one before (JDK-6968351).
+        self.start([find("java"), "-XX:+PreserveFramePointer", "-Dsun.net.httpserver.nodelay=true", "Main.java", str(self.port)])
         self.wait_until(lambda: connects(self.port))
 
     def work(self, end):

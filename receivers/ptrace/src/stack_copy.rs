@@ -88,6 +88,11 @@ impl StackPieces {
             || self.first.fill(files, stack_pointer, size.max(LEAST))
     }
 
+    /// Whether the copy is one of `size` bytes.
+    pub(crate) fn holds(&self, size: usize) -> bool {
+        self.first.bytes.len() >= size.max(LEAST)
+    }
+
     /// Takes a copy that the kernel made, from the stack pointer on.
     pub(crate) fn take(&mut self, stack_pointer: u64, bytes: &[u8]) {
         self.used_others = 0;

@@ -209,15 +209,16 @@ impl Active {
         let space = self.space_number;
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
-        if known.may_be(seen.sp, seen.pc, space)
+        let copied = known.may_be(seen.sp, seen.pc, space)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
-            && pieces.copy(&self.files, seen.sp, known.extent)
-            && pieces.unchanged(&self.files, &known.words)
-        {
+            && pieces.copy(&self.files, seen.sp, known.extent);
+        if copied && pieces.unchanged(&self.files, &known.words) {
             thread.blocked = known;
             return None;
         }
-        if !pieces.copy(&self.files, seen.sp, thread.copy_size.bytes()) {
+        let size = thread.copy_size.bytes();
+        let enough = copied && pieces.holds(size);
+        if !enough && !pieces.copy(&self.files, seen.sp, size) {
             self.doubt = true;
         }
         let mut registers = Registers::passive(seen.sp, seen.pc);

@@ -41,6 +41,7 @@ struct Candidate {
 impl Walk<'_> {
     /// The caller of code without call frame information.
     pub(super) fn without_rules(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+        self.saved.uses_all(&mut *self.memory);
         let pc = self.registers.instruction_pointer();
         let window = self.scratch.code.window(self.space, module, pc, &mut self.code_reads).ok_or(Stop::Malformed)?;
         if returns_from_signal(&window.after) {
@@ -165,7 +166,7 @@ impl Walk<'_> {
         registers.known &= super::registers::CALLEE_SAVED;
         registers.set(STACK_POINTER, chosen.slot.wrapping_add(8));
         registers.set(INSTRUCTION_POINTER, chosen.address);
-        Ok(Caller { registers, lost: self.lost, interrupted: false })
+        Ok(Caller { registers, saved: self.saved, interrupted: false })
     }
 
     /// What the frame pointer says, if it looks like one.

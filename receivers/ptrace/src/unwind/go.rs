@@ -73,19 +73,19 @@ impl Walk<'_> {
         let mut registers = self.registers;
         // Go's functions preserve no registers but the frame pointer, which is below the return address where there is a frame.
         registers.known &= 1 << FRAME_POINTER;
-        let mut lost = self.lost;
+        let mut saved = self.saved;
         if frame.size >= 8 {
             registers.forget(FRAME_POINTER);
             match self.saved_frame_pointer(place.wrapping_sub(8)) {
                 Ok(Some(pointer)) => registers.set(FRAME_POINTER, pointer),
                 Ok(None) => {}
                 // Below `systemstack` it is on the goroutine's stack, while the stack pointer is on the thread's.
-                Err(missing) => lost.lose(FRAME_POINTER, missing),
+                Err(missing) => saved.lose(FRAME_POINTER, missing),
             }
         }
         registers.set(STACK_POINTER, place.wrapping_add(8));
         registers.set(INSTRUCTION_POINTER, returns);
-        Ok(Some(Caller { registers, lost, interrupted: false }))
+        Ok(Some(Caller { registers, saved, interrupted: false }))
     }
 
     /// A frame pointer, if it is one: some functions in assembly keep something else there. Otherwise, the address that was not in the copy.

@@ -108,7 +108,7 @@ impl Walk<'_> {
             registers.set(STACK_POINTER, ahead.stack.max(stack));
             registers.set(INSTRUCTION_POINTER, ahead.returns);
             registers.set(FRAME_POINTER, ahead.frame);
-            return Ok(Some(Caller { registers, lost: self.lost, interrupted: false }));
+            return Ok(Some(Caller { registers, saved: self.saved, interrupted: false }));
         }
         let frame = self.register(FRAME_POINTER)?;
         if !self.is_frame(frame) {

@@ -18,7 +18,7 @@ use super::memory::Peek;
 use super::proof::{MAX_FOLLOWED, MAX_LOOKED, MAX_TRIED};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Lookup, Row, look_up};
-use super::step::{Lost, Machine, Stop, step};
+use super::step::{Machine, Saved, Stop, step};
 use super::walk::{self, Scratch, Walk};
 use crate::address_space::Module;
 use crate::elf::Object;
@@ -67,7 +67,7 @@ impl Patience {
 /// Where a walk was when something was tried.
 struct Before {
     registers: super::Registers,
-    lost: Lost,
+    saved: Saved,
     exact: bool,
     guessed: bool,
     switches: u32,
@@ -113,7 +113,7 @@ impl Walk<'_> {
         let row = row.clone();
         let before = Before {
             registers: self.registers,
-            lost: self.lost,
+            saved: self.saved,
             exact: self.exact,
             guessed: self.guessed,
             switches: self.switches,
@@ -199,7 +199,7 @@ impl Walk<'_> {
         let mut registers = self.registers;
         registers.set(FRAME_POINTER, frame);
         let mut memory = Peek(&mut *self.memory);
-        let mut machine = Machine { registers: &registers, memory: &mut memory, lost: self.lost };
+        let mut machine = Machine { registers: &registers, memory: &mut memory, saved: self.saved };
         let (caller, _) = step(row, Some(object), &mut machine).ok()?;
         above(caller.get(STACK_POINTER)?).then(|| caller.instruction_pointer())
     }
@@ -258,7 +258,7 @@ impl Walk<'_> {
     /// Goes back to before the frame was noted.
     fn back(&mut self, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
         self.registers = before.registers;
-        self.lost = before.lost;
+        self.saved = before.saved;
         self.exact = before.exact;
         self.guessed = before.guessed;
         self.switches = before.switches;

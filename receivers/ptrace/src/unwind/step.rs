@@ -25,33 +25,68 @@ pub(super) enum Stop {
 pub(super) struct Machine<'a> {
     pub(super) registers: &'a Registers,
     pub(super) memory: &'a mut dyn StackMemory,
-    /// Registers that are unknown only because memory was missing, and that memory's address.
-    pub(super) lost: Lost,
+    pub(super) saved: Saved,
 }
 
-/// Registers whose saved values were not in the copy of the stack.
+/// Where registers were saved, as far as that matters for their values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Lost {
-    registers: u32,
-    address: u64,
+pub(super) struct Saved {
+    /// Registers that are unknown only because the memory that they were saved in was missing, and the lowest such address.
+    lost: u32,
+    lost_at: u64,
+    /// Registers whose value no result rests on yet, and the address that each was read from.
+    unused: u32,
+    places: [u64; super::COUNT],
 }
 
-impl Lost {
+impl Saved {
     /// A register is unknown because the memory at an address was missing.
     pub(super) fn lose(&mut self, register: u8, address: u64) {
-        if self.registers == 0 {
-            self.address = address;
+        if self.lost == 0 {
+            self.lost_at = address;
         }
-        self.registers |= 1 << register;
+        self.lost |= 1 << register;
+    }
+
+    /// A register was read from an address, and nothing rests on it yet.
+    fn found(&mut self, register: u8, address: u64) {
+        if let Some(place) = self.places.get_mut(usize::from(register)) {
+            *place = address;
+            self.unused |= 1 << register;
+        }
+    }
+
+    /// A result rests on this register from now on.
+    fn uses(&mut self, register: u8, memory: &mut dyn StackMemory) {
+        if self.unused & 1 << register != 0 {
+            self.unused &= !(1 << register);
+            // It was read already: this one is remembered.
+            memory.read_u64(self.places[usize::from(register)]);
+        }
+    }
+
+    /// A result may rest on all registers.
+    pub(super) fn uses_all(&mut self, memory: &mut dyn StackMemory) {
+        while self.unused != 0 {
+            self.uses(self.unused.trailing_zeros() as u8, memory);
+        }
+    }
+
+    /// What holds in a caller as well.
+    fn in_caller(&self) -> Self {
+        Self { lost: self.lost & CALLEE_SAVED, unused: self.unused & CALLEE_SAVED, ..*self }
     }
 }
 
 impl Machine<'_> {
-    pub(super) fn register(&self, register: u8) -> Result<u64, Stop> {
+    pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
         match self.registers.get(register) {
-            Some(value) => Ok(value),
+            Some(value) => {
+                self.saved.uses(register, self.memory);
+                Ok(value)
+            }
             None if usize::from(register) >= super::COUNT => Err(Stop::Malformed),
-            None if self.lost.registers & 1 << register != 0 => Err(Stop::Memory(self.lost.address)),
+            None if self.saved.lost & 1 << register != 0 => Err(Stop::Memory(self.saved.lost_at)),
             None => Err(Stop::Register(register)),
         }
     }
@@ -62,22 +97,33 @@ impl Machine<'_> {
 }
 
 /// The registers of the caller.
-pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>) -> Result<(Registers, Lost), Stop> {
+///
+/// Most of what a function saves is of no account for its callers' frames, and differs each time that the same functions are called: that a stack has the same
+/// frames as before must not depend on it. So a saved register is noted as read only when something rests on it.
+pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>) -> Result<(Registers, Saved), Stop> {
     let cfa = match row.cfa {
         Cfa::Register { register, offset } => machine.register(register)?.wrapping_add_signed(offset),
         Cfa::Expression(expression) => evaluate(bytes(object, expression)?, None, machine)?,
     };
     let mut caller = Caller {
         registers: Registers { known: machine.registers.known & CALLEE_SAVED, ..*machine.registers },
-        lost: Lost { registers: machine.lost.registers & CALLEE_SAVED, ..machine.lost },
+        saved: machine.saved.in_caller(),
         returns: false,
     };
     caller.registers.set(STACK_POINTER, cfa);
     match &row.rules {
         Rules::Saved { count, registers, offsets } => {
             for (register, offset) in registers.iter().zip(offsets).take(usize::from(*count)) {
-                let value = machine.read(cfa.wrapping_add_signed(i64::from(*offset)));
-                caller.put(*register, value)?;
+                let place = cfa.wrapping_add_signed(i64::from(*offset));
+                if CALLEE_SAVED & 1 << register == 0 || *register == STACK_POINTER {
+                    caller.put(*register, machine.read(place))?;
+                } else {
+                    let value = machine.memory.peek_u64(place);
+                    caller.put(*register, value.ok_or(Stop::Memory(place)))?;
+                    if value.is_some() {
+                        caller.saved.found(*register, place);
+                    }
+                }
             }
         }
         Rules::Any(rules) => {
@@ -93,12 +139,12 @@ pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>
     if caller.registers.instruction_pointer() == 0 {
         return Err(Stop::Root);
     }
-    Ok((caller.registers, caller.lost))
+    Ok((caller.registers, caller.saved))
 }
 
 struct Caller {
     registers: Registers,
-    lost: Lost,
+    saved: Saved,
     /// The return address is known.
     returns: bool,
 }
@@ -108,20 +154,22 @@ impl Caller {
         match value {
             Ok(value) => {
                 self.registers.set(register, value);
-                self.lost.registers &= !(1 << register);
+                self.saved.lost &= !(1 << register);
+                self.saved.unused &= !(1 << register);
                 self.returns |= register == INSTRUCTION_POINTER;
             }
             Err(Stop::Memory(address)) if register == INSTRUCTION_POINTER => {
                 // Rules are in the order of addresses: what was missed below is needed as well.
-                let lower = self.lost.registers != 0 && address.wrapping_sub(self.lost.address) < 256;
-                return Err(Stop::Memory(if lower { self.lost.address } else { address }));
+                let lower = self.saved.lost != 0 && address.wrapping_sub(self.saved.lost_at) < 256;
+                return Err(Stop::Memory(if lower { self.saved.lost_at } else { address }));
             }
             Err(stop) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(stop),
             // Another register is missed only if somebody asks for it.
             Err(stop) => {
                 self.registers.forget(register);
+                self.saved.unused &= !(1 << register);
                 if let Stop::Memory(address) = stop {
-                    self.lost.lose(register, address);
+                    self.saved.lose(register, address);
                 }
             }
         }
@@ -148,4 +196,49 @@ fn apply(rule: Rule, register: u8, cfa: u64, object: Option<&Object>, machine: &
 
 fn bytes(object: Option<&Object>, expression: UnwindExpression<usize>) -> Result<crate::elf::Slice<'_>, Stop> {
     object.and_then(Object::tables).and_then(|tables| tables.expression(expression)).ok_or(Stop::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registers::FRAME_POINTER;
+    use super::*;
+
+    /// A word's value is its address; notes what is read.
+    struct Noting(Vec<u64>);
+
+    impl StackMemory for Noting {
+        fn read_u64(&mut self, address: u64) -> Option<u64> {
+            self.0.push(address);
+            Some(address)
+        }
+
+        fn peek_u64(&mut self, address: u64) -> Option<u64> {
+            Some(address)
+        }
+    }
+
+    /// Guarantees: a saved register is noted as read when a caller's frame rests on it, and once; one that none rests on is not.
+    #[test]
+    fn saved_registers() {
+        const STACK: u64 = 0x7000_0000;
+        let saves = |base, offset| Row::computed(base, offset, [(3, -32), (12, -24), (FRAME_POINTER, -16)].into_iter());
+        let (leaf, caller) = (saves(STACK_POINTER, 32).unwrap(), saves(FRAME_POINTER, 64).unwrap());
+        let mut memory = Noting(Vec::new());
+        let mut machine =
+            Machine { registers: &Registers::passive(STACK, 1), memory: &mut memory, saved: Saved::default() };
+        let (registers, saved) = step(&leaf, None, &mut machine).unwrap();
+        let values = [3, 12, FRAME_POINTER, STACK_POINTER, INSTRUCTION_POINTER].map(|register| registers.get(register));
+        assert_eq!(values, [0, 8, 16, 32, 24].map(|offset| Some(STACK + offset)));
+        assert_eq!(memory.0, [STACK + 24]);
+        memory.0.clear();
+        let mut machine = Machine { registers: &registers, memory: &mut memory, saved };
+        let (registers, mut saved) = step(&caller, None, &mut machine).unwrap();
+        let frame = STACK + 16 + 64;
+        assert_eq!(registers.stack_pointer(), frame);
+        assert_eq!(memory.0, [STACK + 16, frame - 8]);
+        memory.0.clear();
+        saved.uses_all(&mut memory);
+        saved.uses_all(&mut memory);
+        assert_eq!(memory.0, [frame - 32, frame - 16, frame - 24]);
+    }
 }

@@ -244,4 +244,52 @@ proptest! {
             prop_assert_eq!(warm, fresh);
         }
     }
+
+    /// Guarantees: a stack of which every word that was noted as read is the same has the same frames, whatever else there is now: what functions save for their callers
+    /// and no frame rests on may differ.
+    #[test]
+    fn unused_words(
+        pc in any::<prop::sample::Index>(),
+        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0u8..4), 1..80),
+        others in prop::collection::vec(0u64..4096, 80),
+    ) {
+        /// Notes what is read.
+        struct Noting(StackCopy, Vec<u64>);
+        impl StackMemory for Noting {
+            fn read_u64(&mut self, address: u64) -> Option<u64> {
+                self.1.push(address);
+                self.0.read_u64(address)
+            }
+            fn peek_u64(&mut self, address: u64) -> Option<u64> {
+                self.0.read_u64(address)
+            }
+        }
+        let space = this_process();
+        let code = |index: &prop::sample::Index| {
+            let module = &space.modules()[index.index(space.modules().len())];
+            module.start + index.index((module.end - module.start) as usize) as u64
+        };
+        let words: Vec<_> = words.iter().map(|(index, word, kind)| match kind {
+            0 => *word,
+            1 => 0x1000 + (word % 640),
+            _ => code(index),
+        }).collect();
+        let memory = |words: &[u64]| {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            Noting(StackCopy { start: 0x1000, bytes, ..StackCopy::default() }, Vec::new())
+        };
+        let mut registers = Registers::full([0x1000; COUNT]);
+        registers.set(INSTRUCTION_POINTER, code(&pc));
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut first = memory(&words);
+        let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
+        let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
+            let at = 0x1000 + 8 * place;
+            // Read in part, or a candidate for a return address that was dismissed.
+            let kept = first.1.iter().any(|read| read.abs_diff(at) < 8) || space.find(word - u64::from(*word > 0)).is_some();
+            if kept { *word } else { *other }
+        }).collect();
+        prop_assert_eq!(outcome, Unwinder::new().unwind(space, &registers, &mut memory(&changed), &mut after));
+        prop_assert_eq!(before, after);
+    }
 }

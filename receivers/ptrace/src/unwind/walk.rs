@@ -9,7 +9,7 @@ use super::proof::FlowCache;
 use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, Row, look_up};
 use super::search::Patience;
-use super::step::{Lost, Machine, Stop, step};
+use super::step::{Machine, Saved, Stop, step};
 use super::{Frame, MAX_FRAMES, Outcome};
 use crate::address_space::{AddressSpace, Kind, Module};
 use crate::elf::{Context, Object};
@@ -42,7 +42,7 @@ pub(super) struct Walk<'a> {
     pub(super) memory: &'a mut dyn StackMemory,
     pub(super) scratch: &'a mut Scratch,
     pub(super) registers: Registers,
-    pub(super) lost: Lost,
+    pub(super) saved: Saved,
     /// The instruction pointer is the next instruction, and no return address: in the leaf, and where a signal interrupted.
     pub(super) exact: bool,
     pub(super) guessed: bool,
@@ -56,7 +56,7 @@ pub(super) struct Walk<'a> {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) registers: Registers,
-    pub(super) lost: Lost,
+    pub(super) saved: Saved,
     /// The caller was interrupted.
     pub(super) interrupted: bool,
 }
@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
             memory,
             scratch,
             registers: *registers,
-            lost: Lost::default(),
+            saved: Saved::default(),
             exact: true,
             guessed: false,
             code_reads: MAX_CODE_READS,
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
                 }
             }
             self.registers = caller.registers;
-            self.lost = caller.lost;
+            self.saved = caller.saved;
             self.exact = caller.interrupted;
         }
         Stop::Malformed
@@ -159,9 +159,9 @@ impl<'a> Walk<'a> {
             }
             Lookup::Malformed => return Err(Stop::Malformed),
         };
-        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
-        let (registers, lost) = step(row, Some(object), &mut machine)?;
-        Ok(Caller { registers, lost, interrupted: row.signal })
+        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
+        let (registers, saved) = step(row, Some(object), &mut machine)?;
+        Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
     /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a coroutine or a thread as what
@@ -182,13 +182,13 @@ impl<'a> Walk<'a> {
 
     /// One step by given rules.
     pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, Stop> {
-        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost };
-        let (registers, lost) = step(row, object, &mut machine)?;
-        Ok(Caller { registers, lost, interrupted: row.signal })
+        let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
+        let (registers, saved) = step(row, object, &mut machine)?;
+        Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
     pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
-        Machine { registers: &self.registers, memory: &mut *self.memory, lost: self.lost }.register(register)
+        Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved }.register(register)
     }
 }
 
