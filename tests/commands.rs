@@ -74,14 +74,14 @@ service:
     std::fs::write(folder.path().join("config.yaml"), &good).unwrap();
     let finished = run(folder.path(), &["validate"]);
     assert!(finished.status.success() && finished.stdout.contains("is valid"), "{}", finished.stderr);
-    let shown = run(folder.path(), &["config", "--set", "processors.chunk.window=30s"]).stdout;
+    let shown = run(folder.path(), &["config", "--set", "service.identity.window=30s"]).stdout;
     assert!(shown.contains("30s") && !shown.contains(KEY), "{shown}");
 
-    let bad = good.replace("{chunk: }", "{chunk: {windw: 1s}}").replace("[otlp], p", "[jaeger], p");
+    let bad = good.replace("{chunk: }", "{chunk: {latenes: 1s}}").replace("[otlp], p", "[jaeger], p");
     std::fs::write(folder.path().join("config.yaml"), bad).unwrap();
     let finished = run(folder.path(), &["validate"]);
     assert!(!finished.status.success());
-    assert!(finished.stderr.contains("windw") && finished.stderr.contains("window"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("latenes") && finished.stderr.contains("`lateness`"), "{}", finished.stderr);
     assert!(finished.stderr.contains("jaeger"), "{}", finished.stderr);
     assert!(!finished.stderr.contains(KEY), "{}", finished.stderr);
 }

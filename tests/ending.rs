@@ -10,14 +10,15 @@ use crate::client::export;
 use crate::process::{Profbridge, command};
 
 /// A pipeline from OTLP into a file exporter.
-fn to_file(exporter: &str, chunk: &str, shutdown_timeout: &str) -> String {
+fn to_file(exporter: &str, identity: &str, shutdown_timeout: &str) -> String {
     format!(
         "receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}
-processors: {{chunk: {chunk}}}
+processors: {{chunk: }}
 exporters:
   file: {exporter}
 service:
+  identity: {identity}
   shutdown_timeout: {shutdown_timeout}
   pipelines:
     profiles: {{receivers: [otlp], processors: [chunk], exporters: [file]}}

@@ -71,11 +71,12 @@ fn export_patiently(
 /// when it returns everything has arrived in the end: of many times what queue and windows hold, nothing is lost.
 #[test]
 fn an_outage_loses_nothing() {
-    for chunk in ["{window: 0s}", "{window: 60s, max_observations: 3000}"] {
+    for (identity, chunk) in [("{window: 0s}", ""), ("{window: 60s}", "{max_observations: 3000}")] {
         let sentry = Sentry::start();
         sentry.always(Behaviour::Answer(503, vec![]));
         let exporter = format!(", sending_queue: {{queue_size: 4}}{SOON}");
-        let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), chunk, &exporter));
+        let config = to_sentry(&sentry.dsn(1), identity, &exporter);
+        let profbridge = Profbridge::start(&config.replace("chunk: }", &format!("chunk: {chunk}}}")));
         let (requests, observations) = OUTAGE;
         let (next, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         let address = profbridge.address("otlp/grpc");
@@ -129,7 +130,8 @@ fn a_request_that_is_being_taken_in_is_taken() {
         let sentry = Sentry::start();
         sentry.always(Behaviour::Answer(503, vec![]));
         let exporter = format!(", sending_queue: {{queue_size: 1}}{SOON}");
-        let config = to_sentry(&sentry.dsn(1), "{window: 0s, max_observations: 2}", &exporter);
+        let config =
+            to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter).replace("chunk: }", "chunk: {max_observations: 2}}");
         let config = config.replace("service:\n", "service:\n  shutdown_timeout: 10s\n");
         let profbridge = Profbridge::start(&config);
         let (grpc, http) = (profbridge.address("otlp/grpc"), profbridge.address("otlp/http"));

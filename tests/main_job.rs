@@ -14,15 +14,16 @@ use crate::backend::sentry::{KEY, Sentry};
 use crate::client::{export, post, status};
 use crate::process::{Profbridge, eventually};
 
-/// A configuration with one pipeline from the OTLP receiver to a Sentry, cut by requests unless `chunk` says otherwise.
-pub(crate) fn to_sentry(dsn: &str, chunk: &str, exporter: &str) -> String {
+/// A configuration with one pipeline from the OTLP receiver to a Sentry, with what `service.identity` says.
+pub(crate) fn to_sentry(dsn: &str, identity: &str, exporter: &str) -> String {
     format!(
         "receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}, http: {{endpoint: '127.0.0.1:0'}}}}}}
-processors: {{dedup: , chunk: {chunk}}}
+processors: {{dedup: , chunk: }}
 exporters:
   sentry: {{dsn: '{dsn}'{exporter}}}
 service:
+  identity: {identity}
   pipelines:
     profiles: {{receivers: [otlp], processors: [dedup, chunk], exporters: [sentry]}}
 "

@@ -20,7 +20,7 @@ fn config(dsn: &str) -> String {
     format!(
         "receivers:
   otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}
-processors: {{chunk: {{window: 60s}}}}
+processors: {{chunk: }}
 exporters:
   sentry: {{dsn: '{dsn}'}}
 service:

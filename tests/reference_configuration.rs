@@ -71,6 +71,7 @@ fn shows_every_key() {
         "exporters.file",
         "exporters.otlp",
         "exporters.debug",
+        "service.identity",
         "service.limits",
         "service.telemetry",
     ] {

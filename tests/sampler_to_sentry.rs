@@ -19,9 +19,11 @@ fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
     targets: {{hot: {{{target}, service: {{name: hot, version: 1.2.3}}}}}}
     export_interval: 500ms
     control: {{socket: '{}'}}
-processors: {{chunk: {{window: 1s, lateness: 1s}}}}
+processors: {{chunk: {{lateness: 1s}}}}
 exporters: {{sentry: {{dsn: '{dsn}'}}}}
-service: {{pipelines: {{profiles: {{receivers: [ptrace], processors: [chunk], exporters: [sentry]}}}}}}
+service:
+  identity: {{window: 1s}}
+  pipelines: {{profiles: {{receivers: [ptrace], processors: [chunk], exporters: [sentry]}}}}
 ",
         socket.display()
     )

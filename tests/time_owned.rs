@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_ptrace::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
@@ -81,8 +82,8 @@ fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
 #[test]
 fn time_owned_is_time_sampled() {
     for pid in 1..=20 {
-        let section = Section::from_yaml("{window: 60s}").unwrap();
-        let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&section).unwrap();
+        let (section, identity) = (Section::defaults(), Rules::default());
+        let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&section, &identity).unwrap();
         let mut converter = Converter::new(Settings::default());
         let mut out = Outbox::default();
         let exports = exports(pid);

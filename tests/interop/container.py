@@ -31,10 +31,11 @@ int main(void) { for (;;) hot_native_function(); }
 CONFIG = """
 receivers:
   ptrace: {{targets: {{workload: {{container: {container}}}}}, export_interval: 1s, control: {{enabled: false}}}}
-processors: {{chunk: {{window: 2s}}}}
+processors: {{chunk: }}
 exporters:
   file: {{path: envelopes, format: sentry}}
 service:
+  identity: {{window: 2s}}
   pipelines:
     profiles: {{receivers: [ptrace], processors: [chunk], exporters: [file]}}
 """

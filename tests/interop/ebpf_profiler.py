@@ -40,10 +40,11 @@ int main(void) { for (;;) hot_native_function(); }
 CONFIG = """
 receivers:
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}
-processors: {dedup: , chunk: {window: 20s}}
+processors: {dedup: , chunk: }
 exporters:
   file: {path: envelopes, format: sentry}
 service:
+  identity: {window: 20s}
   pipelines:
     profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 """

@@ -72,9 +72,11 @@ poweroff -f
 
 CLOCK = """
 receivers: {ptrace: {targets: {workload: {executable: workload}}, export_interval: 1s, control: {enabled: false}}}
-processors: {chunk: {window: 2s, lateness: 2s}}
+processors: {chunk: {lateness: 2s}}
 exporters: {file: {path: envelopes}}
-service: {pipelines: {profiles: {receivers: [ptrace], processors: [chunk], exporters: [file]}}}
+service:
+  identity: {window: 2s}
+  pipelines: {profiles: {receivers: [ptrace], processors: [chunk], exporters: [file]}}
 """
 
 WITHOUT = {

@@ -61,7 +61,7 @@ pub(crate) struct ConfigArgs {
     /// Taken only to say how it is written.
     #[arg(hide = true, value_name = "FILE", value_parser = not_an_argument)]
     pub(crate) misplaced: Option<String>,
-    /// Override one key, as in `--set processors.chunk.window=30s`. The value is YAML; quote path segments that hold
+    /// Override one key, as in `--set service.identity.window=30s`. The value is YAML; quote path segments that hold
     /// dots: `--set 'exporters."otlp/b.c".endpoint=host:4317'`.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
 use crate::component::{Processor, Receiver};
@@ -57,8 +58,9 @@ impl Plan {
     ///
     /// All that is wrong, each problem with its place; warnings are among them.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
-        let mut maker = Maker { registry, problems: known_problems(config, registry) };
+        let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
+        maker.identity.clone_from(&service.identity);
         let receivers = maker.receivers(&config.receivers);
         let exporters = maker.exporters(&config.exporters);
         let mut pipelines: Vec<PlannedPipeline> =
@@ -119,7 +121,7 @@ fn known_problems(config: &Config, registry: &Registry) -> Vec<Problem> {
     check_references(config, &Known { receivers: &receivers, processors: &processors, exporters: &exporters })
 }
 
-fn kinds<C>(factories: &[Factory<C>]) -> Vec<&'static str> {
+fn kinds<F>(factories: &[Factory<F>]) -> Vec<&'static str> {
     factories.iter().map(|factory| factory.description.kind).collect()
 }
 
@@ -130,6 +132,7 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
 
 struct Maker<'a> {
     registry: &'a Registry,
+    identity: Rules,
     problems: Vec<Problem>,
 }
 
@@ -177,7 +180,7 @@ impl Maker<'_> {
         for reference in &pipeline.processors {
             let Some(factory) = find(self.registry.processors, &reference.id.kind) else { continue };
             let Some(section) = config.processors.get(&reference.id) else { continue };
-            if let Some(processor) = self.keep((factory.create)(section)) {
+            if let Some(processor) = self.keep((factory.create)(section, &self.identity)) {
                 processors.push((reference.id.to_string(), processor));
             }
         }
@@ -199,7 +202,7 @@ impl Maker<'_> {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
             if let Some(factory) = find(self.registry.processors, &id.kind).filter(|_| !used) {
-                self.keep((factory.create)(section));
+                self.keep((factory.create)(section, &self.identity));
             }
         }
     }

@@ -3,7 +3,8 @@
 //! Each type of component has a factory: a [`Description`] of itself, by which the engine knows what it takes, what it
 //! emits and where it may stand, and a function that makes one. The engine knows no type by its name.
 //!
-//! A factory's `create` reads its section of the configuration and checks it. It touches neither network nor disk, so
+//! A factory's `create` reads its section of the configuration and checks it. A processor's is also handed
+//! `service.identity`. It touches neither network nor disk, so
 //! `profbridge validate` creates everything and throws it away; the world is first touched when a component starts.
 //!
 //! ```
@@ -21,13 +22,12 @@
 //!
 //! const FACTORY: ProcessorFactory = ProcessorFactory {
 //!     description: Description::processor("nothing", "changes nothing", PROFILES).behind(&["other"]),
-//!     create: |_section| Ok(Box::new(Nothing)),
+//!     create: |_section, _identity| Ok(Box::new(Nothing)),
 //! };
 //! # assert_eq!(FACTORY.description.kind, "nothing");
 //! ```
 
-use std::fmt;
-
+use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
 use crate::component::{Processor, Receiver};
@@ -95,37 +95,23 @@ impl Description {
     }
 }
 
-/// Makes components of one type.
-pub struct Factory<C> {
+/// Makes components of one type. `create` checks a section and makes a component of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Factory<Create> {
     /// What the type says of itself.
     pub description: Description,
-    /// Checks a section and makes a component of it.
-    pub create: fn(&Section) -> Result<C, Problems>,
-}
-
-// Derived, these would ask the same of what the factory makes.
-impl<C> Clone for Factory<C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<C> Copy for Factory<C> {}
-
-impl<C> fmt::Debug for Factory<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Factory").field("description", &self.description).finish_non_exhaustive()
-    }
+    /// Makes a component, or says everything that is wrong with its section.
+    pub create: Create,
 }
 
 /// Makes receivers of one type.
-pub type ReceiverFactory = Factory<Box<dyn Receiver>>;
+pub type ReceiverFactory = Factory<fn(&Section) -> Result<Box<dyn Receiver>, Problems>>;
 
-/// Makes processors of one type.
-pub type ProcessorFactory = Factory<Box<dyn Processor>>;
+/// Makes processors of one type. They are told who a process is, so that all of them compute the same profiler ids.
+pub type ProcessorFactory = Factory<fn(&Section, &Rules) -> Result<Box<dyn Processor>, Problems>>;
 
 /// Makes exporters of one type, each with its queue.
-pub type ExporterFactory = Factory<Box<dyn DynExporter>>;
+pub type ExporterFactory = Factory<fn(&Section) -> Result<Box<dyn DynExporter>, Problems>>;
 
 /// All components of a binary.
 #[derive(Debug, Clone, Copy)]
@@ -139,6 +125,6 @@ pub struct Registry {
 }
 
 /// The factory of a type.
-pub(crate) fn find<C>(factories: &'static [Factory<C>], kind: &str) -> Option<&'static Factory<C>> {
+pub(crate) fn find<F>(factories: &'static [Factory<F>], kind: &str) -> Option<&'static Factory<F>> {
     factories.iter().find(|factory| factory.description.kind == kind)
 }

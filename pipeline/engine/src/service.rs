@@ -1,10 +1,14 @@
 //! What the `service` section says beside its pipelines.
 
+mod identity;
+
 use std::time::Duration;
 
+use profbridge_identity::Rules;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use self::identity::Identity;
 use crate::config::{self, ByteSize, Problem, Problems, Section};
 
 /// Below this not even one request of a usual profiler fits beside its window.
@@ -13,6 +17,8 @@ const SMALLEST_MEMORY: ByteSize = ByteSize::from_mib(16);
 /// How the process as a whole behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSettings {
+    /// `identity`: who a process is, for every processor that needs it.
+    pub identity: Rules,
     /// `limits.memory`: how much memory data may take, in bytes.
     pub memory: u64,
     /// `shutdown_timeout`: how long a shutdown may take.
@@ -58,6 +64,7 @@ impl From<LogLevel> for tracing::Level {
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct Written {
+    identity: Identity,
     limits: Limits,
     shutdown_timeout: config::Duration,
     telemetry: Telemetry,
@@ -114,6 +121,7 @@ struct Logs {
 impl Default for Written {
     fn default() -> Self {
         Self {
+            identity: Identity::default(),
             limits: Limits::default(),
             // Kubernetes kills after 30 s (`terminationGracePeriodSeconds`).
             shutdown_timeout: config::Duration::from_secs(25),
@@ -167,6 +175,7 @@ impl ServiceSettings {
         let Metrics { level, address } = written.telemetry.metrics;
         let Health { enabled, address: health } = written.telemetry.health;
         Self {
+            identity: written.identity.rules(),
             memory: written.limits.memory.get(),
             shutdown_timeout: written.shutdown_timeout.get(),
             metrics: (level != MetricsLevel::None).then_some(address),
@@ -177,7 +186,7 @@ impl ServiceSettings {
 }
 
 fn check(written: &Written, section: &Section) -> Vec<Problem> {
-    let mut problems = Vec::new();
+    let mut problems = written.identity.problems(section);
     if written.limits.memory < SMALLEST_MEMORY {
         let message = format!("the memory limit is smaller than {SMALLEST_MEMORY}");
         let hint = format!("write at least `{SMALLEST_MEMORY}`");
@@ -216,6 +225,7 @@ mod tests {
                     health: {address: '0.0.0.0:1'}, logs: {level: debug}}}";
         let settings = settings(yaml).unwrap();
         let expected = ServiceSettings {
+            identity: Rules::default(),
             memory: 1 << 30,
             shutdown_timeout: Duration::from_secs(3),
             metrics: None,

@@ -8,6 +8,7 @@ use divan::counter::ItemsCount;
 use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_model::Profiles;
 use profbridge_processor_chunk::{Chunk, Config};
 use profbridge_wire::otlp;
@@ -27,9 +28,8 @@ fn requests(shape: Shape, count: usize) -> Vec<Profiles> {
     (0..count).map(request).collect()
 }
 
-fn chunk(yaml: &str) -> Chunk {
-    let section = Section::from_yaml(yaml).unwrap();
-    Chunk::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+fn chunk(rules: &Rules) -> Chunk {
+    Chunk::new(Config::default().check(&Section::defaults(), rules).unwrap())
 }
 
 /// The time at which the n-th request arrives.
@@ -41,7 +41,7 @@ fn now(n: u64) -> Now {
 #[divan::bench(args = SHAPES)]
 fn at_once(bencher: Bencher<'_, '_>, shape: Shape) {
     let request = requests(shape, 1).remove(0);
-    let mut chunk = chunk("window: 0s");
+    let mut chunk = chunk(&Rules { window: 0, ..Rules::default() });
     bencher.counter(ItemsCount::new(request.observations())).bench_local(|| {
         let mut out = Outbox::default();
         process_all(&mut chunk, request.clone().into(), now(0), &mut out);
@@ -54,7 +54,7 @@ fn a_minute_in_windows(bencher: Bencher<'_, '_>, shape: Shape) {
     let requests = requests(shape, 12);
     let observations: u64 = requests.iter().map(Profiles::observations).sum();
     bencher.counter(ItemsCount::new(observations)).bench_local(|| {
-        let mut chunk = chunk("");
+        let mut chunk = chunk(&Rules::default());
         let mut out = Outbox::default();
         for (n, request) in requests.iter().enumerate() {
             process_all(&mut chunk, request.clone().into(), now(n as u64), &mut out);

@@ -15,6 +15,7 @@ use profbridge_bench::T0;
 use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_model::Telemetry;
 use profbridge_processor_chunk::{Chunk, Config};
 use profbridge_wire::otlp;
@@ -59,7 +60,7 @@ fn main() {
     let seconds: u64 = arguments.next().map_or(180, |seconds| seconds.parse().unwrap());
 
     let section = Section::from_yaml("max_bytes: 8GiB").unwrap();
-    let settings = section.extract::<Config>().unwrap().check(&section).unwrap();
+    let settings = Config::read(&section).unwrap().check(&section, &Rules::default()).unwrap();
     let mut chunk = Chunk::new(settings);
     let mut machines: Vec<Host> = (0..hosts).map(|seed| Host::new(shape, seed as u64).starting_at(T0)).collect();
     let (mut most, mut worst) = (Moment::default(), Moment::default());

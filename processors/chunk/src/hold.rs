@@ -7,13 +7,12 @@ mod request;
 mod under_way;
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_identity::RequestId;
 use profbridge_model::Profiles;
 
 use self::request::{Request, close_passed};
 use self::under_way::UnderWay;
 use crate::config::Settings;
-use crate::identity::RequestId;
-use crate::skew::Skew;
 use crate::windows::Windows;
 
 /// So many windows may be closed for a request before the first of them is put out.
@@ -55,9 +54,7 @@ impl Hold {
     /// Puts a request into the windows of its processes and times, or the beginning of it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         self.windows.budget.earn(profiles.size_bytes());
-        let mut skew = Skew::default();
-        skew.look_at(&profiles, now);
-        skew.note(out);
+        crate::note_skew(&profiles, now, out);
         self.requests += 1;
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
         self.under_way = Some(Box::new(UnderWay::new(profiles, &self.settings, id, now)));

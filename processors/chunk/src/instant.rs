@@ -9,17 +9,14 @@ mod buckets;
 use std::collections::{HashMap, VecDeque};
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_identity::{Cell, Identity, Processes, RequestId, skew, timestamp};
 use profbridge_model::arena::Transfer;
-use profbridge_model::{ProcessWindow, Profile, Profiles, Reason, ResourceProfiles, Sample};
+use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, Sample};
 
 use self::buckets::{Bucket, copy_of, sort_out};
 use crate::budget::Budget;
-use crate::cell::{Cell, timestamp};
 use crate::config::Settings;
-use crate::identity::{Identity, RequestId};
 use crate::parts::{Ranged, Timed};
-use crate::skew::Skew;
-use crate::targets::Targets;
 
 /// So many processes may share a dictionary. Whoever turns a batch into something else may look at all of its
 /// dictionary, so more would make the work grow with the square of the processes.
@@ -65,7 +62,7 @@ struct Rest {
 /// A part of a request that is being cut: a batch in each call.
 struct Cutting {
     profiles: Profiles,
-    targets: Targets,
+    processes: Processes,
     groups: Vec<Group>,
     way: Way,
     /// Observations that are neither put out nor lost.
@@ -88,7 +85,7 @@ impl Cutting {
             Way::Share(of_resource, _) => of_resource.capacity() * size_of::<Option<u32>>(),
             Way::Copy(buckets) => buckets.iter().map(Bucket::bytes).sum::<usize>(),
         };
-        (size_of::<Self>() + part + self.targets.bytes() + self.groups.capacity() * size_of::<Group>() + way) as u64
+        (size_of::<Self>() + part + self.processes.bytes() + self.groups.capacity() * size_of::<Group>() + way) as u64
     }
 }
 
@@ -166,30 +163,30 @@ impl Instant {
         let settings = self.settings.clone();
         self.requests += 1;
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
-        let mut targets = Targets::new(&profiles, &settings.identity, id);
+        let mut processes = Processes::new(&profiles, &settings.rules, id);
         let mut groups = Groups::default();
         // The process of each resource, as long as no resource has samples of two.
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let width = settings.window;
+                let width = settings.rules.cell_width();
                 let refused =
-                    groups.look_at(&profiles, &mut targets, at as u32, profile, (width, now), &mut of_resource[at]);
+                    groups.look_at(&profiles, &mut processes, at as u32, profile, (width, now), &mut of_resource[at]);
                 out.drop_observations(Reason::LimitExceeded, refused);
             }
         }
         groups.note(now, &profiles, out);
         let fits = |group: &Group| {
-            group.last - group.first < settings.window && group.observations <= settings.max_observations
+            group.last - group.first < settings.rules.cell_width() && group.observations <= settings.max_observations
         };
-        let (way, left) = if !targets.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
+        let (way, left) = if !processes.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
             (Way::Share(of_resource, 0), groups.all.iter().map(|group| group.observations).sum())
         } else {
-            let buckets = sort_out(&settings, &profiles, &mut targets, &groups, now, out);
+            let buckets = sort_out(&settings, &profiles, &mut processes, &groups, now, out);
             let left = buckets.iter().map(|bucket| bucket.observations).sum();
             (Way::Copy(buckets.into()), left)
         };
-        self.cutting = Some(Box::new(Cutting { profiles, targets, groups: groups.all, way, left }));
+        self.cutting = Some(Box::new(Cutting { profiles, processes, groups: groups.all, way, left }));
     }
 
     /// Puts out the next batch of the request that is being cut.
@@ -209,17 +206,8 @@ impl Instant {
         }
     }
 
-    fn window(&self, identity: Identity, cell: Cell) -> ProcessWindow {
-        ProcessWindow {
-            profiler_id: identity.profiler_id(self.settings.session_of(cell.start)),
-            strength: identity.strength,
-            start_unix_nano: cell.start,
-            end_unix_nano: cell.end,
-        }
-    }
-
     fn cell(&self, group: &Group) -> Cell {
-        Cell { start: group.first, end: group.first.saturating_add(self.settings.window) }
+        Cell { start: group.first, end: group.first.saturating_add(self.settings.rules.cell_width()) }
     }
 
     /// Sends a batch for the next process; all share the dictionary and the samples. Returns whether there is another.
@@ -228,7 +216,7 @@ impl Instant {
         let at = std::mem::replace(next, *next + 1);
         let (profiles, groups) = (&cutting.profiles, &cutting.groups);
         let Some(group) = groups.get(at) else { return false };
-        let window = Some(self.window(group.identity, self.cell(group)));
+        let window = Some(self.settings.rules.window(group.identity, self.cell(group)));
         cutting.left -= group.observations;
         if groups.len() == 1 {
             let mut batch = profiles.clone();
@@ -258,10 +246,11 @@ impl Instant {
                 out.drop_observations(Reason::LimitExceeded, bucket.observations);
                 continue;
             }
-            match copy_of(&cutting.profiles, &cutting.targets, &bucket, &mut self.transfer) {
+            match copy_of(&cutting.profiles, &cutting.processes, &bucket, &mut self.transfer) {
                 Ok(mut batch) => {
                     self.budget.charge(batch.size_bytes(), bucket.observations);
-                    batch.window = Some(self.window(cutting.groups[bucket.group].identity, bucket.cell));
+                    let identity = cutting.groups[bucket.group].identity;
+                    batch.window = Some(self.settings.rules.window(identity, bucket.cell));
                     out.send(batch);
                     break;
                 }
@@ -277,7 +266,6 @@ impl Instant {
 struct Groups {
     all: Vec<Group>,
     index: HashMap<u128, u32>,
-    skew: Skew,
 }
 
 impl Groups {
@@ -293,7 +281,7 @@ impl Groups {
     fn look_at(
         &mut self,
         profiles: &Profiles,
-        targets: &mut Targets,
+        processes: &mut Processes,
         resource: u32,
         profile: &Profile,
         (width, now): (u64, Now),
@@ -302,16 +290,16 @@ impl Groups {
         if profile.samples.is_empty() {
             return 0;
         }
-        let ranged = Ranged::of(profiles, profile, width, now.unix_nano, |set| targets.of(resource, set));
+        let ranged = Ranged::of(profiles, profile, width, now.unix_nano, |set| processes.of(resource, set));
         let start = Cell::of_range(profile, 1, 0, now.unix_nano).start;
         let range = match &ranged {
             Some(ranged) => ranged.extent(),
             None => (start, start.saturating_add(profile.duration_nano.saturating_sub(1))),
         };
         let timed = Timed::of(profiles, profile);
-        if !targets.any_moves() {
-            let Some(target) = targets.of(resource, None) else { return profiles.observations_of(profile) };
-            let at = self.of(targets.get(target).identity);
+        if !processes.any_moves() {
+            let Some(process) = processes.of(resource, None) else { return profiles.observations_of(profile) };
+            let at = self.of(processes.get(process).identity);
             *of_resource = Some(at);
             let group = &mut self.all[at as usize];
             for sample in profiles.samples(profile) {
@@ -321,11 +309,11 @@ impl Groups {
         }
         let mut refused = 0;
         for sample in profiles.samples(profile) {
-            let Some(target) = targets.of(resource, sample.attributes) else {
+            let Some(process) = processes.of(resource, sample.attributes) else {
                 refused += sample.observations();
                 continue;
             };
-            let at = self.of(targets.get(target).identity);
+            let at = self.of(processes.get(process).identity);
             self.all[at as usize].see(&sample, range, timed);
         }
         refused
@@ -337,10 +325,9 @@ impl Groups {
                 out.note(crate::WEAK_IDENTITY, group.observations);
             }
         }
-        let far = self.all.iter().any(|group| Skew::is_far(group.first, now) || Skew::is_far(group.last, now));
-        if far {
-            self.skew.look_at(profiles, now);
-            self.skew.note(out);
+        let is_far = |time| skew::is_far(time, now.unix_nano);
+        if self.all.iter().any(|group| is_far(group.first) || is_far(group.last)) {
+            crate::note_skew(profiles, now, out);
         }
     }
 }

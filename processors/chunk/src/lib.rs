@@ -3,34 +3,32 @@
 //! What leaves it says of one process what happened in at most a minute: what Sentry takes as the chunks of one
 //! profiler. Profiles come for all processes of a machine, every few seconds; `chunk` takes them apart, holds them in
 //! windows of event time, and puts them together again by process. See `README.md` for its options and guarantees,
-//! [`identity`] for who a process is, and `cell.rs` for which window an observation belongs to.
+//! `profbridge_identity` for who
+//! a process is and which window an observation belongs to, and `parts.rs` for observations that are longer than one.
 //!
-//! Nothing is added here but the further parts of observations that are longer than a window (see `parts.rs`), and nothing is lost but what a hostile request would multiply to (see `budget.rs`). A bound
-//! that is reached closes a window early, which costs Sentry's user nothing but a chunk more. Each call puts out one
-//! window at most; a large request is taken in piece by piece, with the windows that it fills going out in between.
+//! Nothing is added here but the further parts of observations that are longer than a window, and nothing is lost but
+//! what a hostile request would multiply to (see `budget.rs`). A bound that is reached closes a window early,
+//! which costs Sentry's user nothing but a chunk more. Each call puts out one window at most; a large request is taken
+//! in piece by piece, with the windows that it fills going out in between.
 
-mod attributes;
 mod budget;
-mod cell;
 mod config;
 mod hold;
-pub mod identity;
 mod instant;
 mod parts;
-mod skew;
-mod targets;
 mod windows;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_model::Telemetry;
+use profbridge_identity::{Rules, skew};
+use profbridge_model::{Profiles, Telemetry};
 
-pub use self::config::{Config, MAX_WINDOW, Settings};
+pub use self::config::{Config, Settings};
 use self::hold::Hold;
 use self::instant::Instant;
 
-/// Note: observations of processes that could not be identified, see [`identity`].
+/// Note: observations of processes that could not be identified, see `profbridge_identity`.
 pub const WEAK_IDENTITY: &str = "weak_identity";
 /// Note: observations more than ten minutes away from the time of their arrival.
 pub const TIME_SKEW: &str = "time_skew";
@@ -47,9 +45,16 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     create,
 };
 
-fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
-    Ok(Box::new(Chunk::new(settings)))
+fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
+    Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?)))
+}
+
+/// Counts the observations of a request whose time is far from its arrival.
+fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
+    let far = skew::far_observations(profiles, now.unix_nano);
+    if far > 0 {
+        out.note(TIME_SKEW, far);
+    }
 }
 
 /// The processor.
@@ -63,7 +68,7 @@ enum Mode {
 impl Chunk {
     /// A processor that holds nothing yet.
     pub fn new(settings: Settings) -> Self {
-        Self(if settings.holds {
+        Self(if settings.rules.window > 0 {
             Mode::Hold(Box::new(Hold::new(settings)))
         } else {
             Mode::Instant(Box::new(Instant::new(settings)))

@@ -9,9 +9,8 @@
 
 use std::collections::HashMap;
 
+use profbridge_identity::{Cell, timestamp};
 use profbridge_model::{AttributeSetId, Meaning, Profile, Profiles, Sample, Value, varint};
-
-use crate::cell::{Cell, timestamp};
 
 /// The most windows that an observation or the range of a profile is divided among: an hour of them. What is beyond stays
 /// in the last of them, and whoever shows it counts what it cannot show.

@@ -13,14 +13,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_identity::{Cell, Identity, skew};
 use profbridge_model::arena::{Arena, Transfer};
-use profbridge_model::{Held, ProcessWindow, Profiles, Reason};
+use profbridge_model::{Held, Profiles, Reason};
 
 use self::relief::Relief;
 use crate::budget::Budget;
-use crate::cell::Cell;
 use crate::config::Settings;
-use crate::identity::Identity;
 
 /// A window: one process in one cell of time.
 #[derive(Debug)]
@@ -167,7 +166,7 @@ impl Windows {
         }
         self.make_room(identity, out);
         let epoch = self.epoch(peer, now);
-        let due = now.monotonic_nano.saturating_add(self.settings.window).saturating_add(self.settings.lateness);
+        let due = now.monotonic_nano.saturating_add(self.settings.rules.window).saturating_add(self.settings.lateness);
         let (order, peer) = (self.opened, peer.clone());
         self.opened += 1;
         let held = Held::new();
@@ -355,12 +354,7 @@ impl Windows {
 
     fn finish(&self, window: &Window, mut batch: Profiles) -> Profiles {
         batch.peer.clone_from(&window.peer);
-        batch.window = Some(ProcessWindow {
-            profiler_id: window.identity.profiler_id(self.settings.session_of(window.cell.start)),
-            strength: window.identity.strength,
-            start_unix_nano: window.cell.start,
-            end_unix_nano: window.cell.end,
-        });
+        batch.window = Some(self.settings.rules.window(window.identity, window.cell));
         batch
     }
 
@@ -391,7 +385,7 @@ impl Windows {
         }
         let window = |slot: u32| self.slots[slot as usize].as_ref();
         let times = self.of_process(process).filter_map(|(_, slot)| window(slot)).map(|window| window.latest);
-        let latest = times.filter(|&time| !crate::skew::Skew::is_far(time, now)).max().unwrap_or(0);
+        let latest = times.filter(|&time| !skew::is_far(time, now.unix_nano)).max().unwrap_or(0);
         let passed = |cell: Cell| cell.end.saturating_add(self.settings.lateness) <= latest;
         let slots: Vec<u32> =
             self.of_process(process).filter(|(cell, _)| passed(*cell)).map(|(_, slot)| slot).collect();

@@ -31,7 +31,7 @@ pub const PAYLOAD_REMOVED: &str = "payload_removed";
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
     description: Description::processor("dedup", "drops profiles that were sent twice, and merges requests", PROFILES),
-    create,
+    create: |section, _identity| create(section),
 };
 
 fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {

@@ -47,7 +47,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
         PROFILES,
     )
     .behind(&["dedup"]),
-    create,
+    create: |section, _identity| create(section),
 };
 
 fn create(section: &Section) -> Result<Box<dyn Processor>, Problems> {

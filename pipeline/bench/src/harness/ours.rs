@@ -5,6 +5,7 @@ use bytes::Bytes;
 use profbridge_engine::component::{Exporter, Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_exporter_sentry as sentry;
+use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::otlp::{self, Limits};
 
@@ -39,8 +40,9 @@ impl Ours {
     /// # Errors
     /// The codec is unknown.
     pub fn new(compression: &str) -> Result<Self, Error> {
-        let section = Section::from_yaml("window: 0s").map_err(|problems| problems.to_string())?;
-        let chunk = (profbridge_processor_chunk::FACTORY.create)(&section).map_err(|problems| problems.to_string())?;
+        let identity = Rules { window: 0, ..Rules::default() };
+        let chunk = (profbridge_processor_chunk::FACTORY.create)(&Section::defaults(), &identity)
+            .map_err(|problems| problems.to_string())?;
         let dsn = "http://0123456789abcdef0123456789abcdef@127.0.0.1:9/1";
         let section = Section::from_yaml(&format!("dsn: {dsn}\ncompression: {compression}"))
             .map_err(|problems| problems.to_string())?;

@@ -12,7 +12,7 @@ use super::{
 pub struct Setting {
     /// Where it takes OTLP over gRPC; port 0 for any.
     pub otlp: SocketAddr,
-    /// The length of `chunk`'s windows, such as `0s`.
+    /// The length of windows, such as `0s`.
     pub window: String,
     /// The processors in front of `chunk`, such as `dedup`.
     pub processors: Vec<String>,
@@ -53,7 +53,7 @@ impl Setting {
         let mut yaml = String::new();
         writeln!(yaml, "receivers:\n  otlp:\n    protocols:\n      grpc:\n        endpoint: {otlp}")?;
         writeln!(yaml, "      http:\n        endpoint: 127.0.0.1:0")?;
-        writeln!(yaml, "processors:\n  chunk:\n    window: {window}")?;
+        writeln!(yaml, "processors:\n  chunk:")?;
         if let Some(mib) = window_mib {
             writeln!(yaml, "    max_bytes: {mib}MiB")?;
         }
@@ -72,6 +72,7 @@ impl Setting {
             yaml,
             "service:\n  shutdown_timeout: 10m\n  telemetry:\n    metrics:\n      address: 127.0.0.1:0\n    health:\n      address: 127.0.0.1:0"
         )?;
+        writeln!(yaml, "  identity:\n    window: {window}")?;
         if let Some(mib) = memory_mib {
             writeln!(yaml, "  limits:\n    memory: {mib}MiB")?;
         }

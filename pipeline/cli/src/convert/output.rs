@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
+use profbridge_engine::registry::ProcessorFactory;
+use profbridge_identity::Rules;
 use profbridge_model::{Envelope, Profiles, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
 use profbridge_wire::otlp::delimited::put_frame;
@@ -116,12 +118,9 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
 /// Holds everything until the end: no time passes here.
 const MERGE: &str = "{window: 10m, resends: drop}";
 
-fn processor(
-    create: fn(&Section) -> Result<Box<dyn Processor>, profbridge_engine::config::Problems>,
-    yaml: &str,
-) -> Result<Box<dyn Processor>, Failure> {
+fn processor(factory: ProcessorFactory, yaml: &str) -> Result<Box<dyn Processor>, Failure> {
     Section::from_yaml(yaml)
-        .and_then(|section| create(&section))
+        .and_then(|section| (factory.create)(&section, &Rules::default()))
         .map_err(|problems| Failure(format!("error: {problems:?}")))
 }
 
@@ -170,7 +169,7 @@ impl Sentry {
             }
             _ => Place::Folder(path),
         };
-        let chunk = processor(profbridge_processor_chunk::FACTORY.create, "{}")?;
+        let chunk = processor(profbridge_processor_chunk::FACTORY, "{}")?;
         let converter = Converter::new(Settings::default());
         Ok(Self { place, chunk, converter, files: 0, forwarded: 0, samples: 0, synthesized: 0 })
     }
@@ -260,7 +259,7 @@ pub(crate) struct Otlp {
 impl Otlp {
     /// An output that writes nothing before its end.
     pub(crate) fn new(path: PathBuf) -> Result<Self, Failure> {
-        Ok(Self { path, merge: processor(profbridge_processor_dedup::FACTORY.create, MERGE)? })
+        Ok(Self { path, merge: processor(profbridge_processor_dedup::FACTORY, MERGE)? })
     }
 
     /// Where it goes.

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::{self, Config, Section};
 use profbridge_engine::plan::Plan;
+use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use serde::Deserialize;
@@ -39,6 +40,7 @@ pub(super) struct Running {
     /// Where it serves metrics, if it does.
     metrics: Option<String>,
     chunk: Section,
+    identity: Rules,
 }
 
 /// The part of a receiver's section that says where it listens.
@@ -86,15 +88,17 @@ impl Running {
             return Err(format!("no profbridge with an `otlp` receiver answers at {health}"));
         }
         let chunk = section(&config.processors, "chunk").unwrap_or_else(Section::defaults);
-        let times: profbridge_processor_chunk::Config =
-            chunk.extract().map_err(|_| "the configuration is not valid".to_owned())?;
+        let times = profbridge_processor_chunk::Config::read(&chunk)
+            .map_err(|_| "the configuration is not valid".to_owned())?;
+        let identity = plan.service().identity.clone();
         Ok(Self {
             endpoint: endpoint(&config).ok_or("it takes no OTLP over plain HTTP, which the demo speaks")?,
             envelopes: envelopes(&config),
-            closes_within: times.window.get() + times.lateness.get(),
+            closes_within: Duration::from_nanos(identity.window) + times.lateness.get(),
             exporters: exporters(&config, &plan),
             metrics: plan.service().metrics.clone(),
             chunk,
+            identity,
         })
     }
 
@@ -108,7 +112,7 @@ impl Running {
 
     /// The id under which the running pipeline files the process of a batch: the same rule gives the same id.
     pub(super) fn profiler_id(&self, profiles: &Profiles) -> Result<String, Failure> {
-        let mut processor = (profbridge_processor_chunk::FACTORY.create)(&self.chunk)
+        let mut processor = (profbridge_processor_chunk::FACTORY.create)(&self.chunk, &self.identity)
             .map_err(|problems| Failure(problems.to_string()))?;
         let mut out = Outbox::default();
         let latest = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));

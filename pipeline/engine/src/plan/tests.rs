@@ -24,7 +24,7 @@ fn receiver(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
     Ok(Box::new(FakeReceiver::new().0))
 }
 
-fn processor(section: &Section) -> Result<Box<dyn Processor>, Problems> {
+fn processor(section: &Section, _identity: &Rules) -> Result<Box<dyn Processor>, Problems> {
     section.extract::<Settings>()?;
     Ok(Box::new(Holder::new(Duration::ZERO)))
 }

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_identity::{Cell, leading, timestamp};
 use profbridge_model::arena::{Full, Source};
 use profbridge_model::compact::split_values;
 use profbridge_model::held::{Carrier, Shape};
 use profbridge_model::{Position, Profile, Profiles, Reason, ResourceProfiles, Sample, ScopeProfiles};
 
 use super::under_way::{Carried, MEMO, UnderWay};
-use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
 use crate::parts::{Parts, Ranged, Timed};
 use crate::windows::Windows;
@@ -40,7 +40,7 @@ pub(super) struct Request<'a> {
 /// Where the profile at hand goes: it is found once for many samples.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
-    target: u32,
+    process: u32,
     cell: Cell,
     shape: Shape,
     slot: u32,
@@ -54,7 +54,7 @@ struct Cursor {
 /// Those timestamps and values of a sample that lie in one cell.
 #[derive(Debug, Clone, Copy)]
 struct Piece<'b> {
-    target: u32,
+    process: u32,
     cell: Cell,
     shape: Shape,
     timestamps: &'b [u8],
@@ -131,10 +131,11 @@ impl<'a> Request<'a> {
             if !place.profile.original_payload.is_empty() {
                 out.note(crate::PAYLOAD_REMOVED, 1);
             }
-            let (profiles, width, unknown) = (self.profiles, self.settings.window, self.work.now.unix_nano);
+            let (profiles, width) = (self.profiles, self.settings.rules.cell_width());
+            let unknown = self.work.now.unix_nano;
             self.work.timed = Timed::of(profiles, place.profile);
-            let targets = &mut self.work.targets;
-            self.work.ranged = Ranged::of(profiles, place.profile, width, unknown, |set| targets.of(place.at, set));
+            let processes = &mut self.work.processes;
+            self.work.ranged = Ranged::of(profiles, place.profile, width, unknown, |set| processes.of(place.at, set));
         }
         let rows = place.profile.samples.clone();
         while let Some(row) = rows.start.checked_add(self.work.at.sample).filter(|row| rows.contains(row)) {
@@ -161,34 +162,34 @@ impl<'a> Request<'a> {
         let all = sample.timestamps_bytes();
         let (times, _) = all.as_chunks::<8>();
         let Position { timestamps: mut from, values: values_from, .. } = self.work.at;
-        let Some(target) = self.work.targets.of(place.at, sample.attributes) else {
+        let Some(process) = self.work.processes.of(place.at, sample.attributes) else {
             let observations = sample.observations() - from as u64;
             self.work.left -= observations;
             out.drop_observations(Reason::LimitExceeded, observations);
             return true;
         };
-        let identity = self.work.targets.get(target).identity;
+        let identity = self.work.processes.get(process).identity;
         let is_weak = identity.strength == profbridge_model::IdentityStrength::Weak;
         let shape = Shape::of(place.profile, all, sample.values_bytes());
-        let known = self.cursor.filter(|cursor| cursor.target == target && cursor.shape == shape);
+        let known = self.cursor.filter(|cursor| cursor.process == process && cursor.shape == shape);
         if times.is_empty() && self.work.ranged.is_some() {
             self.work.weak += u64::from(is_weak);
-            self.ranged(place, sample, target, out);
+            self.ranged(place, sample, process, out);
             return true;
         }
         if times.is_empty() {
-            let (window, phase) = (self.settings.window, identity.phase(self.settings.window));
-            let cell = Cell::of_range(place.profile, window, phase, self.work.now.unix_nano);
+            let cell = self.settings.rules.cell_of_range(identity, place.profile, self.work.now.unix_nano);
             self.work.weak += u64::from(is_weak);
             self.piece(
                 place,
                 sample,
-                Piece { target, cell, shape, timestamps: all, values: sample.values_bytes(), continued: false },
+                Piece { process, cell, shape, timestamps: all, values: sample.values_bytes(), continued: false },
                 out,
             );
             return true;
         }
         let (_, mut values) = sample.values_bytes().split_at(values_from);
+        let width = self.settings.rules.cell_width();
         while let Some(&first) = times.get(from) {
             if self.is_enough() {
                 let done = sample.values_bytes().len() - values.len();
@@ -198,7 +199,7 @@ impl<'a> Request<'a> {
             let first = timestamp(first);
             let cell = match known {
                 Some(cursor) if cursor.cell.contains(first) => cursor.cell,
-                _ => Cell::of(first, self.settings.window, identity.phase(self.settings.window)),
+                _ => self.settings.rules.cell(identity, first),
             };
             // A piece that is larger than a window may get is not put in at once.
             let most = usize::try_from(self.settings.max_observations).unwrap_or(usize::MAX);
@@ -206,10 +207,10 @@ impl<'a> Request<'a> {
             let (mut mine, mut rest) = if values.is_empty() { (values, values) } else { split_values(values, len) };
             // An observation that is longer than what is left of its cell goes on in the next.
             let timed = self.work.timed.filter(|_| !mine.is_empty() && self.work.parts > 0);
-            let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, self.settings.window));
+            let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, width));
             if let Some((0, parts)) = long {
                 self.work.weak += u64::from(is_weak);
-                self.parts(place, sample, (target, shape), parts, out);
+                self.parts(place, sample, (process, shape), parts, out);
                 (from, values) = (from + 1, split_values(values, 1).1);
                 continue;
             }
@@ -219,7 +220,7 @@ impl<'a> Request<'a> {
             }
             let timestamps = &all[from * 8..(from + len) * 8];
             self.work.weak += if is_weak { len as u64 } else { 0 };
-            self.piece(place, sample, Piece { target, cell, shape, timestamps, values: mine, continued: false }, out);
+            self.piece(place, sample, Piece { process, cell, shape, timestamps, values: mine, continued: false }, out);
             (from, values) = (from + len, rest);
         }
         true
@@ -230,7 +231,7 @@ impl<'a> Request<'a> {
         &mut self,
         place: Place<'_>,
         sample: &Sample<'_>,
-        (target, shape): (u32, Shape),
+        (process, shape): (u32, Shape),
         parts: Parts,
         out: &mut Outbox,
     ) {
@@ -239,15 +240,15 @@ impl<'a> Request<'a> {
             self.add(continued, out);
             self.work.parts = self.work.parts.saturating_sub(u64::from(continued));
             let (timestamps, values) = (&part.time.to_le_bytes()[..], &part.packed()[..]);
-            let piece = Piece { target, cell: part.cell, shape, timestamps, values, continued };
+            let piece = Piece { process, cell: part.cell, shape, timestamps, values, continued };
             self.piece(place, sample, piece, out);
         }
     }
 
     /// Puts a sample without timestamps of a profile that is longer than a window into the windows of its parts.
-    fn ranged(&mut self, place: Place<'_>, sample: &Sample<'a>, target: u32, out: &mut Outbox) {
+    fn ranged(&mut self, place: Place<'_>, sample: &Sample<'a>, process: u32, out: &mut Outbox) {
         let Some(mut ranged) = self.work.ranged.take() else { return };
-        let parts = ranged.parts(self.profiles, target, sample, &mut self.work.parts);
+        let parts = ranged.parts(self.profiles, process, sample, &mut self.work.parts);
         let divided = parts.len() > 1;
         for (number, part) in parts.iter().enumerate() {
             self.add(number > 0, out);
@@ -259,7 +260,7 @@ impl<'a> Request<'a> {
             };
             let own = part.packed();
             let values = if divided { &own } else { sample.values_bytes() };
-            let piece = Piece { target, cell: part.cell, shape, timestamps: &[], values, continued: false };
+            let piece = Piece { process, cell: part.cell, shape, timestamps: &[], values, continued: false };
             self.piece(place, sample, piece, out);
         }
         self.work.ranged = Some(ranged);
@@ -287,7 +288,7 @@ impl<'a> Request<'a> {
                     return;
                 }
                 Err(Full { .. }) => {
-                    let identity = self.work.targets.get(piece.target).identity;
+                    let identity = self.work.processes.get(piece.process).identity;
                     let slot = self.windows.find(identity, piece.cell, &self.profiles.peer, self.work.now, out);
                     self.windows.retire(slot, out);
                     self.cursor = None;
@@ -319,7 +320,7 @@ impl<'a> Request<'a> {
     /// Puts a piece into its window and returns the window's slot.
     fn put(&mut self, place: Place<'_>, sample: &Sample<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<u32, Full> {
         let cursor = match self.cursor {
-            Some(at) if (at.target, at.cell, at.shape) == (piece.target, piece.cell, piece.shape) => at,
+            Some(at) if (at.process, at.cell, at.shape) == (piece.process, piece.cell, piece.shape) => at,
             _ => self.enter(place, piece, out)?,
         };
         let Some((window, arena, _)) = self.windows.get_mut(cursor.slot) else { return Ok(cursor.slot) };
@@ -332,7 +333,7 @@ impl<'a> Request<'a> {
             Some(set) => match kept.get(&set) {
                 Some(&known) => known,
                 None => {
-                    let stays = work.targets.stays(Some(set));
+                    let stays = work.processes.stays(Some(set));
                     let there = transfer.some_attributes(&self.source, arena, stays)?;
                     kept.insert(set, there);
                     there
@@ -351,10 +352,10 @@ impl<'a> Request<'a> {
     /// Finds the window of a piece, and what its profile is called there.
     fn enter(&mut self, place: Place<'_>, piece: Piece<'_>, out: &mut Outbox) -> Result<Cursor, Full> {
         let work = &mut *self.work;
-        let target = work.targets.get(piece.target);
-        let slot = self.windows.find(target.identity, piece.cell, &self.profiles.peer, work.now, out);
-        let came = if target.identity.alone { &mut work.alone } else { &mut work.touched };
-        came.insert(target.identity.hash);
+        let process = work.processes.get(piece.process);
+        let slot = self.windows.find(process.identity, piece.cell, &self.profiles.peer, work.now, out);
+        let came = if process.identity.alone { &mut work.alone } else { &mut work.touched };
+        came.insert(process.identity.hash);
         let Some((window, arena, number)) = self.windows.get_mut(slot) else {
             return Err(Full { what: "windows", limit: self.settings.max_processes as u64 });
         };
@@ -364,15 +365,15 @@ impl<'a> Request<'a> {
         });
         let Carried { transfer, resources, scopes, .. } = &mut work.carried[carried];
         let mut carrier = Carrier { source: &self.source, transfer, arena };
-        let resource = match work.resources.get(&(piece.target, window.order)) {
+        let resource = match work.resources.get(&(piece.process, window.order)) {
             Some(&known) => known,
             None => {
-                let held = match resources.get(&piece.target) {
+                let held = match resources.get(&piece.process) {
                     Some(&held) => held,
-                    None => carrier.resource(place.resource, work.targets.merged(target).into_iter())?,
+                    None => carrier.resource(place.resource, work.processes.merged(process).into_iter())?,
                 };
-                resources.insert(piece.target, held);
-                *work.resources.entry((piece.target, window.order)).or_insert(window.held.resource(held))
+                resources.insert(piece.process, held);
+                *work.resources.entry((piece.process, window.order)).or_insert(window.held.resource(held))
             }
         };
         let scope = match work.scopes.get(&(place.at, place.scope_at, window.order)) {
@@ -388,9 +389,9 @@ impl<'a> Request<'a> {
         };
         let series = carrier.series(place.profile, resource, scope, piece.shape)?;
         let series = window.held.series(series, piece.cell.clip(place.profile), place.profile.profile_id);
-        let moves = target.moved > 0;
+        let moves = process.moved > 0;
         let cursor =
-            Cursor { target: piece.target, cell: piece.cell, shape: piece.shape, slot, carried, series, moves };
+            Cursor { process: piece.process, cell: piece.cell, shape: piece.shape, slot, carried, series, moves };
         self.cursor = Some(cursor);
         Ok(cursor)
     }

@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use profbridge_engine::component::Now;
+use profbridge_identity::{Processes, RequestId};
 use profbridge_model::arena::Transfer;
 use profbridge_model::held::{HeldResource, HeldScope};
 use profbridge_model::{AttributeSetId, Position, Profiles};
 
 use crate::config::Settings;
-use crate::identity::RequestId;
 use crate::parts::{self, Ranged, Timed};
-use crate::targets::Targets;
 
 /// What was found about a request is forgotten when it is more than this, in entries: it is found again.
 pub(super) const MEMO: usize = 32_768;
@@ -18,7 +17,7 @@ pub(super) const MEMO: usize = 32_768;
 /// A request that is being taken in.
 pub(super) struct UnderWay {
     pub(super) profiles: Profiles,
-    pub(super) targets: Targets,
+    pub(super) processes: Processes,
     /// When it came.
     pub(super) now: Now,
     pub(super) at: Position,
@@ -32,7 +31,7 @@ pub(super) struct UnderWay {
     pub(super) ranged: Option<Ranged>,
     /// How many parts observations may still be divided into, beyond the first of each.
     pub(super) parts: u64,
-    /// The resources of targets, and the scopes of resources, in the windows that they got to, by the windows' order.
+    /// The resources of processes, and the scopes of resources, in the windows that they got to, by the windows' order.
     pub(super) resources: HashMap<(u32, u64), u32>,
     pub(super) scopes: HashMap<(u32, u32, u64), u32>,
     /// Processes that got something.
@@ -51,7 +50,7 @@ pub(super) struct Carried {
     pub(super) transfer: Transfer,
     /// Attribute sets without what was moved out of them.
     pub(super) kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
-    /// The resources of targets, and the scopes of resources.
+    /// The resources of processes, and the scopes of resources.
     pub(super) resources: HashMap<u32, HeldResource>,
     pub(super) scopes: HashMap<(u32, u32), HeldScope>,
 }
@@ -84,7 +83,7 @@ impl Carried {
 impl UnderWay {
     pub(super) fn new(profiles: Profiles, settings: &Settings, id: RequestId, now: Now) -> Self {
         Self {
-            targets: Targets::new(&profiles, &settings.identity, id),
+            processes: Processes::new(&profiles, &settings.rules, id),
             left: profiles.observations(),
             timed: None,
             ranged: None,
@@ -105,7 +104,7 @@ impl UnderWay {
     /// The memory that is taken besides the request itself, which is charged to whoever sent it. Rough, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = size_of::<Self>()
-            + self.targets.bytes()
+            + self.processes.bytes()
             + self.carried.iter().map(Carried::bytes).sum::<usize>()
             + self.resources.capacity() * (size_of::<((u32, u64), u32)>() + 1)
             + self.scopes.capacity() * (size_of::<((u32, u32, u64), u32)>() + 1)
@@ -117,9 +116,9 @@ impl UnderWay {
     pub(super) fn forget_much(&mut self) -> bool {
         let known = self.carried.iter().map(Carried::entries).sum::<usize>() + self.resources.len() + self.scopes.len();
         // Where values without timestamps lie is remembered by process.
-        let is_much = self.ranged.is_none() && (known >= MEMO || self.targets.are_many());
+        let is_much = self.ranged.is_none() && (known >= MEMO || self.processes.are_many());
         if is_much {
-            self.targets.forget();
+            self.processes.forget();
             (self.resources, self.scopes) = (HashMap::new(), HashMap::new());
             for carried in &mut self.carried {
                 (carried.kept, carried.resources, carried.scopes) = (HashMap::new(), HashMap::new(), HashMap::new());

@@ -3,21 +3,19 @@
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
+use profbridge_identity::{Cell, Identity, Processes, leading, timestamp};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
 use profbridge_model::{AttributeSetId, Profile, Profiles, ScopeProfiles, Span};
 
 use super::Groups;
-use crate::cell::{Cell, leading, timestamp};
 use crate::config::Settings;
-use crate::identity::Identity;
 use crate::parts::{self, Part, Parts, Ranged, Timed};
-use crate::targets::Targets;
 
 /// Some timestamps of a sample, or, with a length of 0, a sample that has none.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
-    target: u32,
+    process: u32,
     scope: u32,
     profile: u32,
     row: u32,
@@ -62,7 +60,7 @@ impl Bucket {
 pub(super) fn sort_out(
     settings: &Settings,
     profiles: &Profiles,
-    targets: &mut Targets,
+    processes: &mut Processes,
     groups: &Groups,
     now: Now,
     out: &mut Outbox,
@@ -72,17 +70,17 @@ pub(super) fn sort_out(
     for (at, resource) in profiles.resources().iter().enumerate() {
         for (scope_at, scope) in resource.scopes.iter().enumerate() {
             for (profile_at, profile) in scope.profiles.iter().enumerate() {
-                let process = |set| targets.of(at as u32, set);
+                let process = |set| processes.of(at as u32, set);
                 let mut long = Long {
                     timed: Timed::of(profiles, profile),
-                    ranged: Ranged::of(profiles, profile, settings.window, now.unix_nano, process),
+                    ranged: Ranged::of(profiles, profile, settings.rules.cell_width(), now.unix_nano, process),
                 };
                 for row in profile.samples.clone() {
-                    let Some(target) = targets.of(at as u32, profiles.sample(row).attributes) else { continue };
+                    let Some(process) = processes.of(at as u32, profiles.sample(row).attributes) else { continue };
                     let (scope, profile_at) = (scope_at as u32, profile_at as u32);
                     let (from, len, values, part, ranged) = (0, 0, Span::default(), None, false);
-                    let piece = Piece { target, scope, profile: profile_at, row, from, len, values, part, ranged };
-                    let identity = targets.get(target).identity;
+                    let piece = Piece { process, scope, profile: profile_at, row, from, len, values, part, ranged };
+                    let identity = processes.get(process).identity;
                     buckets.put(profiles, profile, (identity, &mut long), piece, now);
                 }
             }
@@ -120,17 +118,18 @@ impl Buckets<'_> {
         now: Now,
     ) {
         let Some(&group) = self.groups.index.get(&identity.hash) else { return };
-        let phase = self.groups.all[group as usize].first % self.settings.window;
+        let width = self.settings.rules.cell_width();
+        let phase = self.groups.all[group as usize].first % width;
         let sample = profiles.sample(piece.row);
         let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
         let all = sample.values_bytes();
         if times.is_empty() {
             let piece = Piece { values: Span { start: 0, len: all.len() as u32 }, ..piece };
             let Some(ranged) = &mut long.ranged else {
-                let cell = Cell::of_range(profile, self.settings.window, phase, now.unix_nano);
+                let cell = Cell::of_range(profile, width, phase, now.unix_nano);
                 return self.put_piece(group, cell, piece, 1);
             };
-            let parts = ranged.parts(profiles, piece.target, &sample, &mut self.parts);
+            let parts = ranged.parts(profiles, piece.process, &sample, &mut self.parts);
             self.synthesized += parts.len() as u64 - 1;
             for &part in parts {
                 let own = (parts.len() > 1).then_some(part);
@@ -140,14 +139,13 @@ impl Buckets<'_> {
         }
         let (mut from, mut rest) = (0, all);
         while let Some(&time) = times.get(from) {
-            let cell = Cell::of(timestamp(time), self.settings.window, phase);
+            let cell = Cell::of(timestamp(time), width, phase);
             let mut left = leading(&times[from..], cell);
             while left > 0 {
                 let mut room = self.room(group, cell).min(left as u64) as usize;
                 let (mut mine, mut later) = split_values(rest, room);
                 let timed = long.timed.filter(|_| !mine.is_empty() && self.parts > 0);
-                let found =
-                    timed.and_then(|timed| timed.find(&times[from..][..room], mine, cell, self.settings.window));
+                let found = timed.and_then(|timed| timed.find(&times[from..][..room], mine, cell, width));
                 if let Some((0, parts)) = found {
                     self.put_parts(group, parts, piece);
                     (from, left, rest) = (from + 1, left - 1, split_values(rest, 1).1);
@@ -201,24 +199,24 @@ impl Buckets<'_> {
 /// Makes the batch of a bucket, with a dictionary of its own.
 pub(super) fn copy_of(
     profiles: &Profiles,
-    targets: &Targets,
+    processes: &Processes,
     bucket: &Bucket,
     transfer: &mut Transfer,
 ) -> Result<Profiles, profbridge_model::dictionary::Invalid> {
     let mut compact = Compact::new(profiles, transfer);
     let mut kept: HashMap<Option<AttributeSetId>, Option<AttributeSetId>> = HashMap::new();
-    // Samples of one resource may belong to several targets in turn; each gets its resource once.
+    // Samples of one resource may belong to several processes in turn; each gets its resource once.
     let mut pieces: Vec<&Piece> = bucket.pieces.iter().collect();
-    pieces.sort_by_key(|piece| (piece.target, piece.scope, piece.of_profile()));
+    pieces.sort_by_key(|piece| (piece.process, piece.scope, piece.of_profile()));
     let mut before: Option<&Piece> = None;
     for piece in pieces {
-        let target = targets.get(piece.target);
-        let resource = &profiles.resources()[target.resource as usize];
+        let process = processes.get(piece.process);
+        let resource = &profiles.resources()[process.resource as usize];
         let scope: &ScopeProfiles = &resource.scopes[piece.scope as usize];
-        let same_target = before.is_some_and(|before| before.target == piece.target);
-        let same_scope = same_target && before.is_some_and(|before| before.scope == piece.scope);
-        if !same_target {
-            compact.resource_with(resource, targets.merged(target).into_iter());
+        let same_process = before.is_some_and(|before| before.process == piece.process);
+        let same_scope = same_process && before.is_some_and(|before| before.scope == piece.scope);
+        if !same_process {
+            compact.resource_with(resource, processes.merged(process).into_iter());
         }
         if !same_scope {
             compact.scope(scope);
@@ -236,12 +234,12 @@ pub(super) fn copy_of(
             timestamps = &time[..timestamps.len()];
             values = value;
         }
-        if target.moved == 0 {
+        if process.moved == 0 {
             compact.some_of(&sample, timestamps, values);
             continue;
         }
         let attributes =
-            *kept.entry(sample.attributes).or_insert_with(|| compact.attribute_set(targets.stays(sample.attributes)));
+            *kept.entry(sample.attributes).or_insert_with(|| compact.attribute_set(processes.stays(sample.attributes)));
         compact.some_of_with(&sample, attributes, timestamps, values);
     }
     compact.finish()

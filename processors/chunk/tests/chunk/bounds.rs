@@ -12,13 +12,13 @@ fn observations(batches: &[Profiles]) -> Vec<u64> {
 /// dropped.
 #[test]
 fn large_profiles_are_split() {
-    for settings in ["max_observations: 10", "window: 0s\nmax_observations: 10"] {
+    for identity in ["window: 60s", "window: 0s"] {
         let times: Vec<_> = (0..25).map(|n| T + n).collect();
-        let mut chunk = chunk(settings);
+        let mut chunk = chunk(identity, "max_observations: 10");
         let out = process_one(&mut chunk, one(&process(1), &times), at(0));
         let mut all = batches(&out);
         all.extend(flush(&mut chunk));
-        assert_eq!(observations(&all), [10, 10, 5], "{settings}");
+        assert_eq!(observations(&all), [10, 10, 5], "{identity}");
         let ids: std::collections::BTreeSet<_> =
             all.iter().map(|batch| batch.window.as_ref().unwrap().profiler_id).collect();
         assert_eq!(ids.len(), 1);
@@ -28,7 +28,7 @@ fn large_profiles_are_split() {
 /// Guarantees: a window closes early when it takes too much memory.
 #[test]
 fn large_windows_close_early() {
-    let mut chunk = chunk("max_window_bytes: 4KiB");
+    let mut chunk = chunk("", "max_window_bytes: 4KiB");
     let mut closed = 0;
     for n in 0..200 {
         let times: Vec<_> = (0..20).map(|m| T + n * 1_000_003 + m * 777_777).collect();
@@ -42,7 +42,7 @@ fn large_windows_close_early() {
 /// Guarantees: with as many processes as there may be, another one closes the oldest window early.
 #[test]
 fn the_oldest_process_makes_room() {
-    let mut chunk = chunk("max_processes: 2");
+    let mut chunk = chunk("", "max_processes: 2");
     for pid in [1, 2] {
         assert!(process_one(&mut chunk, one(&process(pid), &[T + pid as u64]), at(0)).telemetry.is_empty());
     }
@@ -70,13 +70,13 @@ fn a_hundred_thousand_processes() {
         builder.sample(stack, None, None, &[T + pid as u64], &[]);
     }
     let batch = builder.finish().unwrap();
-    for settings in ["max_processes: 1000", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for (identity, settings) in [("", "max_processes: 1000"), ("window: 0s", "")] {
+        let mut chunk = chunk(identity, settings);
         let out = process_one(&mut chunk, batch.clone(), at(0));
         assert!(chunk.held().quantities.total() <= 2000);
         let mut all = batches(&out);
         all.extend(flush(&mut chunk));
-        assert_eq!(all.len(), PROCESSES as usize, "{settings}");
+        assert_eq!(all.len(), PROCESSES as usize, "{identity}");
         assert!(all.iter().all(|batch| batch.dictionary().tables().stacks.len() == 2));
     }
 }
@@ -85,7 +85,7 @@ fn a_hundred_thousand_processes() {
 /// stays open goes on.
 #[test]
 fn relief_closes_the_largest_windows() {
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     for (pid, count) in [(1, 10), (2, 30_000), (3, 20)] {
         let times: Vec<_> = (0..count).map(|n| T + n * 83).collect();
         let mut batch = one(&process(pid), &times);
@@ -103,7 +103,7 @@ fn relief_closes_the_largest_windows() {
 /// Guarantees: all windows together stay within their bound.
 #[test]
 fn memory_is_bounded() {
-    let mut chunk = chunk("max_bytes: 128KiB\nmax_window_bytes: 128KiB");
+    let mut chunk = chunk("", "max_bytes: 128KiB\nmax_window_bytes: 128KiB");
     let mut closed = 0;
     for n in 0..400u64 {
         let times: Vec<_> = (0..200).map(|m| T + n * 999 + m * 99_991).collect();
@@ -129,7 +129,7 @@ fn dictionaries_are_shared_and_freed() {
         }
         builder.finish().unwrap()
     };
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     let idle = chunk.held().bytes;
     let first = batch(1);
     process_one(&mut chunk, first.clone(), at(0));
@@ -157,14 +157,14 @@ fn amplification_is_bounded() {
         builder.sample(stack, None, None, &[T], &[]);
     }
     let batch = builder.finish().unwrap();
-    for settings in ["", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for identity in ["window: 60s", "window: 0s"] {
+        let mut chunk = chunk(identity, "");
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
         let dropped = out.losses.get(Reason::LimitExceeded).total();
-        assert_eq!((sent + dropped, out.losses.total().total()), (1000, dropped), "{settings}");
-        assert!((60..300).contains(&sent), "{settings}: {sent}");
+        assert_eq!((sent + dropped, out.losses.total().total()), (1000, dropped), "{identity}");
+        assert!((60..300).contains(&sent), "{identity}: {sent}");
     }
 }
 
@@ -180,12 +180,12 @@ fn wide_resources_are_bounded() {
         builder.sample(None, attributes, None, &[T], &[]);
     }
     let batch = builder.finish().unwrap();
-    for settings in ["", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for identity in ["window: 60s", "window: 0s"] {
+        let mut chunk = chunk(identity, "");
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
-        assert!((1..200).contains(&sent), "{settings}: {sent}");
+        assert!((1..200).contains(&sent), "{identity}: {sent}");
         assert_eq!(sent + out.losses.get(Reason::LimitExceeded).total(), 1000);
     }
 }
@@ -197,12 +197,12 @@ fn scattered_times_are_bounded() {
     const TIMES: u64 = 60_000;
     let times: Vec<_> = (0..TIMES).map(|n| T + n * 61 * S).collect();
     let batch = one(&process(1), &times);
-    for settings in ["max_processes: 10", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for (identity, settings) in [("", "max_processes: 10"), ("window: 0s", "")] {
+        let mut chunk = chunk(identity, settings);
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let sent: u64 = observations(&batches(&out)).iter().sum();
-        assert!((20_000..45_000).contains(&sent), "{settings}: {sent}");
+        assert!((20_000..45_000).contains(&sent), "{identity}: {sent}");
         assert_eq!(sent + out.losses.get(Reason::LimitExceeded).total(), TIMES);
     }
 }
@@ -221,8 +221,8 @@ fn interleaved_times_keep_their_values() {
     builder.profile(Profile { sample_type, ..Profile::default() });
     builder.sample(None, None, None, &times, &values);
     let batch = builder.finish().unwrap();
-    for settings in ["", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for identity in ["window: 60s", "window: 0s"] {
+        let mut chunk = chunk(identity, "");
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let mut seen = Vec::new();
@@ -232,7 +232,7 @@ fn interleaved_times_keep_their_values() {
             }
         }
         seen.sort_unstable_by_key(|&(_, value)| value);
-        assert!(seen.into_iter().eq(times.iter().copied().zip(values.iter().copied())), "{settings}");
+        assert!(seen.into_iter().eq(times.iter().copied().zip(values.iter().copied())), "{identity}");
     }
 }
 
@@ -249,7 +249,7 @@ fn one_window_at_a_time() {
         |chunk, out| chunk.flush(at(0), out),
     ];
     for (way, call) in calls.iter().enumerate() {
-        let mut chunk = chunk("");
+        let mut chunk = chunk("", "");
         for pid in 0..100 {
             process_one(&mut chunk, one(&process(pid), &[T]), at(0));
         }
@@ -291,9 +291,9 @@ fn large_requests_are_taken_in_piece_by_piece() {
     let on_samples = builder.finish().unwrap();
     let minutes: Vec<_> = (0..PROCESSES as u64).map(|n| T + n * 61 * S).collect();
     for (what, batch) in [("resources", plain), ("samples", on_samples), ("times", one(&process(1), &minutes))] {
-        for settings in ["max_processes: 100", "window: 0s"] {
-            let place = format!("{what}, {settings}");
-            let mut chunk = chunk(settings);
+        for (identity, settings) in [("", "max_processes: 100"), ("window: 0s", "")] {
+            let place = format!("{what}, {identity}");
+            let mut chunk = chunk(identity, settings);
             chunk.fit_memory(24 << 20);
             let (mut sent, mut calls, mut most) = (0, 0, 0);
             let mut out = Outbox::default();
@@ -315,7 +315,7 @@ fn large_requests_are_taken_in_piece_by_piece() {
             }
             assert!(calls > PROCESSES / 2, "{place}: {calls}");
             // Without windows what is known of each sample is there until the request is cut.
-            assert!(most < if settings == "window: 0s" { 24 << 20 } else { 12 << 20 }, "{place}: {most}");
+            assert!(most < if identity == "window: 0s" { 24 << 20 } else { 12 << 20 }, "{place}: {most}");
         }
     }
 }
@@ -324,7 +324,7 @@ fn large_requests_are_taken_in_piece_by_piece() {
 /// nothing of it is dropped.
 #[test]
 fn common_stacks_are_no_amplification() {
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     chunk.fit_memory(24 << 20);
     let names: Vec<String> = (0..1000).map(|n| format!("{n} {}", "a long name of a function".repeat(8))).collect();
     let mut builder = Builder::new();

@@ -1,9 +1,10 @@
-use profbridge_engine::config::Section;
+use profbridge_engine::config::{Section, Source, load};
+use profbridge_identity::Rules;
 use profbridge_processor_chunk::{Config, FACTORY};
 
 fn problems(yaml: &str) -> Vec<String> {
     let section = Section::from_yaml(yaml).unwrap();
-    match (FACTORY.create)(&section) {
+    match (FACTORY.create)(&section, &Rules::default()) {
         Ok(_) => Vec::new(),
         Err(problems) => problems.as_slice().iter().map(|problem| problem.message.clone()).collect(),
     }
@@ -12,9 +13,8 @@ fn problems(yaml: &str) -> Vec<String> {
 /// Guarantees: nothing written means the defaults, and every key can be written.
 #[test]
 fn every_key_has_a_default() {
-    let all = "window: 60s\nlateness: 10s\nmax_observations: 100000\nmax_window_bytes: 16MiB\nmax_processes: 10000\n\
-        max_bytes: 256MiB\nmax_dictionary_age: 10m\nmax_dictionary_bytes: 64MiB\nsession: 0s\n\
-        identity: [container, host, instance]";
+    let all = "lateness: 10s\nmax_observations: 100000\nmax_window_bytes: 16MiB\nmax_processes: 10000\n\
+        max_bytes: 256MiB\nmax_dictionary_age: 10m\nmax_dictionary_bytes: 64MiB";
     let written = Section::from_yaml(all).unwrap().extract::<Config>().unwrap();
     assert_eq!(written, Config::default());
     assert_eq!(problems(all), [""; 0]);
@@ -24,25 +24,51 @@ fn every_key_has_a_default() {
 /// Guarantees: each rule that is broken is named, all of them at once.
 #[test]
 fn every_rule_is_checked() {
-    let yaml = "window: 61s\nmax_observations: 0\nmax_window_bytes: 1\nmax_processes: 0\nmax_bytes: 0\n\
-        max_dictionary_bytes: 3GiB\nsession: 1s\nidentity: []";
+    let yaml = "max_observations: 0\nmax_window_bytes: 1\nmax_processes: 0\nmax_bytes: 0\n\
+        max_dictionary_bytes: 3GiB";
     let expected = [
-        "a window is at most 60s",
         "must be at least 1",
         "must be at least 1",
         "must be at least 4KiB",
         "is less than max_window_bytes",
         "must be less than 2GiB",
-        "a session is at least as long as a window, or 0s",
-        "must name at least one of container, host, instance",
     ];
     let mut found = problems(yaml);
     let mut expected = expected.map(str::to_owned);
     found.sort();
     expected.sort();
     assert_eq!(found, expected);
-    assert_eq!(problems("window: 20ms"), ["a window is at least 1s, or 0s"]);
-    assert_eq!(problems("identity: [host, host]"), ["names something twice"]);
-    assert_eq!(problems("windows: 5s"), ["unknown key `windows`"]);
-    assert_eq!(problems("identity: [service]"), ["unknown value `service`"]);
+    assert_eq!(problems("latenes: 5s"), ["unknown key `latenes`"]);
+}
+
+/// Guarantees: who writes a key that has moved to `service.identity` is told its new path and what to write there, at the
+/// place of the old one, together with everything else that is wrong.
+#[test]
+fn moved_keys_say_where_they_went() {
+    let written =
+        "processors:\n  chunk/a:\n    window: 30s\n    session: 1h\n    identity: [instance, host]\n    latenes: 1s\n";
+    let env = |name: &str| (name == "SECRET").then(|| "7m".to_owned());
+    let problems = |text: String| {
+        let config = load(&[Source::Text { name: "c.yaml".to_owned(), text }], &env).unwrap();
+        let section = config.processors.iter().next().unwrap().1.clone();
+        (FACTORY.create)(&section, &Rules::default()).err().unwrap().into_vec()
+    };
+    let text: Vec<_> = problems(written.to_owned())
+        .into_iter()
+        .map(|p| format!("{}:{}: {}; {}", p.place.line, p.key_path, p.message, p.hint.unwrap_or_default()))
+        .collect();
+    let expected =
+        [("window", "window", "30s"), ("session", "session", "1h"), ("identity", "attributes", "[instance, host]")];
+    for (line, (old, new, value)) in (3..).zip(expected) {
+        let path = format!("{line}:processors.chunk/a.{old}: `{old}` has moved to `service.identity.{new}`; ");
+        let hint = format!("delete it here and write `identity: {{{new}: {value}}}` under `service:`");
+        assert!(text.contains(&(path.clone() + &hint)), "{path}{hint}: {text:#?}");
+    }
+    assert_eq!(text.len(), 4);
+    assert!(text.iter().any(|text| text.starts_with("6:") && text.contains("unknown key `latenes`")), "{text:#?}");
+    // What comes from the environment is not shown, and what is no text is not repeated.
+    let hidden = problems(written.replace("30s", "${env:SECRET}").replace("1h", "{a: b}"));
+    let hints: Vec<_> = hidden.iter().filter_map(|problem| problem.hint.as_deref()).collect();
+    assert!(!hints.concat().contains("7m"), "{hints:?}");
+    assert!(hints.iter().any(|hint| hint.contains("identity: {session: ...}")), "{hints:?}");
 }

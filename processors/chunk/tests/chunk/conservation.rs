@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-const SETTINGS: [&str; 6] = [
-    "",
-    "window: 0s",
-    "window: 0s\nmax_observations: 3",
-    "window: 7s\nlateness: 0s\nmax_observations: 4\nsession: 30s",
-    "max_processes: 2\nmax_window_bytes: 4KiB\nmax_bytes: 8KiB",
-    "window: 1s\nmax_dictionary_age: 1s\nmax_dictionary_bytes: 1\nidentity: [instance, container]",
+const SETTINGS: [(&str, &str); 6] = [
+    ("", ""),
+    ("window: 0s", ""),
+    ("window: 0s", "max_observations: 3"),
+    ("window: 7s, session: 30s", "lateness: 0s\nmax_observations: 4"),
+    ("", "max_processes: 2\nmax_window_bytes: 4KiB\nmax_bytes: 8KiB"),
+    ("window: 1s, attributes: [instance, container]", "max_dictionary_age: 1s\nmax_dictionary_bytes: 1"),
 ];
 
 /// A batch in which anything may carry anything: processes at resources and on samples, times near and far, with and
@@ -86,7 +86,7 @@ proptest! {
     /// nothing is due or held after a flush.
     #[test]
     fn conserves(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
-        let mut processor = chunk(SETTINGS[settings]);
+        let mut processor = chunk(SETTINGS[settings].0, SETTINGS[settings].1);
         testing::check_processor(&mut processor, seed, |random, now| {
             if random.u8(0..10) == 0 { testing::telemetry(random, 20, now) } else { batch(random, now).into() }
         });
@@ -99,7 +99,7 @@ proptest! {
     #[test]
     fn keeps_every_observation(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);
-        let mut processor = chunk(SETTINGS[settings]);
+        let mut processor = chunk(SETTINGS[settings].0, SETTINGS[settings].1);
         let mut out = Outbox::default();
         let mut expected = Vec::new();
         for step in 0..random.u64(1..12) {
@@ -138,7 +138,7 @@ proptest! {
     fn is_deterministic(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let run = || {
             let mut random = Rng::with_seed(seed);
-            let mut processor = chunk(SETTINGS[settings]);
+            let mut processor = chunk(SETTINGS[settings].0, SETTINGS[settings].1);
             let mut out = Outbox::default();
             for step in 0..8 {
                 let now = at(100 * S + step * 9 * S);
@@ -158,9 +158,9 @@ proptest! {
 /// Guarantees: an envelope passes as it came.
 #[test]
 fn envelopes_pass() {
-    for settings in ["", "window: 0s"] {
+    for identity in ["window: 60s", "window: 0s"] {
         let envelope = Envelope { profiles: vec![one(&process(1), &[T])], ..Envelope::default() };
-        let out = process_one(&mut chunk(settings), envelope, at(0));
+        let out = process_one(&mut chunk(identity, ""), envelope, at(0));
         assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(envelope)] if envelope.profiles.len() == 1));
     }
 }

@@ -11,7 +11,7 @@ use crate::support::*;
 fn the_usual_request_is_not_touched() {
     let mut batch = one(&process(1), &[T + 59 * S, T]);
     batch.received = Some(bytes(&[1, 2, 3]));
-    let out = batches(&process_one(&mut chunk("window: 0s"), batch.clone(), at(0)));
+    let out = batches(&process_one(&mut chunk("window: 0s", ""), batch.clone(), at(0)));
     let [sent] = &out[..] else { panic!("one batch") };
     assert!(Arc::ptr_eq(sent.dictionary(), batch.dictionary()));
     assert!(std::ptr::eq(sent.columns(), batch.columns()));
@@ -33,7 +33,7 @@ fn a_few_processes_share_the_dictionary() {
         builder.sample(None, None, None, &[T], &[]);
     }
     let batch = builder.finish().unwrap();
-    let out = batches(&process_one(&mut chunk("window: 0s"), batch.clone(), at(0)));
+    let out = batches(&process_one(&mut chunk("window: 0s", ""), batch.clone(), at(0)));
     assert_eq!(out.len(), 3);
     for sent in &out {
         assert!(Arc::ptr_eq(sent.dictionary(), batch.dictionary()));
@@ -45,7 +45,7 @@ fn a_few_processes_share_the_dictionary() {
 #[test]
 fn long_requests_are_cut() {
     let batch = one(&process(1), &[T + 150 * S, T, T + 60 * S - 1, T + 60 * S]);
-    let out = batches(&process_one(&mut chunk("window: 0s"), batch, at(0)));
+    let out = batches(&process_one(&mut chunk("window: 0s", ""), batch, at(0)));
     let cut: Vec<_> =
         out.iter().map(|batch: &Profiles| (batch.window.as_ref().unwrap().start_unix_nano, times(batch))).collect();
     let expected = [(T + 120 * S, vec![T + 150 * S]), (T, vec![T, T + 60 * S - 1]), (T + 60 * S, vec![T + 60 * S])];
@@ -55,11 +55,11 @@ fn long_requests_are_cut() {
 /// Guarantees: a request without observations leaves nothing, neither output nor loss.
 #[test]
 fn nothing_comes_of_nothing() {
-    for settings in ["", "window: 0s"] {
+    for identity in ["window: 60s", "window: 0s"] {
         let mut builder = Builder::new();
         builder.resource(&process(1));
         builder.on_cpu(20);
-        let mut chunk = chunk(settings);
+        let mut chunk = chunk(identity, "");
         let out = process_one(&mut chunk, builder.finish().unwrap(), at(0));
         assert!(out.telemetry.is_empty() && out.losses.is_none());
         assert!(flush(&mut chunk).is_empty());
@@ -77,7 +77,7 @@ fn many_processes_are_looked_at_in_parts() {
         builder.sample(None, None, None, &[T], &[]);
     }
     let batch = builder.finish().unwrap();
-    let mut chunk = chunk("window: 0s");
+    let mut chunk = chunk("window: 0s", "");
     let mut outbox = Outbox::default();
     chunk.process(batch.into(), at(0), &mut outbox);
     let mut processes = std::collections::HashSet::new();

@@ -28,8 +28,8 @@ fn batch(kind: &str, duration: u64, samples: &[Row<'_>]) -> Profiles {
 
 /// What becomes of a batch, window by window: start and end in seconds after [`T`], and of each observation the function,
 /// its timestamp or its profile's range, and its values. The second number is how many were synthesized.
-fn cut(settings: &str, batch: Profiles) -> (String, u64) {
-    let mut chunk = chunk(settings);
+fn cut(identity: &str, batch: Profiles) -> (String, u64) {
+    let mut chunk = chunk(identity, "");
     let observations = batch.observations();
     let mut out = process_one(&mut chunk, batch, at(0));
     assert_eq!(chunk.held().quantities.total() + sent(&out), observations + out.synthesized.total());
@@ -72,8 +72,8 @@ fn values_of_two_minutes() {
         batch("cpu", 120, &samples)
     };
     let expected = "0..60: a@0+60=[50] b@0+60=[10] c@0+60=[60]\n60..120: b@60+60=[20] d@60+60=[20]";
-    for settings in ["", "window: 0s"] {
-        assert_eq!(cut(settings, batch()), (expected.to_owned(), 1), "{settings}");
+    for identity in ["", "window: 0s"] {
+        assert_eq!(cut(identity, batch()), (expected.to_owned(), 1), "{identity}");
     }
     let (text, synthesized) = cut("window: 30s", batch());
     assert_eq!(text.lines().count(), 4, "{text}");
@@ -127,7 +127,7 @@ fn values_that_end_at_their_timestamp() {
 /// Guarantees: a part in a window of the future does not close the window of now.
 #[test]
 fn parts_close_nothing() {
-    let mut chunk = chunk("window: 10s\nlateness: 1s");
+    let mut chunk = chunk("window: 10s", "lateness: 1s");
     let out = process_one(&mut chunk, batch("wall", 100, &[(Some(7), "w", &[5], &[90])]), at(0));
     assert!(out.telemetry.is_empty() && out.synthesized.total() >= 8, "{}", out.synthesized.total());
 }
@@ -136,16 +136,16 @@ fn parts_close_nothing() {
 /// add; nothing of what they say is lost, and nothing overflows.
 #[test]
 fn absurd_values() {
-    for settings in ["window: 1s", "window: 0s"] {
+    for identity in ["window: 1s", "window: 0s"] {
         for (kind, duration) in [("wall", 100), ("off_cpu", 100), ("cpu", 1 << 33), ("cpu", 0)] {
             let samples: [Row<'_>; 2] =
                 [(Some(7), "a", &[0, 1], &[i64::MAX, i64::MIN]), (Some(8), "b", &[], &[i64::MAX])];
-            let (text, synthesized) = cut(settings, batch(kind, duration, &samples));
+            let (text, synthesized) = cut(identity, batch(kind, duration, &samples));
             assert!(synthesized <= 120, "{synthesized} for {kind}: {text}");
         }
     }
     let many: Vec<Row<'_>> = vec![(None, "a", &[], &[1 << 40]); 2_000];
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     let out = process_one(&mut chunk, batch("cpu", 3_600, &many), at(0));
     assert!(out.synthesized.total() <= 2_000 + (1 << 16), "{}", out.synthesized.total());
 }

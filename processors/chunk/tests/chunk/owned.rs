@@ -16,9 +16,9 @@ use crate::support::*;
 const MODES: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
 /// The chunks of a request, with the time in which threads were blocked, and the nanoseconds that were counted as not shown.
-fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
+fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
     let decoded = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap();
-    let mut processor = chunk(settings);
+    let mut processor = chunk(identity, "");
     let now = Now { monotonic_nano: S, unix_nano: T0 + 300 * S };
     let mut out = process_one(&mut processor, decoded.profiles, now);
     flush_all(&mut processor, now, &mut out);
@@ -38,13 +38,13 @@ fn chunks(settings: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>
     (collected.chunks.iter().map(parse).collect(), clipped)
 }
 
-fn check(settings: &str, request: &ExportProfilesServiceRequest) -> Result<u64, TestCaseError> {
-    let (chunks, clipped) = chunks(settings, request);
+fn check(identity: &str, request: &ExportProfilesServiceRequest) -> Result<u64, TestCaseError> {
+    let (chunks, clipped) = chunks(identity, request);
     let sampled = owned::sampled(request);
     let difference = owned::compare(&sampled, &owned::shown(&chunks, &sampled), clipped);
-    prop_assert_eq!(difference, Ok(()), "{}", settings);
+    prop_assert_eq!(difference, Ok(()), "{}", identity);
     for chunk in &chunks {
-        prop_assert!(owned::unlisted(chunk).is_empty(), "{settings}: {:?}", owned::unlisted(chunk));
+        prop_assert!(owned::unlisted(chunk).is_empty(), "{identity}: {:?}", owned::unlisted(chunk));
     }
     Ok(clipped)
 }

@@ -8,8 +8,8 @@ use crate::support::*;
 
 const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
 
-fn run(settings: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
-    let mut chunk = chunk(settings);
+fn run(identity: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
+    let mut chunk = chunk(identity, "");
     let mut all = Vec::new();
     let mut weak = 0;
     for batch in input {
@@ -28,15 +28,15 @@ fn id(batch: &Profiles) -> String {
 /// Guarantees: two processes of one request leave in two batches, each with its own id.
 #[test]
 fn one_process_per_batch() {
-    for settings in MODES {
+    for identity in MODES {
         let mut builder = Builder::new();
         for pid in [1, 2, 1] {
             builder.resource(&process(pid));
             builder.on_cpu(20);
             builder.sample(None, None, None, &[T + pid as u64], &[]);
         }
-        let (out, weak) = run(settings, vec![builder.finish().unwrap()]);
-        assert_eq!(out.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 1], "{settings}");
+        let (out, weak) = run(identity, vec![builder.finish().unwrap()]);
+        assert_eq!(out.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 1], "{identity}");
         assert_ne!(id(&out[0]), id(&out[1]));
         assert_eq!(weak, 0);
     }
@@ -46,7 +46,7 @@ fn one_process_per_batch() {
 /// apart; those of the thread stay.
 #[test]
 fn process_attributes_move_up() {
-    for settings in MODES {
+    for identity in MODES {
         let mut builder = Builder::new();
         builder.resource(&[("container.id", "c".into()), ("process.pid", 99.into())]);
         builder.on_cpu(20);
@@ -61,8 +61,8 @@ fn process_attributes_move_up() {
                 builder.sample(None, attributes, None, &[T], &[]);
             }
         }
-        let (out, _) = run(settings, vec![builder.finish().unwrap()]);
-        assert_eq!(out.len(), 2, "{settings}");
+        let (out, _) = run(identity, vec![builder.finish().unwrap()]);
+        assert_eq!(out.len(), 2, "{identity}");
         for (batch, pid) in out.iter().zip([1, 2]) {
             let [resource] = batch.resources() else { panic!("one resource") };
             let attributes = &resource.resource.attributes;
@@ -84,7 +84,7 @@ fn process_attributes_move_up() {
 #[test]
 fn replicas_agree() {
     let mut ids = BTreeSet::new();
-    for settings in MODES {
+    for identity in MODES {
         let mut on_samples = Builder::new();
         on_samples.resource(&[("service.name", "b".into())]);
         let attributes = on_samples.attributes(&process(7));
@@ -92,7 +92,7 @@ fn replicas_agree() {
         let mut first = one(&process(7), &[T]);
         first.peer = Some("10.0.0.1".into());
         for batch in [first, on_samples.finish().unwrap()] {
-            let (out, _) = run(settings, vec![batch]);
+            let (out, _) = run(identity, vec![batch]);
             ids.insert(id(&out[0]));
         }
     }
@@ -102,15 +102,15 @@ fn replicas_agree() {
 /// Guarantees: a process that cannot be identified is scoped to its peer, told apart by every attribute, and counted.
 #[test]
 fn weak_processes_stay_apart() {
-    for settings in MODES {
+    for identity in MODES {
         let with = |service: &str, peer: &str| {
             let mut batch = one(&[("service.name", service.into()), ("process.pid", 1.into())], &[T, T + 1]);
             batch.peer = Some(peer.into());
             batch
         };
         let input = vec![with("a", "p"), with("a", "q"), with("b", "p"), with("a", "p")];
-        let (out, weak) = run(settings, input);
-        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 3, "{settings}");
+        let (out, weak) = run(identity, input);
+        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 3, "{identity}");
         assert!(out.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
         assert!(out.iter().all(|batch| batch.peer.is_some()));
         assert_eq!(weak, 8);
@@ -122,7 +122,7 @@ fn weak_processes_stay_apart() {
 /// resource stays together, it leaves at once, it is counted as weak, and nothing is lost. What says whose it is is merged as ever.
 #[test]
 fn relayed_weak_processes_are_never_merged() {
-    for settings in MODES {
+    for identity in MODES {
         let attributes = [("process.executable.name", "python".into()), ("process.pid", 42.into())];
         let request = |own: &[(&'static str, Any<'static>)]| {
             let mut builder = Builder::new();
@@ -140,21 +140,21 @@ fn relayed_weak_processes_are_never_merged() {
             batch.relayed = true;
             batch
         };
-        let mut chunk = chunk(settings);
+        let mut chunk = chunk(identity, "");
         let (mut ids, mut weak) = (BTreeSet::new(), 0);
         for _ in 0..2 {
             let out = process_one(&mut chunk, request(&[]), at(S));
             weak += noted(&out, WEAK_IDENTITY);
             let batches = batches(&out);
-            assert_eq!(batches.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 2], "{settings}");
+            assert_eq!(batches.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 2], "{identity}");
             assert!(batches.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
             ids.extend(batches.iter().map(id));
         }
-        assert_eq!((ids.len(), weak), (4, 8), "{settings}");
+        assert_eq!((ids.len(), weak), (4, 8), "{identity}");
         assert!(flush(&mut chunk).is_empty());
 
-        let (out, weak) = run(settings, vec![request(&[("host.name", "a".into())]); 2]);
-        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 1, "{settings}");
+        let (out, weak) = run(identity, vec![request(&[("host.name", "a".into())]); 2]);
+        assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 1, "{identity}");
         assert_eq!((out.iter().map(Profiles::observations).sum::<u64>(), weak), (8, 0));
     }
 }
@@ -163,14 +163,14 @@ fn relayed_weak_processes_are_never_merged() {
 /// process lives.
 #[test]
 fn sessions_have_their_own_ids() {
-    let ids = |settings: &str| {
+    let ids = |identity: &str| {
         let input = [T, T + 90 * S, T + 3600 * S].map(|time| one(&process(1), &[time])).into();
-        let (out, _) = run(settings, input);
+        let (out, _) = run(identity, input);
         out.iter().map(id).collect::<BTreeSet<_>>().len()
     };
     for mode in MODES {
         assert_eq!(ids(mode), 1);
-        assert_eq!(ids(&format!("{mode}\nsession: 1h")), 2);
+        assert_eq!(ids(&format!("{mode}, session: 1h")), 2);
         // Another decade is the same life.
         let input = [T, T + 10 * 365 * 86_400 * S].map(|time| one(&process(1), &[time])).into();
         let lives = run(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
@@ -183,15 +183,15 @@ fn sessions_have_their_own_ids() {
 /// Guarantees: one process whose attributes differ between samples is one batch with a resource for each.
 #[test]
 fn one_process_with_two_resources() {
-    for settings in MODES {
+    for identity in MODES {
         let mut builder = Builder::new();
         builder.resource(&process(1));
         for name in ["before-exec", "after-exec", "before-exec"] {
             let attributes = builder.attributes(&[("process.executable.name", Any::Str(name))]);
             builder.sample(None, attributes, None, &[T], &[]);
         }
-        let (out, _) = run(settings, vec![builder.finish().unwrap()]);
-        assert_eq!(out.len(), 1, "{settings}");
+        let (out, _) = run(identity, vec![builder.finish().unwrap()]);
+        assert_eq!(out.len(), 1, "{identity}");
         assert_eq!(out[0].resources().len(), 2);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
+use profbridge_engine::service::ServiceSettings;
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Dictionary, Profile, Profiles, Telemetry, Value};
 use profbridge_processor_chunk::{Chunk, Config};
@@ -13,10 +14,12 @@ pub(crate) const S: u64 = 1_000_000_000;
 /// When the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
 
-/// A processor with these settings, in YAML.
-pub(crate) fn chunk(yaml: &str) -> Chunk {
+/// A processor with these keys of `service.identity` and of its own, in YAML.
+pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
+    let service = Section::from_yaml(&format!("identity: {{{identity}}}")).unwrap();
+    let rules = ServiceSettings::new(&service).unwrap().identity;
     let section = Section::from_yaml(yaml).unwrap();
-    Chunk::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+    Chunk::new(Config::read(&section).unwrap().check(&section, &rules).unwrap())
 }
 
 /// The time, so many nanoseconds after [`T`].

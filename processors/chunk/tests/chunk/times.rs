@@ -17,8 +17,8 @@ fn window_start(pid: i64) -> u64 {
     start_of("", pid)
 }
 
-fn start_of(settings: &str, pid: i64) -> u64 {
-    let mut chunk = chunk(settings);
+fn start_of(identity: &str, pid: i64) -> u64 {
+    let mut chunk = chunk(identity, "");
     process_one(&mut chunk, one(&process(pid), &[T + 60 * S]), at(0));
     flush(&mut chunk)[0].window.as_ref().unwrap().start_unix_nano
 }
@@ -37,7 +37,7 @@ fn windows_are_shifted() {
 #[test]
 fn samples_are_split_at_windows() {
     let start = window_start(1);
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     let mut builder = profbridge_model::Builder::new();
     builder.resource(&process(1));
     let times = [start + 59 * S, start + 60 * S - 1, start + 60 * S, start + 61 * S, start + 5];
@@ -56,7 +56,7 @@ fn samples_are_split_at_windows() {
 /// Guarantees: a window closes when its length and the lateness have passed since its first arrival, and not before.
 #[test]
 fn windows_close_by_age() {
-    let mut chunk = chunk("window: 10s\nlateness: 2s");
+    let mut chunk = chunk("window: 10s", "lateness: 2s");
     assert_eq!(chunk.due(), None);
     process_one(&mut chunk, one(&process(1), &[T]), at(3 * S));
     process_one(&mut chunk, one(&process(1), &[T + 1]), at(9 * S));
@@ -70,7 +70,7 @@ fn windows_close_by_age() {
 /// Guarantees: data that comes after its window was closed opens another one with the same id and times.
 #[test]
 fn late_data_opens_another_window() {
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     process_one(&mut chunk, one(&process(1), &[T]), at(0));
     let first = advance(&mut chunk, 70 * S);
     process_one(&mut chunk, one(&process(1), &[T + 1]), at(71 * S));
@@ -84,9 +84,8 @@ fn late_data_opens_another_window() {
 /// time has passed: a backlog does not pile up.
 #[test]
 fn windows_close_when_their_time_has_passed() {
-    let settings = "window: 10s\nlateness: 2s";
-    let mut chunk = chunk(settings);
-    let start = start_of(settings, 1);
+    let mut chunk = chunk("window: 10s", "lateness: 2s");
+    let start = start_of("window: 10s", 1);
     let run = |chunk: &mut Chunk, time| -> Vec<u64> {
         batches(&process_one(chunk, one(&process(1), &[time]), at(0))).iter().flat_map(times).collect()
     };
@@ -102,15 +101,15 @@ fn windows_close_when_their_time_has_passed() {
 /// Guarantees: times more than ten minutes from their arrival are counted and kept.
 #[test]
 fn skew_is_counted() {
-    for settings in ["", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for identity in ["window: 60s", "window: 0s"] {
+        let mut chunk = chunk(identity, "");
         let far = [T + 601 * S, T - 601 * S, T, T + 599 * S];
         let mut out = process_one(&mut chunk, one(&process(1), &far), at(0));
-        assert_eq!(noted(&out, TIME_SKEW), 2, "{settings}");
+        assert_eq!(noted(&out, TIME_SKEW), 2, "{identity}");
         flush_all(&mut chunk, at(0), &mut out);
         assert_eq!(batches(&out).iter().map(Profiles::observations).sum::<u64>(), 4);
         let out = process_one(&mut chunk, ranged(1, T - 700 * S, S), at(0));
-        assert_eq!(noted(&out, TIME_SKEW), 1, "{settings}");
+        assert_eq!(noted(&out, TIME_SKEW), 1, "{identity}");
     }
 }
 
@@ -120,7 +119,7 @@ fn skew_is_counted() {
 fn ranges_have_windows() {
     let start = window_start(1);
     let window = |batch| {
-        let mut chunk = chunk("");
+        let mut chunk = chunk("", "");
         process_one(&mut chunk, batch, at(30 * S));
         let out = flush(&mut chunk);
         assert_eq!(out.len(), 1);
@@ -145,7 +144,7 @@ fn profiles_are_clipped_to_their_window() {
     builder.profile(profbridge_model::Profile { time_unix_nano, duration_nano, ..Default::default() });
     builder.sample(None, None, None, &[start + 56 * S, start + 61 * S], &[]);
     builder.sample(None, None, None, &[], &[3]);
-    let mut chunk = chunk("");
+    let mut chunk = chunk("", "");
     process_one(&mut chunk, builder.finish().unwrap(), at(70 * S));
     let range = |batch: &Profiles| {
         let profile = batch.profiles().next().unwrap();
@@ -164,12 +163,12 @@ fn moments_keep_their_time() {
     builder.profile(profbridge_model::Profile { time_unix_nano: T, ..Default::default() });
     builder.sample(None, None, None, &[T, T + 1], &[]);
     let batch = builder.finish().unwrap();
-    for settings in ["", "window: 0s"] {
-        let mut chunk = chunk(settings);
+    for identity in ["window: 60s", "window: 0s"] {
+        let mut chunk = chunk(identity, "");
         let mut out = process_one(&mut chunk, batch.clone(), at(0));
         flush_all(&mut chunk, at(0), &mut out);
         let sent = batches(&out);
         let profile = sent[0].profiles().next().unwrap();
-        assert_eq!((profile.time_unix_nano, profile.duration_nano), (T, 0), "{settings}");
+        assert_eq!((profile.time_unix_nano, profile.duration_nano), (T, 0), "{identity}");
     }
 }

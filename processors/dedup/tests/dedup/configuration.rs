@@ -3,7 +3,7 @@ use profbridge_processor_dedup::{Config, FACTORY};
 
 fn problems(yaml: &str) -> Vec<String> {
     let section = Section::from_yaml(yaml).unwrap();
-    match (FACTORY.create)(&section) {
+    match (FACTORY.create)(&section, &Default::default()) {
         Ok(_) => Vec::new(),
         Err(problems) => problems.as_slice().iter().map(|problem| problem.message.clone()).collect(),
     }

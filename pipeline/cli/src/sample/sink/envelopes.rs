@@ -5,6 +5,7 @@ use std::io::Write;
 
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::sentry::chunk::{Converter, Settings};
 use profbridge_wire::sentry::chunk_envelope;
@@ -12,9 +13,6 @@ use profbridge_wire::sentry::chunk_envelope;
 use super::{Destination, Written};
 use crate::Failure;
 use crate::files::write_file;
-
-/// Each part is cut on its own: parts are no longer than a chunk may be.
-const CUT: &str = "{window: 0s}";
 
 /// Writes envelopes as they become ready.
 pub(crate) struct Envelopes {
@@ -26,8 +24,9 @@ pub(crate) struct Envelopes {
 
 impl Envelopes {
     pub(super) fn open(destination: Destination) -> Result<Self, Failure> {
-        let chunk = Section::from_yaml(CUT)
-            .and_then(|section| (profbridge_processor_chunk::FACTORY.create)(&section))
+        // Each part is cut on its own: parts are no longer than a chunk may be.
+        let identity = Rules { window: 0, ..Rules::default() };
+        let chunk = (profbridge_processor_chunk::FACTORY.create)(&Section::defaults(), &identity)
             .map_err(|problems| Failure(format!("error: {problems:?}")))?;
         Ok(Self { destination, chunk, converter: Converter::new(Settings::default()), number: 0 })
     }

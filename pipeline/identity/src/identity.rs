@@ -1,4 +1,4 @@
-//! Whose process it is: the identity of a process, and the ids that are made of it.
+//! Who a process is, and the ids that are made of that.
 //!
 //! # Identity
 //!
@@ -6,22 +6,28 @@
 //!
 //! 1. `container.id` and `process.pid`,
 //! 2. `host.id`, `host.name`, `k8s.node.name`, as many of them as are said, and `process.pid`,
-//! 3. `service.instance.id`,
+//! 3. `service.instance.id`.
 //!
-//! plus in the second `k8s.pod.uid` and `k8s.container.name` where they are said (containers number their processes anew), and plus `profbridge.session.id`, by which the built-in sampler tells the programs apart that one process executes one after the other, or else
-//! `process.creation.time` where it is known (which is another when the wall clock was set, and the session's id is not). Names of services and executables never enter it: two replicas of a
-//! service have the same. All names of a host count, since each alone may be another's: virtual machines made of one image share
-//! `/etc/machine-id`, and names like `localhost` are everywhere. A host that is renamed makes its processes others; that is rare, and
-//! costs an id, where frames of two machines in one chunk could not be taken apart any more. What has none of the tuples is *weak*: it is identified by all its attributes and the peer
-//! that sent it, so that it is never merged with anything that differs in either. Where that peer passes on what several
-//! machines send, not even that tells processes apart: then each resource of each request is *alone*.
+//! To the second belong `k8s.pod.uid` and `k8s.container.name` where they are said, since containers number their
+//! processes anew. To each belongs `profbridge.session.id`, by which the built-in sampler tells the programs apart
+//! that one process executes one after the other, or else `process.creation.time` where it is known. (The creation
+//! time is another after the wall clock was set; the session's id is not.)
+//!
+//! Names of services and executables never enter it: two replicas of a service have the same. All names of a host
+//! count, since each alone may be another's: virtual machines made of one image share `/etc/machine-id`, and names
+//! like `localhost` are everywhere. A host that is renamed makes its processes others. That is rare and costs an id,
+//! while frames of two machines in one chunk could never be taken apart.
+//!
+//! What has none of the tuples is *weak*: all its attributes and the peer that sent it identify it, so that it is
+//! never merged with anything that differs in either. Where that peer passes on what several machines send, not even
+//! that tells processes apart: then each resource of each request is *alone*.
 //!
 //! # Canonical encoding, version 2
 //!
-//! The text `profbridge identity 2`, a zero byte, and for each part that there is: the tag (one
-//! byte), the length (32 bits, little-endian), the content. Of a strong one first what tells host, container or instance, in the order of
-//! the tags, then the pid, then the rest in the order of the tags. Strings are as they came, without a change of case; a pid is
-//! its signed 64-bit integer, little-endian, also where it came as decimal text.
+//! The text `profbridge identity 2`, a zero byte, and for each part that there is: the tag (one byte), the length (32
+//! bits, little-endian), the content. Of a strong identity first what tells host, container or instance, in the order
+//! of the tags, then the pid, then the rest in the order of the tags. Strings are as they came, without a change of
+//! case; a pid is its signed 64-bit integer, little-endian, also where it came as decimal text.
 //!
 //! | tag | part |
 //! | --- | --- |
@@ -39,12 +45,11 @@
 //! | 12 | `k8s.pod.uid` (with a host only) |
 //! | 13 | `k8s.container.name` (with a host only) |
 //!
-//! The identity's hash is XXH3-128 of that (seed 0). The `profiler_id` is XXH3-128 of the text `profbridge profiler 1`, a
-//! zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant bits
-//! of a random UUID. Replicas agree on it, and nothing is stored. A change of the encoding raises its version.
+//! The identity's hash is XXH3-128 of that (seed 0). The profiler id is XXH3-128 of the text `profbridge profiler 1`,
+//! a zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant
+//! bits of a random UUID. Replicas agree on it, and nothing is stored. A change of the encoding raises its version.
 
 use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Value};
-use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_128;
 
 const IDENTITY: &[u8] = b"profbridge identity 2\0";
@@ -52,8 +57,7 @@ const PROFILER: &[u8] = b"profbridge profiler 1\0";
 const ALONE: &[u8] = b"profbridge alone 1\0";
 
 /// A tuple of attributes that identifies a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `container.id` and `process.pid`.
     Container,
@@ -63,28 +67,33 @@ pub enum Kind {
     Instance,
 }
 
-/// Windows begin and end at multiples of half a second since the Unix epoch, where their length is one. At these moments
-/// the receiver `ptrace` divides what it says of a waiting thread, so that no observation reaches into the next window.
+/// In nanoseconds. Windows begin and end at multiples of half a second since the Unix epoch, where their length is
+/// one. The receiver `ptrace` divides what it says of a waiting thread at these moments, so that no observation of it
+/// reaches into the next window.
 const CUTS: u64 = 500_000_000;
 
 /// The identity of a process, without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
-    pub(crate) hash: u128,
-    pub(crate) strength: IdentityStrength,
+pub struct Identity {
+    /// Equal for equal processes, in every replica.
+    pub hash: u128,
+    /// Whether the process is told apart by more than by all that it says of itself.
+    pub strength: IdentityStrength,
     /// Whether nothing that comes later is of this process, see [`Identity::alone`].
-    pub(crate) alone: bool,
+    pub alone: bool,
 }
 
-/// A request among all those that a processor has seen: when it arrived, in nanoseconds since the Unix epoch, and its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RequestId {
-    pub(crate) arrival: u64,
-    pub(crate) number: u64,
+/// A request among all those that a processor has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestId {
+    /// When it arrived, in nanoseconds since the Unix epoch.
+    pub arrival: u64,
+    /// Its number among those that the processor has seen.
+    pub number: u64,
 }
 
 impl Identity {
-    /// The identity of what is equal to others in all that it says and yet may be another's: it is made of the request and the
+    /// The identity of what says the same as others and yet may be another process: it is made of the request and the
     /// place in it as well, so that it is merged with nothing but itself.
     pub(crate) fn alone(self, request: RequestId, place: u32) -> Self {
         let mut bytes = ALONE.to_vec();
@@ -96,16 +105,17 @@ impl Identity {
     }
 
     /// The id under which Sentry files the process in a session.
-    pub(crate) fn profiler_id(&self, session: u64) -> ProfilerId {
+    pub fn profiler_id(&self, session: u64) -> ProfilerId {
         let mut bytes = PROFILER.to_vec();
         bytes.extend_from_slice(&self.hash.to_be_bytes());
         bytes.extend_from_slice(&session.to_le_bytes());
         ProfilerId::from_hash(xxh3_128(&bytes))
     }
 
-    /// Where the windows of this process start, so that a thousand processes do not send in the same second. Where
-    /// the window allows it that is a multiple of [`CUTS`].
-    pub(crate) fn phase(&self, window: u64) -> u64 {
+    /// Where the windows of this process start, in nanoseconds behind the multiples of `window`, the length of a
+    /// window in nanoseconds. It differs by process, so that a thousand processes do not send in the same second.
+    /// Where the length is a multiple of half a second, it is one as well.
+    pub fn phase(&self, window: u64) -> u64 {
         let grid = if window.is_multiple_of(CUTS) { CUTS } else { 1 };
         (self.hash as u64) % (window / grid).max(1) * grid
     }

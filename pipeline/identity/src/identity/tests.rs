@@ -43,8 +43,9 @@ fn the_first_complete_tuple() {
     assert_eq!(strong(&[("container.id", "c".into()), ("process.pid", "7".into())]), container);
 }
 
-/// Guarantees: hosts are told apart by each of their names, so that machines with one id (copies of an image), one name or one node are
-/// not taken for one, and so are the pods and containers of a host, which number their processes anew.
+/// Guarantees: hosts are told apart by each of their names, so that machines with one id (copies of an image), one
+/// name or one node are not taken for one, and so are the pods and containers of a host, which number their processes
+/// anew.
 #[test]
 fn every_name_of_a_host_counts() {
     let keys = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
@@ -84,7 +85,8 @@ fn names_do_not_identify() {
     assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so, and then by nothing else.
+/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so, and
+/// then by nothing else.
 #[test]
 fn sessions_of_one_process() {
     let session =
@@ -133,8 +135,8 @@ fn tuples_can_be_chosen() {
     assert_eq!(of(&attributes, None, &[Kind::Instance]).strength, IdentityStrength::Weak);
 }
 
-/// Guarantees: the encoding does not change: these ids are in Sentry, and another version of profbridge beside this one
-/// has to make the same. Whoever changes it raises its version.
+/// Guarantees: the encoding does not change: these ids are in Sentry, and another version of profbridge beside this
+/// one has to make the same. Whoever changes it raises its version.
 #[test]
 fn ids_are_pinned() {
     let identity = of(&[("container.id", "c0ffee".into()), ("process.pid", 4711.into())], None, &ALL);

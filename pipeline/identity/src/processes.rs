@@ -1,15 +1,16 @@
-//! What one request is cut into: for each resource, and for each set of process attributes that its samples carry, the
-//! process that they belong to.
+//! The processes of one request: one for each resource, and for each set of process attributes that its samples
+//! carry.
 
 use std::collections::HashMap;
 
-use profbridge_model::{Attribute, AttributeSetId, IdentityStrength, Profiles};
+use profbridge_model::{Attribute, AttributeId, AttributeSetId, IdentityStrength, Profiles};
 
-use crate::attributes::Moves;
-use crate::identity::{Identity, Kind, RequestId, identify};
+use crate::identity::{Identity, RequestId};
+use crate::moves::Moves;
+use crate::rules::Rules;
 
-/// The attributes that all processes of a request may have together beyond [`USUAL`] each, where they are told apart by
-/// what samples carry: a resource is written for each of them, so that a hundred thousand attributes and as many
+/// The attributes that all processes of a request may have together beyond [`USUAL`] each, where they are told apart
+/// by what samples carry: a resource is written for each of them, so that a hundred thousand attributes and as many
 /// processes would keep the pipeline busy for an hour.
 const MAX_ATTRIBUTES: usize = 2_000_000;
 
@@ -21,24 +22,25 @@ const MOST: usize = 32_768;
 
 /// A process in a request: a resource, and what is moved up into it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
+pub struct Process {
     /// The resource's position.
-    pub(crate) resource: u32,
-    /// The list of attributes that samples carry and the resource gets, see [`Moves`]; 0 is none.
-    pub(crate) moved: u32,
-    pub(crate) identity: Identity,
+    pub resource: u32,
+    /// Which attributes of samples the resource gets, as a number: 0 is none.
+    pub moved: u32,
+    /// Who it is.
+    pub identity: Identity,
 }
 
 /// The processes of a request, each found once.
 #[derive(Debug)]
-pub(crate) struct Targets {
+pub struct Processes {
     profiles: Profiles,
-    kinds: Vec<Kind>,
+    rules: Rules,
     request: RequestId,
     /// How many processes were found, those among them that were forgotten.
     found: u32,
     moves: Moves,
-    all: Vec<Target>,
+    all: Vec<Process>,
     /// The process of each resource whose samples carry nothing to be moved, one more than its position in `all`.
     plain: Vec<u32>,
     index: HashMap<(u32, u32), u32>,
@@ -46,11 +48,12 @@ pub(crate) struct Targets {
     left: usize,
 }
 
-impl Targets {
-    pub(crate) fn new(profiles: &Profiles, kinds: &[Kind], request: RequestId) -> Self {
+impl Processes {
+    /// Of a request; nothing is looked at yet. `request` tells it from all others.
+    pub fn new(profiles: &Profiles, rules: &Rules, request: RequestId) -> Self {
         Self {
             profiles: profiles.clone(),
-            kinds: kinds.to_vec(),
+            rules: rules.clone(),
             request,
             found: 0,
             moves: Moves::new(profiles.dictionary()),
@@ -62,33 +65,34 @@ impl Targets {
     }
 
     /// Whether there are so many processes that they are better forgotten.
-    pub(crate) fn are_many(&self) -> bool {
+    pub fn are_many(&self) -> bool {
         self.all.len() >= MOST || self.moves.lists() >= MOST
     }
 
     /// Forgets all processes: what was found is not valid any more.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         (self.all, self.index) = (Vec::new(), HashMap::new());
         self.plain.fill(0);
         self.moves.forget();
     }
 
     /// The memory that is allocated, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Target>()
+    pub fn bytes(&self) -> usize {
+        self.all.capacity() * size_of::<Process>()
             + self.plain.capacity() * size_of::<u32>()
             + self.index.capacity() * (size_of::<((u32, u32), u32)>() + 1)
             + self.moves.bytes()
     }
 
     /// Whether samples can carry something to be moved.
-    pub(crate) fn any_moves(&self) -> bool {
+    pub fn any_moves(&self) -> bool {
         self.moves.any()
     }
 
-    /// The process of a sample: a position for [`Targets::get`]. `None` where there are too many.
+    /// The process of a sample, given its resource's position and its attributes: a position for [`Processes::get`].
+    /// `None` where what samples carry makes more processes than are told apart.
     #[inline]
-    pub(crate) fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
+    pub fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
         match (self.moves.of(attributes), self.plain[resource as usize]) {
             (0, known) if known > 0 => Some(known - 1),
             (moved, _) => self.find(resource, moved),
@@ -105,12 +109,12 @@ impl Targets {
             self.left = self.left.checked_sub(unusual)?;
         }
         let peer = self.profiles.peer.as_deref();
-        let identity = identify(self.profiles.dictionary(), self.attributes(resource, moved), peer, &self.kinds);
+        let identity = self.rules.identify(self.profiles.dictionary(), self.attributes(resource, moved), peer);
         let at = self.all.len() as u32;
         let merges = identity.strength == IdentityStrength::Strong || !self.profiles.relayed;
         let identity = if merges { identity } else { identity.alone(self.request, self.found) };
         self.found = self.found.wrapping_add(1);
-        self.all.push(Target { resource, moved, identity });
+        self.all.push(Process { resource, moved, identity });
         self.index.insert((resource, moved), at);
         if moved == 0 {
             self.plain[resource as usize] = at + 1;
@@ -118,9 +122,9 @@ impl Targets {
         Some(at)
     }
 
-    /// A process.
+    /// A process, by its position.
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> Target {
+    pub fn get(&self, at: u32) -> Process {
         self.all[at as usize]
     }
 
@@ -131,13 +135,13 @@ impl Targets {
         moved.chain(&resources[resource as usize].resource.attributes)
     }
 
-    /// The attributes of a process's resource: those of the resource in their order, with what samples say in place of
-    /// what it says, and then what it does not say.
-    pub(crate) fn merged(&self, target: Target) -> Vec<&Attribute> {
+    /// The attributes of a process's resource: those of the resource in their order, with what samples say in place
+    /// of what it says, and then what it does not say.
+    pub fn merged(&self, process: Process) -> Vec<&Attribute> {
         let dictionary = self.profiles.dictionary();
-        let resource = &self.profiles.resources()[target.resource as usize].resource;
+        let resource = &self.profiles.resources()[process.resource as usize].resource;
         let mut moved: Vec<_> =
-            self.moves.list(target.moved).iter().map(|&id| Some(dictionary.attribute(id))).collect();
+            self.moves.list(process.moved).iter().map(|&id| Some(dictionary.attribute(id))).collect();
         let keys: HashMap<&str, usize> = moved
             .iter()
             .enumerate()
@@ -153,11 +157,8 @@ impl Targets {
         merged
     }
 
-    /// What stays in a sample's attribute set.
-    pub(crate) fn stays(
-        &self,
-        set: Option<AttributeSetId>,
-    ) -> impl Iterator<Item = Option<profbridge_model::AttributeId>> + '_ {
+    /// What stays in a sample's attribute set when the attributes of its process are moved up.
+    pub fn stays(&self, set: Option<AttributeSetId>) -> impl Iterator<Item = Option<AttributeId>> + '_ {
         self.moves.stays(set)
     }
 }

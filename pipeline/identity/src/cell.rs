@@ -1,37 +1,38 @@
 //! Cells: the stretches of event time that windows are made of.
 //!
 //! The cells of a process are as long as a window and side by side; where they start is shifted by a phase. An
-//! observation belongs to the cell of its timestamp, so a sample may lie in several. What has no timestamps belongs to
-//! the cell in which the range of its profile starts if it ends there as well, and otherwise to a cell of its own that
-//! starts with the range: nothing else could be at most as long as a window and still hold all of it.
+//! observation belongs to the cell of its timestamp, so a sample may lie in several. What has no timestamps belongs
+//! to the cell in which the range of its profile starts if it ends there as well, and otherwise to a cell of its own
+//! that starts with the range: nothing else could be at most as long as a window and still hold all of it.
 
 use profbridge_model::Profile;
 
 /// A stretch of event time, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Cell {
+pub struct Cell {
     /// Inclusive.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Exclusive, except at the end of time.
-    pub(crate) end: u64,
+    pub end: u64,
 }
 
 impl Cell {
     /// None comes before this one in order.
-    pub(crate) const FIRST: Self = Self { start: 0, end: 0 };
+    pub const FIRST: Self = Self { start: 0, end: 0 };
     /// None comes behind this one in order.
-    pub(crate) const LAST: Self = Self { start: u64::MAX, end: u64::MAX };
+    pub const LAST: Self = Self { start: u64::MAX, end: u64::MAX };
 
-    /// The cell of a time.
+    /// The cell of a time, where cells are `width` long and start `phase` behind its multiples.
     #[inline]
-    pub(crate) fn of(time: u64, width: u64, phase: u64) -> Self {
+    pub fn of(time: u64, width: u64, phase: u64) -> Self {
         // Phase and remainder are less than the width, which is a minute at most: no sum overflows.
         let inside = (time % width + width - phase) % width;
         Self { start: time.saturating_sub(inside), end: time.saturating_add(width - inside) }
     }
 
-    /// The cell of samples without timestamps. A profile that does not say when it was is taken to start at `unknown`.
-    pub(crate) fn of_range(profile: &Profile, width: u64, phase: u64, unknown: u64) -> Self {
+    /// The cell of samples without timestamps. A profile that does not say when it was is taken to start at
+    /// `unknown`.
+    pub fn of_range(profile: &Profile, width: u64, phase: u64, unknown: u64) -> Self {
         let start = if profile.time_unix_nano == 0 { unknown } else { profile.time_unix_nano };
         let end = start.saturating_add(profile.duration_nano);
         let cell = Self::of(start, width, phase);
@@ -40,13 +41,13 @@ impl Cell {
 
     /// Whether a time lies in it.
     #[inline]
-    pub(crate) fn contains(self, time: u64) -> bool {
+    pub fn contains(self, time: u64) -> bool {
         time >= self.start && (time < self.end || self.end == u64::MAX)
     }
 
-    /// The part of a profile's range that lies in it: `0..0` where the profile does not say when it was, and one that ends
-    /// before it starts where nothing does.
-    pub(crate) fn clip(self, profile: &Profile) -> std::ops::Range<u64> {
+    /// The part of a profile's range that lies in it: `0..0` where the profile does not say when it was, and one that
+    /// ends before it starts where nothing does.
+    pub fn clip(self, profile: &Profile) -> std::ops::Range<u64> {
         if profile.time_unix_nano == 0 {
             return 0..0;
         }
@@ -57,13 +58,13 @@ impl Cell {
 
 /// A timestamp as it is packed.
 #[inline]
-pub(crate) fn timestamp(bytes: [u8; 8]) -> u64 {
+pub fn timestamp(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
 /// The number of leading timestamps that lie in a cell.
 #[inline]
-pub(crate) fn leading(timestamps: &[[u8; 8]], cell: Cell) -> usize {
+pub fn leading(timestamps: &[[u8; 8]], cell: Cell) -> usize {
     timestamps.iter().position(|&bytes| !cell.contains(timestamp(bytes))).unwrap_or(timestamps.len())
 }
 
@@ -91,10 +92,12 @@ mod tests {
             }
         }
 
-        /// Guarantees: a range that fits into a cell goes into it, another one gets a cell that starts with it and is no
-        /// longer than a window.
+        /// Guarantees: a range that fits into a cell goes into it, another one gets a cell that starts with it and is
+        /// no longer than a window.
         #[test]
-        fn ranges_keep_their_start(start in 1u64..10_000, duration in 0u64..300, width in 1u64..100, phase in 0u64..100) {
+        fn ranges_keep_their_start(
+            start in 1u64..10_000, duration in 0u64..300, width in 1u64..100, phase in 0u64..100,
+        ) {
             let phase = phase % width;
             let profile = Profile { time_unix_nano: start, duration_nano: duration, ..Profile::default() };
             let cell = Cell::of_range(&profile, width, phase, 0);

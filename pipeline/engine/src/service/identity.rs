@@ -1,0 +1,125 @@
+//! `service.identity`: which attributes identify a process, and how its time is divided.
+
+use std::time;
+
+use profbridge_identity::{Kind, MAX_WINDOW, Rules};
+use serde::Deserialize;
+
+use crate::config::{Duration, Problem, Section};
+
+/// What was written. Every key may be left out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Identity {
+    /// The length of a window in event time. `0s`: each request is cut on its own, and nothing is held.
+    window: Duration,
+    /// How long a session is: a process gets another `profiler_id` in each. `0s` is one session for ever.
+    session: Duration,
+    /// Which attributes identify a process, best first.
+    attributes: Vec<Attributes>,
+}
+
+/// A tuple of attributes, see [`Kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Attributes {
+    Container,
+    Host,
+    Instance,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_secs(60),
+            session: Duration::ZERO,
+            attributes: vec![Attributes::Container, Attributes::Host, Attributes::Instance],
+        }
+    }
+}
+
+impl Identity {
+    /// Every rule that is broken, at its place in `service`, the section that this is in.
+    pub(super) fn problems(&self, service: &Section) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
+            if broken {
+                problems.push(service.problem(&format!("identity.{key}"), message, hint));
+            }
+        };
+        rule(
+            self.window.nanos() > MAX_WINDOW,
+            "window",
+            "a window is at most 60s",
+            "Sentry refuses chunks that are longer than 66 seconds",
+        );
+        rule(
+            !self.window.is_zero() && self.window.get() < time::Duration::from_secs(1),
+            "window",
+            "a window is at least 1s, or 0s",
+            "write `0s` to cut each request on its own",
+        );
+        rule(
+            !self.session.is_zero() && self.session < self.window,
+            "session",
+            "a session is at least as long as a window, or 0s",
+            "write `0s` for one session for ever",
+        );
+        let attributes = &self.attributes;
+        rule(attributes.is_empty(), "attributes", "must name at least one of container, host, instance", "");
+        let twice = (1..attributes.len()).any(|n| attributes[..n].contains(&attributes[n]));
+        rule(twice, "attributes", "names something twice", "");
+        problems
+    }
+
+    /// What it means, once it was checked.
+    pub(super) fn rules(self) -> Rules {
+        let kinds = self.attributes.iter().map(|attributes| match attributes {
+            Attributes::Container => Kind::Container,
+            Attributes::Host => Kind::Host,
+            Attributes::Instance => Kind::Instance,
+        });
+        Rules { window: self.window.nanos(), session: self.session.nanos(), kinds: kinds.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::ServiceSettings;
+
+    fn rules(yaml: &str) -> Result<Rules, Vec<String>> {
+        let section = Section::from_yaml(&format!("identity: {{{yaml}}}")).unwrap();
+        let text = |problem: &Problem| format!("{}: {}", problem.key_path, problem.message);
+        match ServiceSettings::new(&section) {
+            Ok(settings) => Ok(settings.identity),
+            Err(problems) => Err(problems.as_slice().iter().map(text).collect()),
+        }
+    }
+
+    /// Guarantees: nothing written means the defaults, and every key can be written.
+    #[test]
+    fn every_key_has_a_default() {
+        let all = "window: 60s, session: 0s, attributes: [container, host, instance]";
+        assert_eq!(rules(all), Ok(Rules::default()));
+        assert_eq!(rules(""), Ok(Rules::default()));
+        let other = Rules { window: 0, session: 3600 * 1_000_000_000, kinds: vec![Kind::Instance, Kind::Host] };
+        assert_eq!(rules("window: 0s, session: 1h, attributes: [instance, host]"), Ok(other));
+    }
+
+    /// Guarantees: each rule that is broken is named, all of them at once.
+    #[test]
+    fn every_rule_is_checked() {
+        let expected = [
+            "identity.window: a window is at most 60s",
+            "identity.session: a session is at least as long as a window, or 0s",
+            "identity.attributes: must name at least one of container, host, instance",
+        ];
+        assert_eq!(rules("window: 61s, session: 1s, attributes: []"), Err(expected.map(str::to_owned).to_vec()));
+        let one = |yaml: &str| rules(yaml).unwrap_err().concat();
+        assert_eq!(one("window: 20ms"), "identity.window: a window is at least 1s, or 0s");
+        assert_eq!(one("attributes: [host, host]"), "identity.attributes: names something twice");
+        assert_eq!(one("windows: 5s"), "identity.windows: unknown key `windows`");
+        assert_eq!(one("attributes: [service]"), "identity.attributes.0: unknown value `service`");
+    }
+}

@@ -1,0 +1,107 @@
+//! What the configuration says about identity, and what follows from it for an observation.
+
+use profbridge_model::{Attribute, Dictionary, ProcessWindow, Profile, ProfilerId};
+
+use crate::cell::Cell;
+use crate::identity::{Identity, Kind, identify};
+
+/// The longest window, in nanoseconds: Relay refuses a chunk of more than 66 seconds, Sentry's own profilers send 60
+/// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+pub const MAX_WINDOW: u64 = 60 * 1_000_000_000;
+
+/// Which attributes identify a process, and how its time is divided. Checked by whoever reads the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// The length of a window in nanoseconds of event time, at most [`MAX_WINDOW`]. 0: each request is on its own,
+    /// and what is longer than [`MAX_WINDOW`] in it is divided.
+    pub window: u64,
+    /// The length of a session in nanoseconds: a process has another profiler id in each. 0 is one session for ever.
+    pub session: u64,
+    /// Which attributes identify a process, best first.
+    pub kinds: Vec<Kind>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { window: MAX_WINDOW, session: 0, kinds: vec![Kind::Container, Kind::Host, Kind::Instance] }
+    }
+}
+
+impl Rules {
+    /// The length of a cell in nanoseconds, also where requests are on their own.
+    pub fn cell_width(&self) -> u64 {
+        if self.window == 0 { MAX_WINDOW } else { self.window }
+    }
+
+    /// Identifies the process that `attributes` describe, where earlier ones come before later ones with the same
+    /// key. `peer` is who sent them.
+    pub fn identify<'a>(
+        &self,
+        dictionary: &Dictionary,
+        attributes: impl Iterator<Item = &'a Attribute> + Clone,
+        peer: Option<&str>,
+    ) -> Identity {
+        identify(dictionary, attributes, peer, &self.kinds)
+    }
+
+    /// The cell of a process in which a time lies, in nanoseconds since the Unix epoch.
+    #[inline]
+    pub fn cell(&self, identity: Identity, time_unix_nano: u64) -> Cell {
+        let width = self.cell_width();
+        Cell::of(time_unix_nano, width, identity.phase(width))
+    }
+
+    /// The cell of samples without timestamps. A profile that does not say when it was is taken to start at
+    /// `unknown`, in nanoseconds since the Unix epoch.
+    pub fn cell_of_range(&self, identity: Identity, profile: &Profile, unknown: u64) -> Cell {
+        let width = self.cell_width();
+        Cell::of_range(profile, width, identity.phase(width), unknown)
+    }
+
+    /// The id under which Sentry files what a process did in a cell: that of the session in which the cell starts.
+    pub fn profiler_id(&self, identity: Identity, cell: Cell) -> ProfilerId {
+        identity.profiler_id(cell.start.checked_div(self.session).unwrap_or(0))
+    }
+
+    /// A process in a cell of its time.
+    pub fn window(&self, identity: Identity, cell: Cell) -> ProcessWindow {
+        ProcessWindow {
+            profiler_id: self.profiler_id(identity, cell),
+            strength: identity.strength,
+            start_unix_nano: cell.start,
+            end_unix_nano: cell.end,
+        }
+    }
+
+    /// A process in the cell in which a time lies, in nanoseconds since the Unix epoch.
+    pub fn window_at(&self, identity: Identity, time_unix_nano: u64) -> ProcessWindow {
+        self.window(identity, self.cell(identity, time_unix_nano))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::IdentityStrength;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Guarantees: a session is that in which the window starts, so all of a window has one id; without sessions a
+    /// process has one id for ever; and where requests are on their own, cells are as long as the longest window.
+    #[test]
+    fn ids_follow_from_the_cell() {
+        let identity = Identity { hash: 7 << 40 | 12_345, strength: IdentityStrength::Strong, alone: false };
+        let rules = Rules { window: 10 * SECOND, session: 3600 * SECOND, ..Rules::default() };
+        let time = 1_767_225_600 * SECOND;
+        let cell = rules.cell(identity, time);
+        assert!(cell.contains(time) && cell.end - cell.start == 10 * SECOND);
+        let id = |rules: &Rules, time| rules.window_at(identity, time).profiler_id;
+        assert_eq!(id(&rules, cell.start), id(&rules, cell.end - 1));
+        assert_eq!(id(&rules, time), identity.profiler_id(cell.start / (3600 * SECOND)));
+        assert_ne!(id(&rules, time), id(&rules, time + 7200 * SECOND));
+        let for_ever = Rules { session: 0, ..rules };
+        assert_eq!(id(&for_ever, time), id(&for_ever, time + 7200 * SECOND));
+        assert_eq!(Rules { window: 0, ..for_ever }.cell_width(), MAX_WINDOW);
+    }
+}

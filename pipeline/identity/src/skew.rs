@@ -1,0 +1,31 @@
+//! Observations whose time is far from the time of their arrival: a clock is wrong somewhere.
+
+use profbridge_model::Profiles;
+
+use crate::cell::timestamp;
+
+/// Further than this is far: ten minutes, in nanoseconds.
+const FAR: u64 = 600 * 1_000_000_000;
+
+/// Whether an event time is far from its arrival, both in nanoseconds since the Unix epoch.
+#[inline]
+pub fn is_far(time_unix_nano: u64, arrival_unix_nano: u64) -> bool {
+    time_unix_nano.abs_diff(arrival_unix_nano) > FAR
+}
+
+/// How many observations of a batch are far from their arrival. What does not say when it was is not far.
+pub fn far_observations(profiles: &Profiles, arrival_unix_nano: u64) -> u64 {
+    let mut count = 0;
+    for profile in profiles.profiles() {
+        for sample in profiles.samples(profile) {
+            let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
+            let start = profile.time_unix_nano;
+            count += if times.is_empty() {
+                u64::from(start > 0 && is_far(start, arrival_unix_nano))
+            } else {
+                times.iter().filter(|&&time| is_far(timestamp(time), arrival_unix_nano)).count() as u64
+            };
+        }
+    }
+    count
+}
