@@ -14,6 +14,7 @@ use crate::session::Session;
 /// saw PID Detached              (at once, at the end of each life)
 /// problem PID KIND MESSAGE
 /// life PID USER DETACHED SAMPLES BLOCKED-SAMPLES STOPS
+/// rung PID RUNG
 /// ```
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let mut session = Session::start();
@@ -64,6 +65,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             life.samples.len(),
             life.status.stops
         );
+        println!("rung {} {:?}", process.pid, life.status.rung);
     }
     println!("done");
     ExitCode::SUCCESS

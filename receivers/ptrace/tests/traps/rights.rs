@@ -18,6 +18,8 @@ tests![
     in_a_filter_without_ptrace,
     other_namespaces_and_a_deleted_program,
     setuid_program_without_rights,
+    rungs_of_rights,
+    locked_memory_is_used_up,
 ];
 
 /// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as such; its blocked threads are sampled,
@@ -181,5 +183,97 @@ fn setuid_program_without_rights() -> Outcome {
     assert!(lines.iter().any(|line| line.contains(" Permission ")), "{lines:#?}");
     assert!(target.lives());
     assert_eq!(process::tracers(target.pid()), Vec::<String>::new());
+    Ok(())
+}
+
+/// As a user with the right to see the kernel, and no other.
+const WITH_PERFMON: [&str; 6] = [
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+perfmon",
+    "--ambient-caps=-all,+perfmon",
+    "--bounding-set=-all,+perfmon",
+];
+
+/// The lines with which somebody else's session ends that samples a process until it has a sample, and the rung that it was on.
+fn driven(arguments: &[&str], target: &Target) -> (Vec<String>, String) {
+    let mut driver = drive(Path::new("setpriv"), arguments, &[target.pid()]);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let last = lines.iter().find_map(|line| line.strip_prefix(&format!("rung {} ", target.pid())));
+    let rung = last.unwrap_or_else(|| panic!("{lines:#?}")).to_owned();
+    (lines, rung)
+}
+
+/// Guarantees: with each level of `kernel.perf_event_paranoid` that a machine may have, root and a user with CAP_PERFMON and nothing else see the kernel; a user without any
+/// right sees what the level leaves, is told of the right that shows more, and nobody is stopped while events are permitted.
+fn rungs_of_rights() -> Outcome {
+    as_root()?;
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.map_err(|_| Untested("the kernel has no perf events".to_owned()))?;
+    let paranoid: i32 = paranoid.trim().parse().unwrap();
+    let probe = Command::new("setpriv").args(WITH_PERFMON).arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return Err(Untested("CAP_PERFMON cannot be given".to_owned()));
+    }
+    let own = NOBODY.iter().filter(|argument| !argument.contains("bounding"));
+    let mut command = Command::new("setpriv");
+    let mut target = Target::launch(command.args(own).arg(compile::c("busy")).args(["1", "1"]).current_dir("/"));
+    target.wait_for("ready");
+
+    let of_root: &[&str] = &["--reuid=0"];
+    for arguments in [of_root, &WITH_PERFMON] {
+        let (lines, rung) = driven(arguments, &target);
+        assert!(["Kernel", "Processors"].contains(&rung.as_str()), "{arguments:?}: {lines:#?}");
+    }
+    let (lines, rung) = driven(&NOBODY, &target);
+    let permitted: &[&str] = match paranoid {
+        ..=0 => &["Kernel", "Processors"],
+        1 => &["Kernel"],
+        2 => &["User"],
+        // Some distributions' kernels refuse everything there.
+        _ => &["User", "None"],
+    };
+    assert!(permitted.contains(&rung.as_str()), "{paranoid}: {lines:#?}");
+    let told = lines.iter().any(|line| line.contains(" Events ") && line.to_lowercase().contains("cap_perfmon"));
+    assert_eq!(told, paranoid > 1, "{lines:#?}");
+    let stopped = lines.iter().any(|line| line.starts_with("life") && !line.ends_with(" 0"));
+    assert!(!stopped || rung == "None", "{lines:#?}");
+    Ok(())
+}
+
+/// Guarantees: where a user has locked all the memory that the kernel allows for events, nobody is stopped instead: it is said that memory is lacking, and what helps, and blocked
+/// threads are sampled.
+fn locked_memory_is_used_up() -> Outcome {
+    as_root()?;
+    // A user of whom nobody else has events.
+    const SOMEBODY: [&str; 5] = ["--memlock=0:0", "setpriv", "--reuid=64321", "--regid=64321", "--clear-groups"];
+    compile::has("prlimit", "--version")?;
+    let launch = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("prlimit");
+        Target::launch(command.args(SOMEBODY).arg(compile::c(program)).args(arguments).current_dir("/"))
+    };
+    let mut target = launch("busy", &["2", "2"]);
+    target.wait_for("ready");
+    let mut holder = launch("hold_rings", &[]);
+    let answer = holder.line();
+    if answer != "ready" {
+        return Err(Untested(format!("memory for perf events is {answer}")));
+    }
+    let mut driver = drive(Path::new("prlimit"), &SOMEBODY, &[target.pid()]);
+    driver.wait_for(&format!("saw {} Lack", target.pid()));
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let lack = lines.iter().find(|line| line.starts_with(&format!("problem {} Lack ", target.pid())));
+    let lack = lack.unwrap_or_else(|| panic!("{lines:#?}"));
+    assert!(lack.contains("no more memory may be locked") && lack.contains("CAP_IPC_LOCK"), "{lack}");
+    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
+    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
+    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    assert!(stops == 0 && blocked > 0 && samples == blocked, "{lines:#?}");
+    target.works();
     Ok(())
 }

@@ -74,6 +74,57 @@ fn all_processors_or_none() {
     assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])));
 }
 
+/// Linux, as it decides what is permitted (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and the kernels of Debian and Ubuntu, which refuse everything
+/// from level 3 on.
+#[derive(Debug, Clone, Copy)]
+struct Linux {
+    /// `kernel.perf_event_paranoid`.
+    paranoid: i32,
+    /// Whether whoever asks has CAP_PERFMON, or CAP_SYS_ADMIN.
+    capable: bool,
+    of_a_distribution: bool,
+}
+
+impl Opener for Linux {
+    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+        let from_level = match subject {
+            _ if self.of_a_distribution && self.paranoid > 2 => i32::MIN,
+            Subject::Processor { .. } => 1,
+            Subject::Thread(_) if attr.sees_kernel() => 2,
+            Subject::Thread(_) => i32::MAX,
+        };
+        if self.paranoid >= from_level && !self.capable {
+            return Err(Errno::EACCES);
+        }
+        Ok(File::open("/dev/null").unwrap().into())
+    }
+}
+
+/// Guarantees: for each level of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the rung of threads is the one that the level leaves, and
+/// events of processors open where they may.
+#[test]
+fn levels_and_rights() {
+    let decided = |linux: Linux| {
+        let threads = open(&linux, 1, 1, Rung::Kernel).map_or(Rung::None, |opened| opened.rung);
+        (threads, open_processors(&linux, &[0, 1], None, 1).is_ok())
+    };
+    for (paranoid, mainline, distribution) in [
+        (-1, (Rung::Kernel, true), (Rung::Kernel, true)),
+        (0, (Rung::Kernel, true), (Rung::Kernel, true)),
+        (1, (Rung::Kernel, false), (Rung::Kernel, false)),
+        (2, (Rung::User, false), (Rung::User, false)),
+        (3, (Rung::User, false), (Rung::None, false)),
+        (4, (Rung::User, false), (Rung::None, false)),
+    ] {
+        for (of_a_distribution, without) in [(false, mainline), (true, distribution)] {
+            let linux = Linux { paranoid, capable: false, of_a_distribution };
+            assert_eq!(decided(linux), without, "{linux:?}");
+            let linux = Linux { capable: true, ..linux };
+            assert_eq!(decided(linux), (Rung::Kernel, true), "{linux:?}");
+        }
+    }
+}
+
 /// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower rung is tried for them.
 #[test]
 fn no_refusals() {
