@@ -22,6 +22,8 @@ tests![
     larger_than_the_copy,
     frames_of_mebibytes,
     deeper_than_the_copy,
+    pages_that_are_gone,
+    pages_out_of_memory,
     libraries_that_come_and_go,
     waiting_in_late_libraries,
     code_mapped_twice,
@@ -217,6 +219,54 @@ fn deeper_than_the_copy() -> Outcome {
         assert!(names.len() < 20_000, "{}", names.len());
         assert!(names[from..].iter().all(|name| name == "one_level"), "{:?}", names.last());
         assert_eq!(observed.trust, Trust::Truncated);
+    }
+    Ok(())
+}
+
+/// How many calls `absent_page` makes between its two functions that are not on the absent page.
+const LEVELS: usize = 50;
+
+/// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is nothing else in it.
+fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
+    let names = life.names(observed);
+    let from = names.iter().position(|name| name == "below").unwrap() + 1;
+    let levels = names[from..].iter().take_while(|name| *name == "one_level").count();
+    let beyond: Vec<&str> = names[from + levels..].iter().map(String::as_str).collect();
+    assert!(beyond.is_empty() || beyond[..2] == ["above", "spin"], "{names:?}\n{}", life.top());
+    (levels, !beyond.is_empty())
+}
+
+/// Guarantees: a stack of which a page is gone is right up to there, ends there, and is said to be truncated.
+fn pages_that_are_gone() -> Outcome {
+    let target = Target::start(&compile::c("absent_page"), &["unmapped"]);
+    for stops in [Stops::UserBound, Stops::Always] {
+        let seen = sample(&target, "below", 100, Settings { stops, ..Settings::default() });
+        let life = seen.last();
+        for observed in life.with("below") {
+            let (levels, whole) = levels(life, observed);
+            // A page has less than eight frames, and the absent one is the second above the stack pointer or the third.
+            assert!((4..LEVELS - 8).contains(&levels) && !whole, "{levels}\n{}", life.top());
+            assert_eq!(observed.trust, Trust::Truncated, "{}", life.top());
+        }
+    }
+    Ok(())
+}
+
+/// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read from where it is, or right up to there and said to be
+/// truncated; and nobody waits for it for ever.
+fn pages_out_of_memory() -> Outcome {
+    let mut target = Target::launch(Command::new(compile::c("absent_page")).arg("written-back"));
+    if target.line() == "resident" {
+        return Err(Untested("the kernel takes no page of a file out of memory".to_owned()));
+    }
+    let seen = sample(&target, "below", 200, Settings::default());
+    let life = seen.last();
+    for observed in life.with("below") {
+        let (levels, whole) = levels(life, observed);
+        let right = if whole { levels == LEVELS } else { (4..LEVELS).contains(&levels) };
+        assert!(right, "{levels}\n{}", life.top());
+        assert_eq!(observed.trust == Trust::Complete, whole, "{:?}\n{}", observed.trust, life.top());
+        assert!(whole || observed.trust == Trust::Truncated, "{:?}\n{}", observed.trust, life.top());
     }
     Ok(())
 }

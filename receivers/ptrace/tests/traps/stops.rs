@@ -25,6 +25,7 @@ tests![
     always_cuts_calls_and_counts_them,
     signals_in_a_wait_are_neither_made_up_nor_swallowed,
     data_is_whole_when_the_sampler_is_killed,
+    registers_are_left_as_they_are,
 ];
 
 /// Nothing lowers the rate, so that there are as many stops as there can be.
@@ -189,6 +190,22 @@ fn signals_in_a_wait_are_neither_made_up_nor_swallowed() -> Outcome {
     session.finish();
     assert!(target.ask("interrupted") > 1000);
     assert_eq!((target.ask("false"), target.ask("swallowed")), (0, 0));
+    Ok(())
+}
+
+/// Guarantees: a thread that computes with a value of its own in every register finds each as it left it, however often it is sampled by an event, and however often it
+/// is stopped.
+fn registers_are_left_as_they_are() -> Outcome {
+    let mut target = Target::start(&compile::c("registers"), &[]);
+    for stops in [Stops::UserBound, Stops::Always] {
+        let mut session = Session::with(target.pid(), Settings { stops, ..OFTEN });
+        session.observe("marked", 1000);
+        let rounds = target.ask("rounds");
+        target.ask_until("rounds", rounds + 1);
+        let seen = session.finish();
+        assert_eq!(target.ask("changed"), 0, "{stops:?}: {:?}", seen.last().status);
+        assert!(stops != Stops::Always || seen.last().status.stops > 500, "{:?}", seen.last().status);
+    }
     Ok(())
 }
 
