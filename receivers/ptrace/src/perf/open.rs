@@ -41,7 +41,7 @@ fn wanted(rung: Rung, period_nano: u64) -> Option<Wanted> {
 }
 
 /// Who opens events.
-pub trait Opener {
+pub trait Opener: fmt::Debug {
     /// Opens an event.
     ///
     /// # Errors

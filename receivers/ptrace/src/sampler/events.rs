@@ -16,7 +16,7 @@ use super::reach::Reach;
 use super::run::Engine;
 use super::thread_event::{Thinning, ThreadEvent};
 use crate::message::{ProblemKind, Rung, Stops};
-use crate::perf::open::{Failure, Kernel, Lack, next_right, open};
+use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_keepable;
@@ -57,6 +57,7 @@ struct Periods {
 /// Waiting for the rings of all threads.
 #[derive(Debug)]
 pub(super) struct Events {
+    pub(super) opener: Box<dyn Opener>,
     epoll: Epoll,
     /// How many there are. Those that were closed since the last tick still count.
     open: usize,
@@ -67,7 +68,12 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn new() -> Result<Self, Errno> {
+        Self::with(Box::new(Kernel))
+    }
+
+    fn with(opener: Box<dyn Opener>) -> Result<Self, Errno> {
         Ok(Self {
+            opener,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             open: 0,
             processors: Vec::new(),
@@ -97,7 +103,7 @@ impl Events {
         let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
             return Err(Failure::Exhausted(Lack::Places));
         };
-        let opened = open(&Kernel, thread, periods.first, from)?;
+        let opened = open(&*self.opener, thread, periods.first, from)?;
         if !is_keepable(opened.event.as_raw_fd()) {
             return Err(Failure::Exhausted(Lack::Descriptors));
         }
@@ -374,27 +380,4 @@ impl Active {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: what the ring of a thread says to be missing is counted for its process.
-    #[test]
-    fn what_a_thread_misses() {
-        let (pid, now) = (std::process::id(), Instant::now());
-        let files = std::sync::Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
-        let space =
-            crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
-        let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
-        let place = process.meet(pid);
-        let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
-        process.threads[place].event = Some(ThreadEvent::new(
-            std::fs::File::open("/dev/null").unwrap().into(),
-            crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
-            1,
-            1,
-            0,
-        ));
-        drain(&mut process, place, &mut Captures::default(), &mut Vec::new());
-        assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use super::shortfall::Shortfall;
 use crate::message::{ProcessId, Rung};
 use crate::os::time;
 use crate::perf::control_group::{ControlGroup, Membership};
-use crate::perf::open::{Kernel, online_processors, open_processors};
+use crate::perf::open::{Opener, online_processors, open_processors};
 use crate::perf::period::{self, Varying};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
@@ -46,9 +46,9 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    fn open(group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
+    fn open(opener: &dyn Opener, group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
-        let events = open_processors(&Kernel, &online, folder, period_nano).ok()?;
+        let events = open_processors(opener, &online, folder, period_nano).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
         let mut rings = Vec::with_capacity(events.len());
         for event in events {
@@ -212,7 +212,7 @@ impl Events {
         if let Some(place) = self.processors.iter().position(|set| set.covers(group, online)) {
             return (self.processors[place].period_nano == period_nano).then_some(place);
         }
-        let set = Processors::open(group.cloned(), online.clone(), period_nano)?;
+        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano)?;
         if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
             return None;
         }
@@ -350,4 +350,4 @@ impl Active {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

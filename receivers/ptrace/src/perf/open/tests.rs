@@ -17,6 +17,12 @@ struct Answers<F> {
     asked: RefCell<Vec<bool>>,
 }
 
+impl<F> fmt::Debug for Answers<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
 impl<F: Fn(bool) -> Result<(), Errno>> Opener for Answers<F> {
     fn open(&self, attr: &EventAttr, _subject: Subject<'_>) -> Result<OwnedFd, Errno> {
         self.asked.borrow_mut().push(attr.sees_kernel());
@@ -60,6 +66,7 @@ fn processors() {
 /// Guarantees: a processor that is switched off is left out; whatever else is refused leaves none open.
 #[test]
 fn all_processors_or_none() {
+    #[derive(Debug)]
     struct Machine(Errno);
     impl Opener for Machine {
         fn open(&self, _attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {

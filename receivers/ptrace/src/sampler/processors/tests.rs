@@ -116,7 +116,7 @@ fn without_the_right_to_see_all() {
 }
 
 /// An engine that samples one process by events, as far as it is known how.
-fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
+pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
     let mut process = Active::new(ProcessId(1), files, space, Settings::default(), now);

@@ -1,0 +1,95 @@
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::perf::attr::EventAttr;
+use crate::perf::open::Subject;
+use crate::sampler::processors::tests::engine;
+
+/// Guarantees: what the ring of a thread says to be missing is counted for its process.
+#[test]
+fn what_a_thread_misses() {
+    let (pid, now) = (std::process::id(), Instant::now());
+    let files = Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
+    let space =
+        crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
+    let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
+    let place = process.meet(pid);
+    let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
+    process.threads[place].event = Some(ThreadEvent::new(
+        std::fs::File::open("/dev/null").unwrap().into(),
+        crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
+        1,
+        1,
+        0,
+    ));
+    drain(&mut process, place, &mut Captures::default(), &mut Vec::new());
+    assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
+}
+
+/// The kernel, as far as a test permits more than it itself does not.
+#[derive(Debug, Clone)]
+struct Permitting(Arc<Mutex<Permitted>>);
+
+/// What is permitted, and how often it was asked for.
+#[derive(Debug)]
+struct Permitted {
+    up_to: Rung,
+    /// The answer to more.
+    error: Errno,
+    asked: u32,
+}
+
+impl Opener for Permitting {
+    fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno> {
+        let mut permitted = self.0.lock().unwrap();
+        permitted.asked += 1;
+        let rung = if attr.sees_kernel() { Rung::Kernel } else { Rung::User };
+        if rung > permitted.up_to { Err(permitted.error) } else { Kernel.open(attr, subject) }
+    }
+}
+
+/// What the kernel permits to this program of its own threads.
+fn permitted_here() -> Rung {
+    let own = nix::unistd::gettid().as_raw().unsigned_abs();
+    open(&Kernel, own, 1_000_000, Rung::Kernel).map_or(Rung::None, |opened| opened.rung)
+}
+
+/// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is permitted by then. The best rung is never asked for
+/// again.
+#[test]
+fn refusals_are_asked_for_again() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let here = permitted_here();
+    for (up_to, error, first) in [
+        (Rung::None, Errno::EPERM, Watch::Stops),
+        (Rung::None, Errno::ENOSYS, Watch::Stops),
+        (Rung::None, Errno::EMFILE, Watch::Not),
+        (Rung::User, Errno::EACCES, watch(here.min(Rung::User), Stops::UserBound)),
+    ] {
+        let kernel = Permitting(Arc::new(Mutex::new(Permitted { up_to, error, asked: 0 })));
+        let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
+        let start = Instant::now();
+        let mut engine = engine(std::process::id(), &|| {}, start, false);
+        engine.events = Events::with(Box::new(kernel.clone())).ok();
+        engine.processes[0].watch = Watch::Undecided;
+        engine.processes[0].meet(std::process::id());
+        let mut decide = |at| {
+            engine.decide(0, at);
+            engine.processes[0].watch
+        };
+        assert_eq!(decide(start), first, "{error}");
+        assert!(asked() > 0, "{error}");
+        for later in [Duration::ZERO, SECOND, 30 * SECOND, 60 * SECOND - Duration::from_nanos(1)] {
+            assert_eq!((decide(start + later), asked()), (first, 0), "{error} {later:?}");
+        }
+        assert_eq!(decide(start + 60 * SECOND), first, "{error}");
+        assert!(asked() > 0, "{error}");
+        kernel.0.lock().unwrap().up_to = Rung::Kernel;
+        assert_eq!((decide(start + 119 * SECOND), asked()), (first, 0), "{error}");
+        assert_eq!(decide(start + 120 * SECOND), watch(here, Stops::UserBound), "{error}");
+        asked();
+        decide(start + 180 * SECOND);
+        assert_eq!(asked() == 0, here == Rung::Kernel, "{error}");
+    }
+}
