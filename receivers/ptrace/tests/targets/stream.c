@@ -1,23 +1,48 @@
-/* `stream`: one thread writes numbers in order to a pipe, a MiB with each call and the rest of it where a call was short; another reads them and compares. A third
- * computes. Each line of input is answered with
- *     mebibytes COUNT breaks COUNT failed COUNT work COUNT
- * where a break is a number out of order, and a failed call one with an error. */
+/* `stream [signals]`: one thread writes numbers in order to a pipe, a MiB with each call and the rest of it where a call was short; another reads them and compares. A
+ * third computes. With `signals` it is the writer that computes, for so long before each MiB that it is hardly ever in the kernel, and both threads get a signal each
+ * millisecond, whose handler was installed without SA_RESTART. Each line of input is answered with
+ *     mebibytes COUNT breaks COUNT failed COUNT work COUNT signals COUNT
+ * where a break is a number out of order, and a failed call one with an error other than EINTR where there are signals. */
 #include "common.h"
 
-enum { SIZE = 1 << 20 };
+enum { SIZE = 1 << 20, COMPUTED = 60000000 };
 
-static int ends[2];
-static volatile uint64_t mebibytes, breaks, failed, work;
+static int ends[2], with_signals;
+static volatile uint64_t mebibytes, breaks, failed, work, signals;
+
+static void on_signal(int number) {
+    (void)number;
+    __atomic_fetch_add(&signals, 1, __ATOMIC_RELAXED);
+}
+
+/* Has the calling thread get a signal each millisecond. */
+static void get_signals(void) {
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1, ._sigev_un._tid = gettid()};
+    struct itimerspec each = {.it_interval.tv_nsec = 1000000, .it_value.tv_nsec = 1000000};
+    timer_t timer;
+    must(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &each, NULL) == 0, "timer");
+}
+
+static void count_failure(void) {
+    if (!with_signals || errno != EINTR)
+        failed++;
+}
 
 static void *writes(void *unused) {
     static uint64_t numbers[SIZE / 8];
+    if (with_signals)
+        get_signals();
     for (uint64_t next = 0;;) {
+        if (with_signals) {
+            burn(COMPUTED);
+            work++;
+        }
         for (int i = 0; i < SIZE / 8; i++)
             numbers[i] = next++;
         for (size_t done = 0; done < SIZE;) {
             ssize_t moved = write(ends[1], (char *)numbers + done, SIZE - done);
             if (moved < 0)
-                failed++;
+                count_failure();
             else
                 done += (size_t)moved;
         }
@@ -27,11 +52,13 @@ static void *writes(void *unused) {
 
 static void *compares(void *unused) {
     static uint64_t numbers[SIZE / 8];
+    if (with_signals)
+        get_signals();
     for (uint64_t next = 0;; mebibytes++) {
         for (size_t done = 0; done < SIZE;) {
             ssize_t moved = read(ends[0], (char *)numbers + done, SIZE - done);
             if (moved < 0)
-                failed++;
+                count_failure();
             else
                 done += (size_t)moved;
         }
@@ -47,17 +74,21 @@ static void *computes(void *unused) {
     return unused;
 }
 
-int main(void) {
-    must(pipe(ends) == 0, "pipe");
+int main(int count, char **arguments) {
+    (void)arguments;
+    with_signals = count > 1;
+    struct sigaction action = {.sa_handler = on_signal};
+    must(pipe(ends) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "pipe");
     start_thread(writes, NULL, 0);
     start_thread(compares, NULL, 0);
-    start_thread(computes, NULL, 0);
+    if (!with_signals)
+        start_thread(computes, NULL, 0);
     say("ready");
     for (;;) {
         char line[64], text[160];
         await_line(line, sizeof line);
-        snprintf(text, sizeof text, "mebibytes %llu breaks %llu failed %llu work %llu", (unsigned long long)mebibytes,
-                 (unsigned long long)breaks, (unsigned long long)failed, (unsigned long long)work);
+        snprintf(text, sizeof text, "mebibytes %llu breaks %llu failed %llu work %llu signals %llu", (unsigned long long)mebibytes,
+                 (unsigned long long)breaks, (unsigned long long)failed, (unsigned long long)work, (unsigned long long)signals);
         say(text);
     }
 }

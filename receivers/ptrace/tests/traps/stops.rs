@@ -25,6 +25,7 @@ tests![
     always_cuts_calls_and_counts_them,
     signals_in_a_wait_are_neither_made_up_nor_swallowed,
     data_is_whole_when_the_sampler_is_killed,
+    data_is_whole_when_the_sampler_is_killed_among_signals,
     registers_are_left_as_they_are,
 ];
 
@@ -220,18 +221,38 @@ fn data_is_whole_when_the_sampler_is_killed() -> Outcome {
         session.watch(Select::Pid(target.pid()), settings);
         session.until("an attached process", |seen| !seen.lives.is_empty());
         session.listen(Duration::from_micros(round * 7919 % 50_000));
-        kill(session.sampler(), Signal::SIGKILL).unwrap();
-        session.until("the end of the sampler process", |seen| seen.ending.is_some());
-        assert_eq!(session.seen.ending, Some(Ending::Killed(9)));
-        assert!(target.lives(), "the target died in round {round}");
-        assert_eq!(process::tracers(target.pid()), Vec::<String>::new(), "round {round}");
-        let states = process::states(target.pid());
-        assert!(!states.contains(['t', 'T']), "round {round}: {states}");
-        let before: BTreeMap<&str, u64> = ["mebibytes", "work"].map(|name| (name, target.ask(name))).into();
-        for (name, count) in before {
-            target.ask_until(name, count);
-        }
-        assert_eq!((target.ask("breaks"), target.ask("failed")), (0, 0), "round {round}");
+        kill_beside_a_stream(session, &mut target, round);
     }
     Ok(())
+}
+
+/// Guarantees: the same where only threads are stopped that stay in their own code, while those that write and read get a signal each millisecond, whose handler was
+/// installed without SA_RESTART: the writer is stopped in its computing, and now and then in a call.
+fn data_is_whole_when_the_sampler_is_killed_among_signals() -> Outcome {
+    let mut target = Target::start(&compile::c("stream"), &["signals"]);
+    for round in 0..40_u64 {
+        let mut session = session(libc::EPERM);
+        session.watch(Select::Pid(target.pid()), OFTEN);
+        session.until("stops", |seen| seen.lives.last().is_some_and(|life| life.status.stops > 0));
+        session.listen(Duration::from_micros(round * 7919 % 50_000));
+        kill_beside_a_stream(session, &mut target, round);
+    }
+    assert!(target.ask("signals") > 10_000);
+    Ok(())
+}
+
+/// Kills a sampler that samples a `stream`, and asserts that this goes on as if nothing had been.
+fn kill_beside_a_stream(mut session: Session, target: &mut Target, round: u64) {
+    kill(session.sampler(), Signal::SIGKILL).unwrap();
+    session.until("the end of the sampler process", |seen| seen.ending.is_some());
+    assert_eq!(session.seen.ending, Some(Ending::Killed(9)));
+    assert!(target.lives(), "the target died in round {round}");
+    assert_eq!(process::tracers(target.pid()), Vec::<String>::new(), "round {round}");
+    let states = process::states(target.pid());
+    assert!(!states.contains(['t', 'T']), "round {round}: {states}");
+    let before: BTreeMap<&str, u64> = ["mebibytes", "work"].map(|name| (name, target.ask(name))).into();
+    for (name, count) in before {
+        target.ask_until(name, count);
+    }
+    assert_eq!((target.ask("breaks"), target.ask("failed")), (0, 0), "round {round}");
 }
