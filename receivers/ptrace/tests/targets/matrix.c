@@ -1,5 +1,6 @@
-/* `matrix MILLISECONDS [ROUNDS]`: 29 system calls that block, each on a thread of its own and all at once, after a line on the standard input. With
- * ROUNDS each thread computes so much first, so that it is one that runs when it begins its call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent ERRNO 0`. */
+/* `matrix MILLISECONDS [ROUNDS]`: 54 system calls that block (all kinds of signal(7), "Interruption of system calls and library functions by signal handlers"), each
+ * on a thread of its own and all at once, after a line on the standard input. With ROUNDS each thread computes so much first, so that it is one that runs when it
+ * begins its call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent ERRNO 0`. */
 #include "common.h"
 #include <linux/aio_abi.h>
 #include <linux/futex.h>
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
@@ -32,12 +34,18 @@ static int lock_file;
 static char folder[] = "/tmp/profbridge-matrix-XXXXXX";
 static char lock_path[64], watched_path[64];
 
+/* What a call returns that the machine does not offer, with the reason in errno. */
+enum { ABSENT = -2 };
+
 struct call {
     const char *name;
     long (*run)(void);
     long result;
     int error;
     int64_t nano;
+    /* Its thread, and whether it has returned. */
+    pthread_t thread;
+    atomic_int returned;
 };
 
 static struct timespec later(clockid_t clock) {
@@ -94,12 +102,12 @@ static long call_sigtimedwait(void) {
 static long call_io_getevents(void) {
     struct io_event got;
     if (aio_error)
-        return errno = aio_error, -2;
+        return errno = aio_error, ABSENT;
     return syscall(SYS_io_getevents, aio, 1, 1, &got, &length);
 }
 static long call_io_uring_enter(void) {
     if (ring < 0)
-        return errno = ring_error, -2;
+        return errno = ring_error, ABSENT;
     struct __kernel_timespec timeout = {length.tv_sec, length.tv_nsec};
     struct io_uring_getevents_arg argument = {.ts = (uint64_t)(uintptr_t)&timeout};
     return syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &argument, sizeof argument);
@@ -193,6 +201,8 @@ static long call_mq_timedreceive(void) {
     return mq_timedreceive(mqueue, buffer, sizeof buffer, NULL, &end);
 }
 
+#include "matrix_more.h"
+
 #define CALL(which) {.name = #which, .run = call_##which}
 static struct call calls[] = {
     CALL(epoll_wait),    CALL(epoll_wait_forever), CALL(epoll_pwait2),   CALL(recv_timeout), CALL(accept_timeout),
@@ -201,9 +211,10 @@ static struct call calls[] = {
     CALL(read_inotify),  CALL(poll),               CALL(ppoll),          CALL(select),       CALL(pselect),
     CALL(futex_relative), CALL(futex_absolute),    CALL(cond_timedwait), CALL(sem_wait),     CALL(sem_timedwait),
     CALL(msgrcv),        CALL(setlkw),             CALL(waitpid),        CALL(mq_timedreceive),
+    MORE_CALLS,
 };
 enum { CALLS = sizeof calls / sizeof calls[0] };
-_Static_assert(CALLS == 29, "the matrix has 29 calls");
+_Static_assert(CALLS == 54, "the matrix has 54 calls");
 static pthread_barrier_t together;
 /* How many calls have begun, by their own clocks: what the waker ends lasts as long as the others, however late a thread came. */
 static atomic_int begun;
@@ -218,6 +229,7 @@ static void *run(void *argument) {
     call->result = call->run();
     call->error = call->result < 0 ? errno : 0;
     call->nano = now_nano() - start;
+    atomic_store(&call->returned, 1);
     return NULL;
 }
 
@@ -266,7 +278,8 @@ static void prepare(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", folder);
     must(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 1) == 0, "bind");
-    /* After the socket, which is a file of this folder too. */
+    prepare_more();
+    /* After the sockets, which are files of this folder too. */
     must(inotify_add_watch(notify, folder, IN_CREATE) >= 0, "inotify_add_watch");
     must(setsockopt(receiving, SOL_SOCKET, SO_RCVTIMEO, &length_micro, sizeof length_micro) == 0, "SO_RCVTIMEO");
     must(setsockopt(listening, SOL_SOCKET, SO_RCVTIMEO, &length_micro, sizeof length_micro) == 0, "SO_RCVTIMEO");
@@ -314,9 +327,8 @@ int main(int count, char **arguments) {
     length_micro = (struct timeval){length.tv_sec, length.tv_nsec / 1000};
     prepare();
     pthread_barrier_init(&together, NULL, CALLS + 1);
-    pthread_t threads[CALLS];
     for (int i = 0; i < CALLS; i++)
-        threads[i] = start_thread(run, &calls[i], 128 << 10);
+        calls[i].thread = start_thread(run, &calls[i], 128 << 10);
     say("ready");
     char line[64];
     await_line(line, sizeof line);
@@ -327,8 +339,9 @@ int main(int count, char **arguments) {
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) != 0) {
     }
     wake();
+    wake_more(calls, CALLS);
     for (int i = 0; i < CALLS; i++)
-        pthread_join(threads[i], NULL);
+        pthread_join(calls[i].thread, NULL);
     waitpid(holder, NULL, 0);
     semctl(semaphores, 0, IPC_RMID);
     msgctl(queue, IPC_RMID, NULL);
@@ -337,11 +350,12 @@ int main(int count, char **arguments) {
     char socket_path[80];
     snprintf(socket_path, sizeof socket_path, "%s/socket", folder);
     unlink(socket_path);
+    remove_more();
     rmdir(folder);
     for (int i = 0; i < CALLS; i++) {
         struct call *call = &calls[i];
         char text[128];
-        if (call->result == -2)
+        if (call->result == ABSENT)
             snprintf(text, sizeof text, "%s absent %d 0", call->name, call->error);
         else
             snprintf(text, sizeof text, "%s %ld %d %.3f", call->name, call->result, call->error, (double)call->nano / 1e6);

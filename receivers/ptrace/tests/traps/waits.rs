@@ -21,7 +21,7 @@ tests![
 ];
 
 /// How many system calls the matrix has, each on a thread of its own.
-const CALLS: usize = 29;
+const CALLS: usize = 54;
 
 /// How often each of them has to be looked at while it waits.
 const LOOKS: u32 = 8;
@@ -38,12 +38,16 @@ fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Opti
     let lines = target.lines_until("done");
     let calls = lines.iter().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
+        if words[1] == "absent" && !sampled {
+            let error = nix::errno::Errno::from_raw(words[2].parse().unwrap());
+            println!("untested here: {}: {error}", words[0]);
+        }
         (words[0].to_owned(), words[1..3].join(" "), words[3].parse().unwrap())
     });
     (calls.collect(), session.map(Session::finish))
 }
 
-/// Guarantees: of 29 system calls that wait, none fails, returns something else, or returns earlier than without a sampler, although
+/// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a sampler, although
 /// each is looked at again and again meanwhile.
 fn no_system_call_fails_or_is_shortened() -> Outcome {
     // As long as it takes until the sampler was there: calls that it had no time to look at show nothing.

@@ -22,6 +22,7 @@ const SOURCES: &[(&str, &str)] = &[
     source!("duty.c"),
     source!("handlers.c"),
     source!("matrix.c"),
+    source!("matrix_more.h"),
     source!("shares.c"),
     source!("short_waits.c"),
     source!("stream.c"),
