@@ -40,26 +40,35 @@ impl Kept {
         }
         let file = open(task, &path())?;
         let result = read(&file);
-        // The last descriptors are left to the others of this program.
-        if is_keepable(file.as_raw_fd()) {
+        // The last descriptors are left to perf events and the others of this program.
+        if file.as_raw_fd() < DESCRIPTORS.files {
             self.0 = Some(file);
         }
         result
     }
 }
 
-/// Descriptors below this number may be kept.
-static KEPT_DESCRIPTORS: LazyLock<i32> =
-    LazyLock::new(|| keepable(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
-
-/// How many of so many descriptors may be kept: all but 256, or half of few.
-fn keepable(limit: u64) -> i32 {
-    i32::try_from(limit - (limit / 2).min(256)).unwrap_or(i32::MAX)
+/// Up to which number a descriptor may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Descriptors {
+    files: i32,
+    events: i32,
 }
 
-/// Whether a descriptor with this number may be kept: the last ones are left to the others of this program.
-pub(crate) fn is_keepable(descriptor: i32) -> bool {
-    descriptor < *KEPT_DESCRIPTORS
+static DESCRIPTORS: LazyLock<Descriptors> =
+    LazyLock::new(|| Descriptors::of(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
+
+impl Descriptors {
+    /// Of so many all but 256, or a quarter of few, may be kept. As many again are for perf events alone: a file can be opened each time that it is read.
+    fn of(limit: u64) -> Self {
+        let up_to = |others: u64| i32::try_from(limit - others).unwrap_or(i32::MAX);
+        Self { files: up_to((limit / 2).min(512)), events: up_to((limit / 4).min(256)) }
+    }
+}
+
+/// Whether the descriptor of an event with this number may be kept: the last ones are left to the others of this program.
+pub(crate) fn is_for_an_event(descriptor: i32) -> bool {
+    descriptor < DESCRIPTORS.events
 }
 
 fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
@@ -201,6 +210,16 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    /// Guarantees: however few descriptors there are, files that are kept leave some to events, and both leave some to the rest of the program.
+    #[test]
+    fn descriptors() {
+        for (limit, files, events) in
+            [(64, 32, 48), (1024, 512, 768), (4096, 3584, 3840), (0, 0, 0), (u64::MAX, i32::MAX, i32::MAX)]
+        {
+            assert_eq!(Descriptors::of(limit), Descriptors { files, events }, "{limit}");
+        }
+    }
 
     /// Guarantees: threads that come while a tick is held up are found by the next one, however long that took.
     #[test]

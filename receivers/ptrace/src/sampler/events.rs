@@ -19,7 +19,7 @@ use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
-use crate::threads::is_keepable;
+use crate::threads::is_for_an_event;
 
 /// The rings of the first threads are large enough for a quarter of a second at the usual rate, when the sampler gets no processor; those of more are
 /// smaller, since all together are memory of the kernel.
@@ -104,7 +104,7 @@ impl Events {
             return Err(Failure::Exhausted(Lack::Places));
         };
         let opened = open(&*self.opener, thread, periods.first, from)?;
-        if !is_keepable(opened.event.as_raw_fd()) {
+        if !is_for_an_event(opened.event.as_raw_fd()) {
             return Err(Failure::Exhausted(Lack::Descriptors));
         }
         let ring = Ring::map(opened.event.as_fd(), bytes).map_err(|error| {
@@ -192,6 +192,7 @@ impl Engine<'_> {
 
     /// Says that threads have no event although the kernel permits it: of those only the amount of time is known.
     fn lack(&mut self, index: usize, lack: Lack) {
+        self.precedence.lacking = true;
         let message = format!("running threads are not sampled, only the amount of their time is known: {lack}");
         self.problem(index, ProblemKind::Lack, message);
     }
@@ -212,27 +213,31 @@ impl Engine<'_> {
         process.watch = Watch::Undecided;
     }
 
-    /// Samples a thread while it runs.
-    pub(super) fn watch_thread(&mut self, index: usize, thread: usize) {
+    /// Samples a thread while it runs. Whether there is no event for it because not all that run can have one.
+    pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
         let (Watch::Events(rung), Reach::Threads, Some(events)) =
             (process.watch, process.review.reach, &mut self.events)
         else {
-            return;
+            return false;
         };
         let others = process.event_period();
         let state = &mut process.threads[thread];
         let now = Instant::now();
         if state.event.is_some() || state.thinning.is_away(now) {
-            return;
+            return false;
         }
         let periods = Periods { first: state.thinning.first(others), others };
         match events.open(state.id(), periods, rung, state.sched.timeslices) {
             Ok((event, _)) => state.event = Some(event),
             Err(Failure::Ended) => {}
-            Err(Failure::Exhausted(lack)) => self.lack(index, lack),
             Err(Failure::Refused(_)) => self.permitted_less(index, now),
+            Err(Failure::Exhausted(lack)) => {
+                self.lack(index, lack);
+                return true;
+            }
         }
+        false
     }
 
     /// Closes the events that a process needs no more.
@@ -276,7 +281,7 @@ impl Engine<'_> {
         }
     }
 
-    fn drain_thread(&mut self, index: usize, place: usize) {
+    pub(super) fn drain_thread(&mut self, index: usize, place: usize) {
         let Self { processes, captures, events: Some(events), .. } = self else { return };
         drain(&mut processes[index], place, captures, &mut events.buffer);
         self.make_room();

@@ -26,6 +26,7 @@ mod gate;
 mod leases;
 mod ledger;
 mod look;
+mod precedence;
 mod processors;
 mod reach;
 mod run;

@@ -12,6 +12,7 @@ use super::active::Active;
 use super::events::Events;
 use super::leases::{Captures, CpuMark, Leases, Taken};
 use super::look::{Seen, Workshop};
+use super::precedence::Precedence;
 use super::processors::Review;
 use super::seizing::Seizing;
 use super::voice::{RETRY, Voice};
@@ -97,6 +98,9 @@ pub(super) struct Engine<'a> {
     pub(super) ids: Vec<u32>,
     pub(super) running: Vec<u32>,
     pub(super) blocked: Vec<(u32, Seen)>,
+    /// Threads that are to have an event.
+    pub(super) unwatched: Vec<u32>,
+    pub(super) precedence: Precedence,
     pub(super) cpu: CpuMark,
     /// The process whose budget pays for what was done since the mark.
     payer: ProcessId,
@@ -125,6 +129,8 @@ impl<'a> Engine<'a> {
             ids: Vec::new(),
             running: Vec::new(),
             blocked: Vec::new(),
+            unwatched: Vec::new(),
+            precedence: Precedence::new(now),
             cpu: CpuMark::default(),
             payer: ProcessId::default(),
             current: None,
@@ -376,6 +382,7 @@ impl<'a> Engine<'a> {
         }
         self.running.clear();
         self.blocked.clear();
+        self.unwatched.clear();
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
         if let Some(batch) = process.flush(now) {
@@ -412,6 +419,7 @@ impl<'a> Engine<'a> {
         self.workshop = Workshop::default();
         self.running.clear();
         self.blocked.clear();
+        self.unwatched.clear();
         let Some(process) = self.current.take() else {
             return;
         };

@@ -13,6 +13,7 @@ use crate::unwind::{FRAME_POINTER, Registers};
 
 use super::gate::Gate;
 use super::ledger::Ledger;
+use super::precedence::Lately;
 use super::thread_event::{Thinning, ThreadEvent};
 
 /// How many places in the code are remembered at which a thread's frame pointer was seen.
@@ -80,6 +81,8 @@ pub(super) struct ThreadState {
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
     pub(super) thinning: Thinning,
+    /// For how long it ran lately, where not all threads can have an event.
+    pub(super) lately: Lately,
     /// Whether it may be stopped, where the kernel permits no event.
     pub(super) gate: Gate,
     /// The short call that it was in at its last stop.
@@ -169,6 +172,7 @@ impl ThreadState {
             moved: false,
             event: None,
             thinning: Thinning::default(),
+            lately: Lately::default(),
             gate: Gate::default(),
             short_call: None,
             stoppable: false,

@@ -55,10 +55,12 @@ impl Engine<'_> {
                 self.harvest();
             }
         }
+        self.watch_noted(index);
         self.processes[index].begin_unseen();
         self.ask_to_stop(index);
         self.sample_blocked(index, now);
         self.tend_events(index, Instant::now());
+        self.review_precedence(Instant::now());
         self.serve();
         let now = Instant::now();
         self.account(index, now);
@@ -106,13 +108,15 @@ impl Engine<'_> {
                 }
             }
             Look::Running => match process.watch {
-                Watch::Events(_) => self.watch_thread(index, thread),
+                Watch::Events(_) if process.threads[thread].event.is_none() => {
+                    self.unwatched.push(process.threads[thread].files.id);
+                }
                 Watch::Stops => {
                     if process.may_stop(thread, Instant::now()) {
                         self.running.push(process.threads[thread].files.id);
                     }
                 }
-                Watch::Not | Watch::Undecided => {}
+                Watch::Events(_) | Watch::Not | Watch::Undecided => {}
             },
             Look::Blocked(seen) => {
                 let moved = std::mem::take(&mut process.threads[thread].moved);
@@ -120,7 +124,7 @@ impl Engine<'_> {
                     self.blocked.push((process.threads[thread].files.id, seen));
                 }
                 if moved {
-                    self.watch_thread(index, thread);
+                    self.unwatched.push(process.threads[thread].files.id);
                 }
             }
             Look::Ended => {

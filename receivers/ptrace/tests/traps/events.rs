@@ -1,6 +1,6 @@
 //! Perf events of threads: which of their time is sampled, and what is said of the rest.
 
-use std::thread;
+use std::{collections::BTreeSet, process::Command, thread};
 
 use profbridge_ptrace::message::{Mode, ProblemKind, Rung, Select, Settings};
 
@@ -11,7 +11,7 @@ use crate::{
     target::Target,
 };
 
-tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel];
+tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel, busy_threads_first];
 
 /// What is said of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
 const NOT_VISIBLE: &str = "[kernel, not visible]";
@@ -96,5 +96,31 @@ fn calls_are_the_kernel() -> Outcome {
     assert_eq!((status.rung, status.stops), (Rung::User, 0), "{status:?}");
     assert!(seen.has(ProblemKind::Events));
     assert!(program * 5 < kernel, "{program} ns in its own code, {kernel} ns in the kernel: {status:?}");
+    Ok(())
+}
+
+/// Guarantees: where there are fewer file descriptors than threads that run, those that ran most have the events, although the others came first; that there are too few is
+/// said, what they lack is said for how long it was, and nobody is stopped for it.
+fn busy_threads_first() -> Outcome {
+    compile::has("prlimit", "--version")?;
+    let target = Target::start(&compile::c("unequal"), &["60", "2"]);
+    let mut session = without_the_kernel(Session::start)?;
+    // It reads its limit when it samples its first process.
+    let limited = Command::new("prlimit").arg(format!("--pid={}", session.sampler())).arg("--nofile=64:64").status();
+    assert!(limited.unwrap().success());
+    session.watch(Select::Pid(target.pid()), CPU());
+    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.rung != Rung::User {
+        return Err(Untested("the kernel permits another rung without rights".to_owned()));
+    }
+    session.until("a lack", |seen| seen.has(ProblemKind::Lack));
+    session.observe("always", 100);
+    let seen = session.finish();
+    let (life, status) = (seen.last(), seen.last().status);
+    let message = &seen.problems.iter().find(|problem| problem.kind == ProblemKind::Lack).unwrap().message;
+    assert!(message.contains("no file descriptor is left"), "{message}");
+    assert!(status.stops == 0 && status.not_sampled_nano > 0, "{status:?}");
+    let threads: BTreeSet<u32> = life.with("always").map(|observed| observed.thread.id).collect();
+    assert_eq!(threads.len(), 2, "{}", life.top());
     Ok(())
 }

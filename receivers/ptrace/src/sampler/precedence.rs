@@ -1,0 +1,183 @@
+//! Which threads have an event where there is not one for each: those that ran most.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use super::events::Watch;
+use super::reach::Reach;
+use super::run::Engine;
+use crate::message::{ProcessId, Rung};
+
+/// How often it is looked at who ran most, while events are lacking.
+const REVIEW: Duration = Duration::from_secs(1);
+
+/// A thread gives its event up to one that ran at least so many times as long. Of two that run alike nothing is gained by that.
+const ADVANTAGE: u64 = 2;
+
+/// Whether events are lacking, and when it is looked at next who ran most.
+#[derive(Debug)]
+pub(super) struct Precedence {
+    pub(super) lacking: bool,
+    due: Instant,
+}
+
+impl Precedence {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { lacking: false, due: now }
+    }
+
+    /// Whether it is to be looked at now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.lacking && now >= self.due;
+        if due {
+            self.lacking = false;
+            self.due = now + REVIEW;
+        }
+        due
+    }
+}
+
+/// For how long a thread ran lately.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lately {
+    /// For how long it had run in all when that was last looked at, in nanoseconds.
+    seen: Option<u64>,
+    /// For how long it ran between the last two times, in nanoseconds.
+    ran: u64,
+}
+
+impl Lately {
+    /// It ran for so many nanoseconds by now.
+    fn review(&mut self, run_nano: u64) {
+        let before = self.seen.replace(run_nano);
+        self.ran = run_nano.saturating_sub(before.unwrap_or(run_nano));
+    }
+}
+
+/// A thread that has an event, or could have one.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    process: ProcessId,
+    thread: u32,
+    ran_nano: u64,
+    has_event: bool,
+}
+
+/// The threads that give up their events: those that ran least, one for each without an event that ran much longer than it.
+fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
+    let (mut with, mut without): (Vec<&Claim>, Vec<&Claim>) = claims.iter().partition(|claim| claim.has_event);
+    with.sort_by_key(|claim| claim.ran_nano);
+    without.sort_by_key(|claim| Reverse(claim.ran_nano));
+    let pairs = with.iter().zip(without);
+    let given =
+        pairs.take_while(|(with, without)| without.ran_nano > 0 && without.ran_nano / ADVANTAGE >= with.ran_nano);
+    given.map(|(with, _)| (with.process, with.thread)).collect()
+}
+
+impl Engine<'_> {
+    /// Opens events for the threads of a process that were noted, as far as there are some: first for those that ran most.
+    pub(super) fn watch_noted(&mut self, index: usize) {
+        let mut noted = std::mem::take(&mut self.unwatched);
+        let process = &self.processes[index];
+        let ran = |thread: &u32| {
+            let state = &process.threads[process.find(*thread)?];
+            Some((state.lately.ran, state.sched.run_nano))
+        };
+        noted.sort_by_cached_key(|thread| Reverse(ran(thread)));
+        for thread in noted.drain(..) {
+            let Some(place) = self.processes[index].find(thread) else { continue };
+            // Nor is there one then for those that ran less.
+            if self.watch_thread(index, place) {
+                break;
+            }
+        }
+        noted.clear();
+        self.unwatched = noted;
+    }
+
+    /// Where events are lacking, has threads that hardly ran give theirs up to others that ran much longer: these are the first to be given one by the next tick.
+    pub(super) fn review_precedence(&mut self, now: Instant) {
+        if !self.precedence.is_due(now) {
+            return;
+        }
+        for (process, thread) in giving_up(&self.claims()) {
+            let Some(index) = self.processes.iter().position(|of| of.id == process) else { continue };
+            let Some(place) = self.processes[index].find(thread) else { continue };
+            self.drain_thread(index, place);
+            let process = &mut self.processes[index];
+            let hides = process.watch == Watch::Events(Rung::User);
+            let Some(thread) = process.find(thread).map(|place| &mut process.threads[place]) else { continue };
+            if let Some(event) = thread.event.take() {
+                thread.thinning.close(event, hides);
+            }
+        }
+    }
+
+    /// All threads that are sampled by events of their own, or could be.
+    fn claims(&mut self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for process in &mut self.processes {
+            if !process.on || !matches!(process.watch, Watch::Events(_)) || process.review.reach != Reach::Threads {
+                continue;
+            }
+            let task = process.files.task();
+            for thread in &mut process.threads {
+                let Ok(sched) = thread.files.schedstat(task) else { continue };
+                thread.lately.review(sched.run_nano);
+                claims.push(Claim {
+                    process: process.id,
+                    thread: thread.files.id,
+                    ran_nano: thread.lately.ran,
+                    has_event: thread.event.is_some(),
+                });
+            }
+        }
+        claims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: where events are lacking, each thread that ran at least twice as long as one with an event, and has none, has that one's: the longest that of the
+    /// shortest, and so on. Threads that ran alike keep what they have, and nobody gives way to one that did not run.
+    #[test]
+    fn those_that_ran_most() {
+        let given = |with: &[u64], without: &[u64]| {
+            let claim = |has_event| {
+                move |(thread, &ran_nano): (u32, &u64)| Claim { process: ProcessId(1), thread, ran_nano, has_event }
+            };
+            let with = (0..).zip(with).map(claim(true));
+            let claims: Vec<Claim> = with.chain((100..).zip(without).map(claim(false))).collect();
+            giving_up(&claims).into_iter().map(|(_, thread)| thread).collect::<Vec<_>>()
+        };
+        assert_eq!(given(&[5, 900, 0, 300], &[1000, 8, 600]), [2, 0]);
+        assert_eq!(given(&[5, 900, 0, 300], &[1000, 1000, 600, 600]), [2, 0, 3]);
+        assert_eq!(given(&[500, 500], &[999, 999]), []);
+        assert_eq!(given(&[500, 501], &[1000, 1001]), [0]);
+        assert_eq!(given(&[0, 0], &[0, 0]), []);
+        assert_eq!(given(&[], &[7]), []);
+        assert_eq!(given(&[u64::MAX], &[u64::MAX]), [] as [u32; 0]);
+    }
+
+    /// Guarantees: it is looked at who ran most only while events are lacking, and once in a second; what a thread ran is what it ran since the last time.
+    #[test]
+    fn once_a_second() {
+        let start = Instant::now();
+        let mut precedence = Precedence::new(start);
+        assert!(!precedence.is_due(start));
+        precedence.lacking = true;
+        assert!(precedence.is_due(start));
+        precedence.lacking = true;
+        assert!(!precedence.is_due(start + REVIEW / 2));
+        assert!(precedence.is_due(start + REVIEW));
+        assert!(!precedence.is_due(start + 5 * REVIEW));
+
+        let mut lately = Lately::default();
+        for (run, ran) in [(1000, 0), (1300, 300), (1300, 0), (1200, 0), (1250, 50)] {
+            lately.review(run);
+            assert_eq!(lately.ran, ran);
+        }
+    }
+}
