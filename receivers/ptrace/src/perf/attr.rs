@@ -136,7 +136,8 @@ impl EventAttr {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), and children of a thread are never sampled with it.
+    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), children of a thread are never sampled with it, and samples are on the clock
+    /// that is asked for, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
         let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false });
@@ -149,6 +150,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(EventAttr, clock), 92);
         assert_eq!(attr.sample_period, 9_900_990);
         assert_eq!(attr.flags & bit::INHERIT, 0);
+        assert_eq!((attr.flags & bit::USE_CLOCKID, attr.clock), (1 << 25, 1));
         assert!(!attr.sees_kernel());
         assert!(EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true }).sees_kernel());
         assert_eq!(REGISTERS.count_ones(), 17);
