@@ -11,7 +11,8 @@ use crate::message::{ProcessId, Rung};
 /// How often it is looked at who ran most, while events are lacking.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// A thread gives its event up to one that ran at least so many times as long. Of two that run alike nothing is gained by that.
+/// A thread gives its event up to one that ran at least so many times as long. Of two that run alike nothing is gained
+/// by that.
 const ADVANTAGE: u64 = 2;
 
 /// Whether events are lacking, and when it is looked at next who ran most.
@@ -44,6 +45,8 @@ pub(super) struct Lately {
     seen: Option<u64>,
     /// For how long it ran between the last two times, in nanoseconds.
     ran: u64,
+    /// It gave its event up the last time.
+    gave_up: bool,
 }
 
 impl Lately {
@@ -51,6 +54,7 @@ impl Lately {
     fn review(&mut self, run_nano: u64) {
         let before = self.seen.replace(run_nano);
         self.ran = run_nano.saturating_sub(before.unwrap_or(run_nano));
+        self.gave_up = false;
     }
 }
 
@@ -63,7 +67,8 @@ struct Claim {
     has_event: bool,
 }
 
-/// The threads that give up their events: those that ran least, one for each without an event that ran much longer than it.
+/// The threads that give up their events: those that ran least, one for each without an event that ran much longer than
+/// it.
 fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
     let (mut with, mut without): (Vec<&Claim>, Vec<&Claim>) = claims.iter().partition(|claim| claim.has_event);
     with.sort_by_key(|claim| claim.ran_nano);
@@ -75,17 +80,27 @@ fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
 }
 
 impl Engine<'_> {
-    /// Opens events for the threads of a process that were noted, as far as there are some: first for those that ran most.
-    pub(super) fn watch_noted(&mut self, index: usize) {
+    /// Opens events for the threads of a process that were noted, as far as there are some: first for those that ran
+    /// most. One that gave its event up has none before it is looked at again who ran most, or it would be the first to
+    /// take it.
+    pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
+        if process.review.reach != Reach::Threads {
+            noted.clear();
+        }
+        let is_settled = now < self.precedence.due;
         let ran = |thread: &u32| {
             let state = &process.threads[process.find(*thread)?];
             Some((state.lately.ran, state.sched.run_nano))
         };
         noted.sort_by_cached_key(|thread| Reverse(ran(thread)));
         for thread in noted.drain(..) {
-            let Some(place) = self.processes[index].find(thread) else { continue };
+            let process = &self.processes[index];
+            let Some(place) = process.find(thread) else { continue };
+            if is_settled && process.threads[place].lately.gave_up {
+                continue;
+            }
             // Nor is there one then for those that ran less.
             if self.watch_thread(index, place) {
                 break;
@@ -95,7 +110,8 @@ impl Engine<'_> {
         self.unwatched = noted;
     }
 
-    /// Where events are lacking, has threads that hardly ran give theirs up to others that ran much longer: these are the first to be given one by the next tick.
+    /// Where events are lacking, has threads that hardly ran give theirs up to others that ran much longer: these are
+    /// the first to be given one by the next tick.
     pub(super) fn review_precedence(&mut self, now: Instant) {
         if !self.precedence.is_due(now) {
             return;
@@ -109,19 +125,23 @@ impl Engine<'_> {
             let Some(thread) = process.find(thread).map(|place| &mut process.threads[place]) else { continue };
             if let Some(event) = thread.event.take() {
                 thread.thinning.close(event, hides);
+                thread.lately.gave_up = true;
             }
         }
     }
 
-    /// All threads that are sampled by events of their own, or could be.
+    /// All threads that are sampled by events of their own, or ran lately and could be.
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
             if !process.on || !matches!(process.watch, Watch::Events(_)) || process.review.reach != Reach::Threads {
                 continue;
             }
-            let task = process.files.task();
+            let (task, lately) = (process.files.task(), process.slot.saturating_sub(process.slots_per_second()));
             for thread in &mut process.threads {
+                if thread.event.is_none() && thread.idle_since < lately {
+                    continue;
+                }
                 let Ok(sched) = thread.files.schedstat(task) else { continue };
                 thread.lately.review(sched.run_nano);
                 claims.push(Claim {
@@ -140,8 +160,9 @@ impl Engine<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: where events are lacking, each thread that ran at least twice as long as one with an event, and has none, has that one's: the longest that of the
-    /// shortest, and so on. Threads that ran alike keep what they have, and nobody gives way to one that did not run.
+    /// Guarantees: where events are lacking, each thread that ran at least twice as long as one with an event, and has
+    /// none, has that one's: the longest that of the shortest, and so on. Threads that ran alike keep what they have,
+    /// and nobody gives way to one that did not run.
     #[test]
     fn those_that_ran_most() {
         let given = |with: &[u64], without: &[u64]| {
@@ -161,7 +182,8 @@ mod tests {
         assert_eq!(given(&[u64::MAX], &[u64::MAX]), [] as [u32; 0]);
     }
 
-    /// Guarantees: it is looked at who ran most only while events are lacking, and once in a second; what a thread ran is what it ran since the last time.
+    /// Guarantees: it is looked at who ran most only while events are lacking, and once in a second; what a thread ran
+    /// is what it ran since the last time, and one that gave its event up may have one again.
     #[test]
     fn once_a_second() {
         let start = Instant::now();
@@ -174,10 +196,10 @@ mod tests {
         assert!(precedence.is_due(start + REVIEW));
         assert!(!precedence.is_due(start + 5 * REVIEW));
 
-        let mut lately = Lately::default();
+        let mut lately = Lately { gave_up: true, ..Lately::default() };
         for (run, ran) in [(1000, 0), (1300, 300), (1300, 0), (1200, 0), (1250, 50)] {
             lately.review(run);
-            assert_eq!(lately.ran, ran);
+            assert_eq!((lately.ran, lately.gave_up), (ran, false));
         }
     }
 }

@@ -55,7 +55,7 @@ impl Engine<'_> {
                 self.harvest();
             }
         }
-        self.watch_noted(index);
+        self.watch_noted(index, now);
         self.processes[index].begin_unseen();
         self.ask_to_stop(index);
         self.sample_blocked(index, now);
