@@ -1,8 +1,9 @@
 //! A process's files, as loading an address space wants them.
 //!
 //! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself, deleted or not; without the right for that
-//! (`CAP_CHECKPOINT_RESTORE`), by its path inside of the process's root, which no symbolic link can lead out of. Either way the file is
-//! looked at before it is opened: only a regular file with the mapping's device and inode is, for opening a device or a FIFO does things.
+//! (`CAP_CHECKPOINT_RESTORE`), by its path inside of the process's root, which no symbolic link can lead out of, and the
+//! program itself by `/proc/PID/exe`, since programs are replaced while they run. In any case the file is looked at before
+//! it is opened: only a regular file with the mapping's device and inode is, for opening a device or a FIFO does things.
 
 use std::fs::File;
 use std::io;
@@ -45,8 +46,7 @@ impl ProcessView for ProcessFiles {
     }
 
     fn executable(&self) -> Option<FileId> {
-        let link = openat(self.directory(), "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        let data = File::from(link).metadata().ok()?;
+        let data = File::from(self.open_executable().ok()?).metadata().ok()?;
         Some(FileId { device: data.dev(), inode: data.ino() })
     }
 
@@ -55,12 +55,26 @@ impl ProcessView for ProcessFiles {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         match openat(self.directory(), link.as_str(), flags, Mode::empty()) {
             Ok(found) => reopen(found, entry),
-            Err(_) => reopen(open_in_root(self.directory(), entry)?, entry),
+            Err(_) => {
+                open_in_root(self.directory(), entry).and_then(|found| reopen(found, entry)).or_else(|error| match self
+                    .open_executable()
+                {
+                    Ok(found) => reopen(found, entry).map_err(|_| error),
+                    Err(_) => Err(error),
+                })
+            }
         }
     }
 
     fn memory(&self) -> io::Result<Arc<dyn CodeMemory>> {
         Ok(Arc::new(ProcessMemory(self.share_memory()?)))
+    }
+}
+
+impl ProcessFiles {
+    /// What it executes, wherever that is by now.
+    fn open_executable(&self) -> io::Result<OwnedFd> {
+        Ok(openat(self.directory(), "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 }
 
@@ -97,4 +111,26 @@ fn same_file(found: FileId, mapped: FileId) -> bool {
     let anonymous = |device: u64| device >> 8 & 0xfff == 0 && device >> 44 == 0;
     found.inode == mapped.inode
         && (found.device == mapped.device || anonymous(found.device) && anonymous(mapped.device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: without the right to open a mapping's file itself, the program is opened although it is not at its path
+    /// any more, and nothing is that is another file than the mapped one.
+    #[test]
+    fn replaced_program() {
+        let files = ProcessFiles::open(std::process::id()).unwrap();
+        let file = files.executable().unwrap();
+        // There is no such mapping, as if its link could not be followed.
+        let of =
+            |path: &[u8], deleted, file| MapsEntry { start: 1, end: 2, offset: 0, file, path: path.to_vec(), deleted };
+        let other = FileId { inode: file.inode + 1, ..file };
+        for (path, deleted) in [(&b"/no/such/program"[..], true), (b"/no/such/program", false), (b"/dev/null", false)] {
+            let opened = files.open(&of(path, deleted, file)).unwrap().metadata().unwrap();
+            assert_eq!((opened.dev(), opened.ino()), (file.device, file.inode));
+            assert!(files.open(&of(path, deleted, other)).is_err());
+        }
+    }
 }
