@@ -21,15 +21,22 @@ fn untested(why: &str) {
 struct Names(BTreeMap<u64, (u64, String)>);
 
 impl Names {
-    fn of(pid: u32) -> Self {
-        let text = std::fs::read_to_string(format!("/tmp/perf-{pid}.map")).expect("there is a perf map");
+    /// `None` where the file of an earlier process with this id, which was another user's, is in the way.
+    fn of(pid: u32) -> Option<Self> {
+        let text = match std::fs::read_to_string(format!("/tmp/perf-{pid}.map")) {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                untested("a perf map of another user has the name of this process's");
+                return None;
+            }
+            text => text.expect("there is a perf map"),
+        };
         let entry = |line: &str| {
             let mut fields = line.splitn(3, ' ');
             let [start, length] = [fields.next()?, fields.next()?]
                 .map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());
             Some((start?, (start? + length?, fields.next()?.to_owned())))
         };
-        Self(text.lines().filter_map(entry).collect())
+        Some(Self(text.lines().filter_map(entry).collect()))
     }
 
     fn get(&self, address: u64) -> Option<&str> {
@@ -136,7 +143,7 @@ fn java_stacks(kit: &Path, target: &Target, options: &[&str]) {
     assert!(complete >= STACKS * 995 / 1000, "{complete} of {STACKS} {options:?}");
     let asked = Command::new(kit.join("bin/jcmd")).args([&target.pid().to_string(), "Compiler.perfmap"]).output();
     assert!(asked.expect("jcmd runs").status.success());
-    let names = Names::of(target.pid());
+    let Some(names) = Names::of(target.pid()) else { return };
     std::fs::remove_file(format!("/tmp/perf-{}.map", target.pid())).expect("the map can be removed");
     let mut named = 0;
     for (stack, trust) in stacks {
@@ -256,7 +263,7 @@ work()
             stacks.push((kinds(&process, &frames), outcome.trust));
         }
         assert!(complete >= STACKS * 995 / 1000, "{complete} of {STACKS} {python:?}");
-        let names = Names::of(target.pid());
+        let Some(names) = Names::of(target.pid()) else { continue };
         std::fs::remove_file(format!("/tmp/perf-{}.map", target.pid())).expect("the map can be removed");
         for (stack, _) in stacks.iter().filter(|(_, trust)| *trust == Trust::Complete) {
             let functions = stack.iter().filter_map(|part| match part {
