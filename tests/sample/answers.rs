@@ -37,7 +37,7 @@ fn shares() {
 fn recursion() {
     let folder = tempfile::tempdir().unwrap();
     // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter of its calls.
-    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "1");
+    let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "4");
     let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
     let stacks = stacks.sampled();
     let whole: u64 = stacks.0.iter().filter(|(stack, _)| deep(stack)).map(|(_, nano)| nano).sum();
