@@ -7,7 +7,7 @@ use profbridge_ptrace::message::{Detached, Mode, Select, Settings};
 use crate::{
     compile,
     runner::{Outcome, tests},
-    session::{Life, Observed, Session},
+    session::{Life, Observed, Session, usual},
     target::Target,
 };
 
@@ -26,8 +26,7 @@ fn weight_at_leaf(life: &Life, function: &str) -> f64 {
 fn shares_within_two_points() -> Outcome {
     let target = Target::start(&compile::c("shares"), &[]);
     // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
-    let settings =
-        Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..Settings::default() };
+    let settings = Settings { rate_hertz: 500.0, mode: Mode::Cpu, max_cpu: 1.0, max_stopped: 1.0, ..usual() };
     let mut session = Session::with(target.pid(), settings);
     session.until("2500 observations", |seen| {
         seen.lives.last().is_some_and(|life| life.samples.iter().map(|o| o.sample.observations).sum::<u32>() >= 2500)
@@ -96,7 +95,7 @@ fn shell(samples: usize) -> Life {
     let script = format!("until [ -e {} ]; do :; done; exit 7", seen.display());
     let mut session = Session::start();
     let command = ["/bin/sh", "-c", &script].map(Into::into).to_vec();
-    let id = session.watch(Select::Command(command), Settings::default());
+    let id = session.watch(Select::Command(command), usual());
     session.until("samples", |seen| seen.lives.last().is_some_and(|life| life.samples.len() >= samples));
     std::fs::write(&seen, "").unwrap();
     session.until("the end of the command", |seen| !seen.ended.is_empty());

@@ -8,7 +8,7 @@ use profbridge_ptrace::message::{Detached, Location, ProblemKind, Select, Settin
 use crate::{
     compile, process,
     runner::{Outcome, Untested, tests},
-    session::Session,
+    session::{Session, usual},
     target::Target,
 };
 
@@ -31,7 +31,7 @@ fn exits_while_sampled() -> Outcome {
     session.until("the steady process", |seen| !seen.lives.is_empty());
     for round in 1..=20_u64 {
         let mut brief = Target::start(&compile::c("busy"), &["3", "3"]);
-        session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, ..Settings::default() });
+        session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, ..usual() });
         session.until("the brief process", |seen| seen.last().process.pid == brief.pid());
         session.listen(std::time::Duration::from_micros(round * 3571 % 30_000));
         if round == 20 {

@@ -3,16 +3,18 @@
 use std::{
     cell::OnceCell,
     collections::BTreeMap,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
 use profbridge_ptrace::{
     message::{
-        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample, Select,
-        Settings, Status, Target, TargetId, Thread, Trust,
+        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Rung, Sample,
+        Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
+    perf::open::{Kernel, open},
 };
 
 use crate::symbols::Symbols;
@@ -217,6 +219,14 @@ impl Seen {
     }
 }
 
+/// What has running threads sampled, whatever the kernel permits: where there are no perf events, all are stopped, and
+/// not only those that stay in their own code.
+pub(crate) fn usual() -> Settings {
+    static PERMITTED: LazyLock<bool> =
+        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Rung::Kernel).is_ok());
+    Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
+}
+
 /// A sampler process under test.
 pub(crate) struct Session {
     process: SamplerProcess,
@@ -236,7 +246,7 @@ impl Session {
 
     /// A session that samples one process with the usual settings.
     pub(crate) fn of(pid: u32) -> Self {
-        Self::with(pid, Settings::default())
+        Self::with(pid, usual())
     }
 
     /// A session that samples one process.

@@ -7,7 +7,7 @@ use profbridge_ptrace::message::{Rung, Settings, Stops, Trust};
 use crate::{
     compile,
     runner::{Outcome, Untested, tests},
-    session::{Life, Observed, Session},
+    session::{Life, Observed, Session, usual},
     target::Target,
 };
 
@@ -59,7 +59,7 @@ fn assert_chain(life: &Life, chain: &[&str], least: f64) {
 /// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller.
 fn without_frame_pointers() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "1"]);
-    let seen = sample(&target, "leaf", 200, Settings::default());
+    let seen = sample(&target, "leaf", 200, usual());
     assert_chain(seen.last(), &["leaf", "middle", "outer", "busy"], 0.995);
     assert_chain(seen.last(), &["wait_forever", "idle"], 0.995);
     Ok(())
@@ -68,7 +68,7 @@ fn without_frame_pointers() -> Outcome {
 /// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to the root.
 fn in_signal_handlers() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["plain"]);
-    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    let seen = sample(&target, "inside_handler", 200, usual());
     let life = seen.last();
     assert_through_handler(life);
     Ok(())
@@ -128,7 +128,7 @@ fn assert_through_handler(life: &Life) {
 /// the memory beyond.
 fn on_coroutine_stacks() -> Outcome {
     let target = Target::start(&compile::c("coroutines"), &[]);
-    let seen = sample(&target, "in_coroutine", 200, Settings::default());
+    let seen = sample(&target, "in_coroutine", 200, usual());
     let life = seen.last();
     for observed in life.with("in_coroutine") {
         let names = life.names(observed);
@@ -145,7 +145,7 @@ fn on_coroutine_stacks() -> Outcome {
 /// signals is upset, and the program is known to be Go's.
 fn go_programs() -> Outcome {
     let mut target = Target::start(&compile::go("go")?, &[]);
-    let seen = sample(&target, "main.goLeaf", 150, Settings::default());
+    let seen = sample(&target, "main.goLeaf", 150, usual());
     assert!(target.lives());
     let life = seen.last();
     assert!(life.mappings.iter().all(|(mapping, _)| mapping.go == mapping.main));
@@ -164,7 +164,7 @@ fn go_programs() -> Outcome {
 /// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root.
 fn huge_frames() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["150", "100"]);
-    let seen = sample(&target, "at_the_bottom", 100, Settings::default());
+    let seen = sample(&target, "at_the_bottom", 100, usual());
     let life = seen.last();
     for observed in life.with("at_the_bottom") {
         let names = life.names(observed);
@@ -178,7 +178,7 @@ fn huge_frames() -> Outcome {
 /// Guarantees: a frame that is larger than what is copied of a stack is stepped over, since only what unwinding needs of it is read.
 fn larger_than_the_copy() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["1000", "10"]);
-    let settings = Settings { max_stack: 64 << 10, ..Settings::default() };
+    let settings = Settings { max_stack: 64 << 10, ..usual() };
     let seen = sample(&target, "at_the_bottom", 100, settings);
     let life = seen.last();
     for observed in life.with("at_the_bottom") {
@@ -192,7 +192,7 @@ fn larger_than_the_copy() -> Outcome {
 /// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it is never guessed.
 fn frames_of_mebibytes() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["6144", "10"]);
-    let seen = sample(&target, "at_the_bottom", 100, Settings::default());
+    let seen = sample(&target, "at_the_bottom", 100, usual());
     let life = seen.last();
     for observed in life.with("at_the_bottom") {
         let names = life.names(observed);
@@ -209,7 +209,7 @@ fn frames_of_mebibytes() -> Outcome {
 /// truncated, and are not longer than a limit.
 fn deeper_than_the_copy() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["1", "200000"]);
-    let settings = Settings { max_stack: 64 << 10, ..Settings::default() };
+    let settings = Settings { max_stack: 64 << 10, ..usual() };
     let seen = sample(&target, "at_the_bottom", 20, settings);
     let life = seen.last();
     for observed in life.with("at_the_bottom") {
@@ -226,7 +226,8 @@ fn deeper_than_the_copy() -> Outcome {
 /// How many calls `absent_page` makes between its two functions that are not on the absent page.
 const LEVELS: usize = 50;
 
-/// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is nothing else in it.
+/// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is
+/// nothing else in it.
 fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
     let names = life.names(observed);
     let from = names.iter().position(|name| name == "below").unwrap() + 1;
@@ -239,8 +240,8 @@ fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
 /// Guarantees: a stack of which a page is gone is right up to there, ends there, and is said to be truncated.
 fn pages_that_are_gone() -> Outcome {
     let target = Target::start(&compile::c("absent_page"), &["unmapped"]);
-    for stops in [Stops::UserBound, Stops::Always] {
-        let seen = sample(&target, "below", 100, Settings { stops, ..Settings::default() });
+    for settings in [usual(), Settings { stops: Stops::Always, ..Settings::default() }] {
+        let seen = sample(&target, "below", 100, settings);
         let life = seen.last();
         for observed in life.with("below") {
             let (levels, whole) = levels(life, observed);
@@ -252,14 +253,14 @@ fn pages_that_are_gone() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read from where it is, or right up to there and said to be
-/// truncated; and nobody waits for it for ever.
+/// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read
+/// from where it is, or right up to there and said to be truncated; and nobody waits for it for ever.
 fn pages_out_of_memory() -> Outcome {
     let mut target = Target::launch(Command::new(compile::c("absent_page")).arg("written-back"));
     if target.line() == "resident" {
         return Err(Untested("the kernel takes no page of a file out of memory".to_owned()));
     }
-    let seen = sample(&target, "below", 200, Settings::default());
+    let seen = sample(&target, "below", 200, usual());
     let life = seen.last();
     for observed in life.with("below") {
         let (levels, whole) = levels(life, observed);
@@ -408,7 +409,7 @@ fn rust_threads() -> Outcome {
 fn without_unwind_tables() -> Outcome {
     let flags = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let target = Target::start(&compile::c_with("busy", "busy-without-tables", &flags), &["1", "2"]);
-    let seen = sample(&target, "leaf", 200, Settings::default());
+    let seen = sample(&target, "leaf", 200, usual());
     let life = seen.last();
     for observed in &life.samples {
         assert!(

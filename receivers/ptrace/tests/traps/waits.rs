@@ -7,7 +7,7 @@ use profbridge_ptrace::message::{ProblemKind, Settings};
 use crate::{
     compile, process,
     runner::{Outcome, Untested, tests},
-    session::{Seen, Session},
+    session::{Seen, Session, usual},
     target::Target,
 };
 
@@ -47,8 +47,8 @@ fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Opti
     (calls.collect(), session.map(Session::finish))
 }
 
-/// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a sampler, although
-/// each is looked at again and again meanwhile.
+/// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
+/// sampler, although each is looked at again and again meanwhile.
 fn no_system_call_fails_or_is_shortened() -> Outcome {
     // As long as it takes until the sampler was there: calls that it had no time to look at show nothing.
     let mut milliseconds = 1000.0;
@@ -91,7 +91,7 @@ fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
 /// of their waits interrupted.
 fn short_waits_are_not_interrupted() -> Outcome {
     let mut target = Target::start(&compile::c("short_waits"), &[]);
-    let mut session = Session::of(target.pid());
+    let mut session = Session::with(target.pid(), Settings::default());
     session.ticks(300);
     target.ask_until("calls", 1000);
     assert_eq!(target.ask("interrupted"), 0, "{:?}", session.seen.last().status);
@@ -102,7 +102,7 @@ fn short_waits_are_not_interrupted() -> Outcome {
 /// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is stopped.
 fn idle_threads_are_not_stopped() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["0", "8"]);
-    let mut session = Session::of(target.pid());
+    let mut session = Session::with(target.pid(), Settings::default());
     session.ticks(200);
     let seen = session.finish();
     let life = seen.last();
@@ -194,7 +194,7 @@ fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file,
     group.until(shows_file, shows);
     let mut session = Session::of(target.pid());
     session.until("a problem", |seen| seen.has(ProblemKind::Frozen));
-    session.watch(profbridge_ptrace::message::Select::Pid(steady.pid()), Settings::default());
+    session.watch(profbridge_ptrace::message::Select::Pid(steady.pid()), usual());
     session.until("samples of another process", |seen| seen.last().count("alone_a") >= 50);
     group.write(file, thawed);
     session.until("samples after the thaw", |seen| {
