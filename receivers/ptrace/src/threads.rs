@@ -59,14 +59,16 @@ static DESCRIPTORS: LazyLock<Descriptors> =
     LazyLock::new(|| Descriptors::of(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
 
 impl Descriptors {
-    /// Of so many all but 256, or a quarter of few, may be kept. As many again are for perf events alone: a file can be opened each time that it is read.
+    /// Of so many all but 256, or a quarter of few, may be kept. As many again are for perf events alone: a file can be
+    /// opened each time that it is read.
     fn of(limit: u64) -> Self {
         let up_to = |others: u64| i32::try_from(limit - others).unwrap_or(i32::MAX);
         Self { files: up_to((limit / 2).min(512)), events: up_to((limit / 4).min(256)) }
     }
 }
 
-/// Whether the descriptor of an event with this number may be kept: the last ones are left to the others of this program.
+/// Whether the descriptor of an event with this number may be kept: the last ones are left to the others of this
+/// program.
 pub(crate) fn is_for_an_event(descriptor: i32) -> bool {
     descriptor < DESCRIPTORS.events
 }
@@ -211,7 +213,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: however few descriptors there are, files that are kept leave some to events, and both leave some to the rest of the program.
+    /// Guarantees: however few descriptors there are, files that are kept leave some to events, and both leave some to
+    /// the rest of the program.
     #[test]
     fn descriptors() {
         for (limit, files, events) in

@@ -136,8 +136,8 @@ impl EventAttr {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), children of a thread are never sampled with it, and samples are on the clock
-    /// that is asked for, CLOCK_MONOTONIC.
+    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), children of a thread
+    /// are never sampled with it, and samples are on the clock that is asked for, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
         let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false });

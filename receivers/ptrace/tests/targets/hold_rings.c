@@ -1,5 +1,5 @@
-/* `hold_rings`: maps rings of perf events until the kernel allows no more locked memory for them, and keeps them. Says `refused` instead of `ready` where there are no
- * events, and `unlimited` where there is no end. */
+/* `hold_rings`: maps rings of perf events until the kernel allows no more locked memory for them, and keeps them.
+ * Says `refused` instead of `ready` where there are no events, and `unlimited` where there is no end. */
 #include "common.h"
 #include <linux/perf_event.h>
 #include <sys/mman.h>

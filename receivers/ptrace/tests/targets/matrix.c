@@ -1,6 +1,8 @@
-/* `matrix MILLISECONDS [ROUNDS]`: 54 system calls that block (all kinds of signal(7), "Interruption of system calls and library functions by signal handlers"), each
- * on a thread of its own and all at once, after a line on the standard input. With ROUNDS each thread computes so much first, so that it is one that runs when it
- * begins its call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent ERRNO 0`. */
+/* `matrix MILLISECONDS [ROUNDS]`: 54 system calls that block (all kinds of signal(7), "Interruption of system calls
+ * and library functions by signal handlers"), each on a thread of its own and all at once, after a line on the
+ * standard input. With ROUNDS each thread computes so much first, so that it is one that runs when it begins its
+ * call. Each is printed as `NAME RESULT ERRNO MILLISECONDS`; a call that the machine does not offer as `NAME absent
+ * ERRNO 0`. */
 #include "common.h"
 #include <linux/aio_abi.h>
 #include <linux/futex.h>

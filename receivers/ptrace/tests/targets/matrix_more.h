@@ -1,5 +1,5 @@
-/* The calls of the matrix for which there is more to be prepared than a descriptor: full pipes and queues, locks that others hold, calls that only a signal
- * ends. Included by `matrix.c`, behind what its own calls need. */
+/* The calls of the matrix for which there is more to be prepared than a descriptor: full pipes and queues, locks
+ * that others hold, calls that only a signal ends. Included by `matrix.c`, behind what its own calls need. */
 #include <sys/fanotify.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
@@ -24,7 +24,8 @@ static pthread_mutex_t held;
 static char more_paths[6][64];
 enum { LOCKED, OPEN_LOCKED, SMALL, FIFO, PENDING, CROWDED };
 
-/* A result that stays in the call's own function: without this that would be left by a jump, and not be on the stack. */
+/* A result that stays in the call's own function: without this that would be left by a jump, and not be on the
+ * stack. */
 #define KEPT(call)            \
     ({                        \
         long kept_ = (call);  \
@@ -41,7 +42,9 @@ static long call_io_pgetevents(void) {
     return KEPT(syscall(SYS_io_pgetevents, aio, 1, 1, &got, &length, NULL));
 }
 static int futex_word;
-static long call_futex_forever(void) { return KEPT(syscall(SYS_futex, &futex_word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0)); }
+static long call_futex_forever(void) {
+    return KEPT(syscall(SYS_futex, &futex_word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0));
+}
 static long call_futex_waitv(void) {
     static uint32_t word;
     struct waiter waiter = {.address = (uint64_t)(uintptr_t)&word, .flags = FUTEX_32_BITS | FUTEX_PRIVATE_FLAG};
@@ -161,7 +164,8 @@ static void fill(int descriptor) {
 static int listen_at(const char *path, int waiting) {
     int listening = socket(AF_UNIX, SOCK_STREAM, 0);
     struct sockaddr_un address = address_of(path);
-    must(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, waiting) == 0, "listen");
+    must(bind(listening, (struct sockaddr *)&address, sizeof address) == 0, "bind");
+    must(listen(listening, waiting) == 0, "listen");
     return listening;
 }
 
@@ -176,7 +180,8 @@ static void prepare_descriptors(void) {
     int pair[2];
     must(pipe(full_pipe) == 0 && pipe(full_for_file) == 0 && pipe(full_for_memory) == 0, "pipe");
     must(pipe(empty_pipe) == 0 && pipe(empty_for_copies) == 0 && pipe(sink) == 0, "pipe");
-    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams) == 0, "socketpair");
+    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
+    must(socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams) == 0, "socketpair");
     full_socket = pair[0];
     must(setsockopt(full_socket, SOL_SOCKET, SO_SNDTIMEO, &length_micro, sizeof length_micro) == 0, "SO_SNDTIMEO");
     fill(full_pipe[1]);
@@ -219,7 +224,8 @@ static void prepare_queues(void) {
     full_queue = msgget(IPC_PRIVATE, 0600);
     must(posted >= 0 && full_queue >= 0 && msgctl(full_queue, IPC_STAT, &limits) == 0, "System V IPC");
     limits.msg_qbytes = sizeof message.text;
-    must(msgctl(full_queue, IPC_SET, &limits) == 0 && msgsnd(full_queue, &message, sizeof message.text, 0) == 0, "msgsnd");
+    must(msgctl(full_queue, IPC_SET, &limits) == 0, "msgctl");
+    must(msgsnd(full_queue, &message, sizeof message.text, 0) == 0, "msgsnd");
     char name[64];
     snprintf(name, sizeof name, "/profbridge-matrix-full-%d", getpid());
     struct mq_attr attributes = {.mq_maxmsg = 1, .mq_msgsize = 64};
@@ -287,7 +293,8 @@ static void wake_more(struct call *calls, int count) {
         for (int i = 0; i < count; i++) {
             long (*which)(void) = calls[i].run;
             int signalled = which == call_pause || which == call_sigsuspend;
-            if (atomic_load(&calls[i].returned) || !(signalled || which == call_open_fifo || which == call_futex_forever))
+            int told = signalled || which == call_open_fifo || which == call_futex_forever;
+            if (!told || atomic_load(&calls[i].returned))
                 continue;
             left = 1;
             if (signalled)

@@ -1,5 +1,6 @@
-/* `registers`: a thread keeps a value of its own in every general register but the stack pointer and in every vector register, computes for millions of rounds in `marked`
- * while nothing touches them, and compares them then, again and again. Each line of input is answered with
+/* `registers`: a thread keeps a value of its own in every general register but the stack pointer and in every vector
+ * register, computes for millions of rounds in `marked` while nothing touches them, and compares them then, again
+ * and again. Each line of input is answered with
  *     rounds COUNT changed COUNT
  * where a changed one had another value at the end than at the beginning. */
 #include "common.h"
@@ -10,8 +11,8 @@ enum { GENERAL = 15, VECTOR = 16, ALL = GENERAL + VECTOR };
 __attribute__((used)) static volatile uint64_t before[ALL], after[ALL], left;
 static volatile uint64_t rounds, changed;
 
-/* Fills the registers from `before`, counts `left` down to 0, and writes them to `after`. What a caller wants to have again is on the stack meanwhile: the code has unwind
- * tables, so that it can be sampled with its callers. */
+/* Fills the registers from `before`, counts `left` down to 0, and writes them to `after`. What a caller wants to
+ * have again is on the stack meanwhile: the code has unwind tables, so that it can be sampled with its callers. */
 void marked(void);
 __asm__(".text\n"
         ".type marked, @function\n"
@@ -20,13 +21,15 @@ __asm__(".text\n"
 #define PUSH(register) "push %" register "\n.cfi_adjust_cfa_offset 8\n.cfi_rel_offset %" register ", 0\n"
 #define POP(register) "pop %" register "\n.cfi_adjust_cfa_offset -8\n.cfi_restore %" register "\n"
         PUSH("rbx") PUSH("rbp") PUSH("r12") PUSH("r13") PUSH("r14") PUSH("r15")
-#define EACH_GENERAL(move)                                                                                                                                             \
-    move("rax", "0") move("rbx", "8") move("rcx", "16") move("rdx", "24") move("rsi", "32") move("rdi", "40") move("rbp", "48") move("r8", "56") move("r9", "64") \
-        move("r10", "72") move("r11", "80") move("r12", "88") move("r13", "96") move("r14", "104") move("r15", "112")
-#define EACH_VECTOR(move)                                                                                                                                 \
-    move("xmm0", "120") move("xmm1", "128") move("xmm2", "136") move("xmm3", "144") move("xmm4", "152") move("xmm5", "160") move("xmm6", "168")          \
-        move("xmm7", "176") move("xmm8", "184") move("xmm9", "192") move("xmm10", "200") move("xmm11", "208") move("xmm12", "216") move("xmm13", "224") \
-            move("xmm14", "232") move("xmm15", "240")
+#define EACH_GENERAL(move)                                                                                            \
+    move("rax", "0") move("rbx", "8") move("rcx", "16") move("rdx", "24") move("rsi", "32") move("rdi", "40")         \
+        move("rbp", "48") move("r8", "56") move("r9", "64") move("r10", "72") move("r11", "80") move("r12", "88")     \
+            move("r13", "96") move("r14", "104") move("r15", "112")
+#define EACH_VECTOR(move)                                                                                             \
+    move("xmm0", "120") move("xmm1", "128") move("xmm2", "136") move("xmm3", "144") move("xmm4", "152")               \
+        move("xmm5", "160") move("xmm6", "168") move("xmm7", "176") move("xmm8", "184") move("xmm9", "192")           \
+            move("xmm10", "200") move("xmm11", "208") move("xmm12", "216") move("xmm13", "224") move("xmm14", "232")  \
+                move("xmm15", "240")
 #define FILL(register, at) "movq before+" at "(%rip), %" register "\n"
 #define KEEP(register, at) "movq %" register ", after+" at "(%rip)\n"
         EACH_VECTOR(FILL) EACH_GENERAL(FILL)
@@ -61,7 +64,8 @@ int main(void) {
     for (;;) {
         char line[64], text[96];
         await_line(line, sizeof line);
-        snprintf(text, sizeof text, "rounds %llu changed %llu", (unsigned long long)rounds, (unsigned long long)changed);
+        snprintf(text, sizeof text, "rounds %llu changed %llu", (unsigned long long)rounds,
+                 (unsigned long long)changed);
         say(text);
     }
 }

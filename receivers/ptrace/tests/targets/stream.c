@@ -1,8 +1,10 @@
-/* `stream [signals]`: one thread writes numbers in order to a pipe, a MiB with each call and the rest of it where a call was short; another reads them and compares. A
- * third computes. With `signals` it is the writer that computes, for so long before each MiB that it is hardly ever in the kernel, and both threads get a signal each
- * millisecond, whose handler was installed without SA_RESTART. Each line of input is answered with
+/* `stream [signals]`: one thread writes numbers in order to a pipe, a MiB with each call and the rest of it where a
+ * call was short; another reads them and compares. A third computes. With `signals` it is the writer that computes,
+ * for so long before each MiB that it is hardly ever in the kernel, and both threads get a signal each millisecond,
+ * whose handler was installed without SA_RESTART. Each line of input is answered with
  *     mebibytes COUNT breaks COUNT failed COUNT work COUNT signals COUNT
- * where a break is a number out of order, and a failed call one with an error other than EINTR where there are signals. */
+ * where a break is a number out of order, and a failed call one with an error other than EINTR where there are
+ * signals. */
 #include "common.h"
 
 enum { SIZE = 1 << 20, COMPUTED = 60000000 };
@@ -87,8 +89,9 @@ int main(int count, char **arguments) {
     for (;;) {
         char line[64], text[160];
         await_line(line, sizeof line);
-        snprintf(text, sizeof text, "mebibytes %llu breaks %llu failed %llu work %llu signals %llu", (unsigned long long)mebibytes,
-                 (unsigned long long)breaks, (unsigned long long)failed, (unsigned long long)work, (unsigned long long)signals);
+        snprintf(text, sizeof text, "mebibytes %llu breaks %llu failed %llu work %llu signals %llu",
+                 (unsigned long long)mebibytes, (unsigned long long)breaks, (unsigned long long)failed,
+                 (unsigned long long)work, (unsigned long long)signals);
         say(text);
     }
 }

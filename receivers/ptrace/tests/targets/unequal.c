@@ -1,4 +1,5 @@
-/* `unequal SELDOM ALWAYS`: SELDOM threads that compute for about a millisecond in each hundred, in `seldom`, and behind them ALWAYS threads that do nothing else, in `always`. */
+/* `unequal SELDOM ALWAYS`: SELDOM threads that compute for about a millisecond in each hundred, in `seldom`, and
+ * behind them ALWAYS threads that do nothing else, in `always`. */
 #include "common.h"
 
 NOINLINE static void seldom(void) {

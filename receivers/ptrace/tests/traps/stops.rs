@@ -194,8 +194,8 @@ fn signals_in_a_wait_are_neither_made_up_nor_swallowed() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a thread that computes with a value of its own in every register finds each as it left it, however often it is sampled by an event, and however often it
-/// is stopped.
+/// Guarantees: a thread that computes with a value of its own in every register finds each as it left it, however often
+/// it is sampled by an event, and however often it is stopped.
 fn registers_are_left_as_they_are() -> Outcome {
     let mut target = Target::start(&compile::c("registers"), &[]);
     for stops in [Stops::UserBound, Stops::Always] {
@@ -226,8 +226,9 @@ fn data_is_whole_when_the_sampler_is_killed() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the same where only threads are stopped that stay in their own code, while those that write and read get a signal each millisecond, whose handler was
-/// installed without SA_RESTART: the writer is stopped in its computing, and now and then in a call.
+/// Guarantees: the same where only threads are stopped that stay in their own code, while those that write and read get
+/// a signal each millisecond, whose handler was installed without SA_RESTART: the writer is stopped in its computing,
+/// and now and then in a call.
 fn data_is_whole_when_the_sampler_is_killed_among_signals() -> Outcome {
     let mut target = Target::start(&compile::c("stream"), &["signals"]);
     for round in 0..40_u64 {

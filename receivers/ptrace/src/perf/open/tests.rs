@@ -81,8 +81,8 @@ fn all_processors_or_none() {
     assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])));
 }
 
-/// Linux, as it decides what is permitted (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and the kernels of Debian and Ubuntu, which refuse everything
-/// from level 3 on.
+/// Linux, as it decides what is permitted (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and the
+/// kernels of Debian and Ubuntu, which refuse everything from level 3 on.
 #[derive(Debug, Clone, Copy)]
 struct Linux {
     /// `kernel.perf_event_paranoid`.
@@ -107,8 +107,8 @@ impl Opener for Linux {
     }
 }
 
-/// Guarantees: for each level of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the rung of threads is the one that the level leaves, and
-/// events of processors open where they may.
+/// Guarantees: for each level of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the
+/// rung of threads is the one that the level leaves, and events of processors open where they may.
 #[test]
 fn levels_and_rights() {
     let decided = |linux: Linux| {

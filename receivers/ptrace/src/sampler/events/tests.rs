@@ -55,8 +55,8 @@ fn permitted_here() -> Rung {
     open(&Kernel, own, 1_000_000, Rung::Kernel).map_or(Rung::None, |opened| opened.rung)
 }
 
-/// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is permitted by then. The best rung is never asked for
-/// again.
+/// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is
+/// permitted by then. The best rung is never asked for again.
 #[test]
 fn refusals_are_asked_for_again() {
     const SECOND: Duration = Duration::from_secs(1);
