@@ -87,7 +87,7 @@ fn on_alternate_signal_stacks() -> Outcome {
 /// other one may not be any more what it was.
 fn events_on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
-    let seen = sample(&target, "inside_handler", 200, Settings::default());
+    let seen = sample(&target, "inside_handler", 200, usual());
     let life = seen.last();
     if life.status.rung < Rung::User {
         return Err(Untested("no events are permitted".to_owned()));
