@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{self, ByteSize, Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
 use profbridge_net::compression;
@@ -31,24 +32,9 @@ pub struct Config {
     pub sending_queue: QueueConfig,
     /// When another attempt is made.
     pub retry_on_failure: RetryConfig,
-    /// `format: sentry`: a chunk ends where the whole process is idle for longer than this.
-    pub max_gap: config::Duration,
-    /// `format: sentry`: a window in which the process was active for less than this is left out.
-    pub min_active_time: config::Duration,
-    /// `format: sentry`: what happens to the only observation of a thread in a chunk.
-    pub lone_samples: chunk::LoneSamples,
-    /// `format: sentry`: whether blocked time is shown as well.
-    pub off_cpu: bool,
-    /// `format: sentry`: which of wall and CPU time is shown where a process has both.
-    pub prefer: chunk::Prefer,
-    /// `format: sentry`: the size that a chunk's JSON should not exceed.
-    pub target_size: ByteSize,
-    /// `format: sentry`: the environment of processes that do not name one.
-    pub environment: String,
-    /// `format: sentry`: the platform of all chunks, instead of the one that the frames suggest.
-    pub platform: Option<String>,
-    /// `format: sentry`: which frames are the user's own.
-    pub in_app: chunk::InApp,
+    /// `format: sentry`: how profiles become chunks. These keys stand in the same section.
+    #[serde(skip)]
+    pub chunk: ChunkConfig,
 }
 
 /// What is written.
@@ -103,7 +89,6 @@ const FILE_BACKUPS: usize = 100;
 
 impl Default for Config {
     fn default() -> Self {
-        let chunk = chunk::Settings::default();
         Self {
             path: PathBuf::new(),
             format: Format::Sentry,
@@ -113,31 +98,10 @@ impl Default for Config {
             timeout: config::Duration::from_secs(30),
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
-            max_gap: chunk.max_gap.into(),
-            min_active_time: chunk.min_active_time.into(),
-            lone_samples: chunk.lone_samples,
-            off_cpu: chunk.off_cpu,
-            prefer: chunk.prefer,
-            target_size: ByteSize::new(chunk.target_bytes as u64),
-            environment: chunk.environment,
-            platform: chunk.platform,
-            in_app: chunk.in_app,
+            chunk: ChunkConfig::default(),
         }
     }
 }
-
-/// The keys that say how profiles become chunks.
-const CHUNK_KEYS: [&str; 9] = [
-    "max_gap",
-    "min_active_time",
-    "lone_samples",
-    "off_cpu",
-    "prefer",
-    "target_size",
-    "environment",
-    "platform",
-    "in_app",
-];
 
 /// A checked section.
 #[derive(Debug, Clone)]
@@ -171,6 +135,16 @@ pub(crate) struct FileRotation {
 }
 
 impl Config {
+    /// Reads a section.
+    ///
+    /// # Errors
+    ///
+    /// Unknown keys, and values of the wrong type.
+    pub fn read(section: &Section) -> Result<Self, Problems> {
+        let (own, chunk) = section.extract_parts::<Self, ChunkConfig>()?;
+        Ok(Self { chunk, ..own })
+    }
+
     pub(crate) fn check(self, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
         if self.path.as_os_str().is_empty() {
@@ -197,7 +171,7 @@ impl Config {
                     let message = "frames are appended to one file, so there is no number of files";
                     problems.push(section.problem("rotation.max_files", message, "write `max_backups`"));
                 }
-                for key in CHUNK_KEYS.into_iter().filter(|key| section.has(key)) {
+                for key in config::keys::<ChunkConfig>().iter().filter(|key| section.has(key)) {
                     let message =
                         format!("`{key}` says how profiles become Sentry's chunks, which `format: otlp` has none of");
                     problems.push(section.problem(key, message, "delete it"));
@@ -231,10 +205,7 @@ impl Config {
         let delivery = DeliverySettings { queue, retry, timeout };
         let (path, compression, original_payload) = (self.path.clone(), self.compression, self.original_payload);
         let timeout = self.timeout.get();
-        let chunk = self.chunk();
-        for rule in chunk.broken_rules() {
-            problems.push(section.problem(rule.key, rule.message, rule.hint));
-        }
+        let chunk = self.chunk.check(section, &mut problems);
         Problems::check(problems)?;
         Ok(Settings {
             path,
@@ -249,19 +220,5 @@ impl Config {
             timeout,
             delivery,
         })
-    }
-
-    fn chunk(self) -> chunk::Settings {
-        chunk::Settings {
-            max_gap: self.max_gap.get(),
-            min_active_time: self.min_active_time.get(),
-            lone_samples: self.lone_samples,
-            off_cpu: self.off_cpu,
-            target_bytes: self.target_size.as_usize(),
-            environment: self.environment,
-            platform: self.platform,
-            in_app: self.in_app,
-            prefer: self.prefer,
-        }
     }
 }

@@ -44,7 +44,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 };
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
+    let settings = Config::read(section)?.check(section)?;
     // The client keeps the time: once it has the head of an answer it is known what became of the request, however
     // slowly the rest comes. A second timeout around it would forget that and send what was taken again.
     let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };

@@ -1,0 +1,5 @@
+//! Sentry: profiles become envelopes with a chunk each.
+
+mod config;
+
+pub use config::ChunkConfig;
