@@ -172,7 +172,7 @@ impl Workshop {
         let mut encoder = Encoder::new(self.compression, Vec::with_capacity(body.len() / 4 + 64), &mut self.context)?;
         encoder.write_all(body)?;
         // The queue counts what it holds by length, so nothing beyond that is kept.
-        Ok(encoder.finish()?.into_boxed_slice().into())
+        Ok(encoder.finish(&mut self.context)?.into_boxed_slice().into())
     }
 }
 

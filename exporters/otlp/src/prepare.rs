@@ -152,7 +152,7 @@ pub(crate) fn pack(
     let mut encoder = Encoder::new(compression, Vec::with_capacity(capacity), context)?;
     encoder.write_all(message)?;
     Ok(Request {
-        body: encoder.finish()?.into_boxed_slice().into(),
+        body: encoder.finish(context)?.into_boxed_slice().into(),
         quantities: Quantities::observations(profiles.observations()),
         samples: profiles.profiles().map(|profile| profile.samples.len() as u64).sum(),
         meta: Meta { profiles: profiles.profiles().count() as u64, compression, parts: Parts::default() },
