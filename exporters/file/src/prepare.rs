@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use profbridge_codec::sentry;
 use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profile, Profiles, Quantities, Reason, Telemetry, TimelessTypes};
+use profbridge_model::{Envelope, Profile, Profiles, Quantities, Reason, Telemetry};
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_wire::otlp::{self, EncodeOptions, delimited, payload_may_leave};
-use profbridge_wire::sentry::chunk::{Converter, Report};
-use profbridge_wire::sentry::chunk_envelope::Envelopes;
-use profbridge_wire::sentry::envelope::{self, Ending};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::{Kept, Settings};
 use crate::name;
@@ -24,6 +21,12 @@ pub(crate) struct Meta {
     pub(crate) name: String,
     /// Whether it is on disk.
     pub(crate) written: Arc<AtomicBool>,
+}
+
+impl Meta {
+    fn of(name: String) -> Self {
+        Self { name, written: Arc::default() }
+    }
 }
 
 /// The largest message of a frame, before compression: what a receiver of OTLP takes by default (opentelemetry-proto
@@ -39,10 +42,8 @@ pub(crate) struct Workshop {
     frames: bool,
     original_payload: bool,
     compression: Compression,
-    converter: Converter,
+    envelopes: sentry::Encoder,
     context: EncoderContext,
-    /// What the log has said once.
-    timeless: TimelessTypes,
 }
 
 impl Workshop {
@@ -51,58 +52,44 @@ impl Workshop {
             frames: matches!(settings.kept, Kept::Frames { .. }),
             original_payload: settings.original_payload,
             compression: settings.compression,
-            converter: Converter::new(settings.chunk.clone()),
+            envelopes: sentry::Encoder::new(settings.chunk.clone()),
             context: EncoderContext::default(),
-            timeless: TimelessTypes::default(),
         }
     }
 
     pub(crate) fn prepare(&mut self, telemetry: &Telemetry, now: Now) -> Prepared<Meta> {
         let mut out = Prepared::default();
         match telemetry {
-            Telemetry::Profiles(profiles) if self.frames => self.frames(profiles, &mut out),
-            Telemetry::Envelope(envelope) if self.frames => {
+            Telemetry::Profiles(profiles) if !self.frames => return self.chunks(profiles),
+            Telemetry::Envelope(envelope) if !self.frames => return self.forwarded(envelope, now),
+            Telemetry::Profiles(profiles) => self.frames(profiles, &mut out),
+            Telemetry::Envelope(envelope) => {
                 envelope.profiles.iter().for_each(|view| self.frames(view, &mut out));
                 // OTLP has no place for an item of Sentry's that nothing was read of.
                 out.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }
-            Telemetry::Profiles(profiles) => self.chunks(profiles, &mut out),
-            Telemetry::Envelope(envelope) => self.forwarded(envelope, now, &mut out),
         }
         out
     }
 
     /// Each chunk of a process and window in an envelope of its own.
-    fn chunks(&mut self, profiles: &Profiles, out: &mut Prepared<Meta>) {
-        let mut envelopes = Envelopes::default();
-        let report = self.converter.convert(profiles, &mut envelopes);
-        for timeless in self.timeless.look_at(profiles) {
-            tracing::warn!("dropped as no_time_unit: {timeless}");
-        }
+    fn chunks(&mut self, profiles: &Profiles) -> Prepared<Meta> {
         let profiler = profiles.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
-        let whole: u64 = envelopes.finished.iter().map(|(_, summary)| summary.observations).sum();
-        // One sample in OTLP's sense may be in many chunks: they are shared out by observations, and none counts twice.
-        let (mut seen, mut shared) = (0, 0);
-        for (body, summary) in envelopes.finished {
-            seen += summary.observations;
-            let until = samples(profiles) as u128 * u128::from(seen) / u128::from(whole.max(1));
-            let until = u64::try_from(until).unwrap_or(u64::MAX);
-            let chunk = summary.chunk_id.simple().to_string();
-            let name = name::envelope(summary.first_unix_nano, &profiler, &chunk, self.compression);
-            let quantities = Quantities::observations(summary.observations + summary.synthesized);
-            self.request(name, body, quantities, until - shared, out);
-            shared = until;
-        }
-        note(report, out);
+        let encoded = self.envelopes.profiles(profiles, self.compression, None);
+        encoded.prepared(|chunk| {
+            let id = chunk.chunk_id.simple().to_string();
+            Meta::of(name::envelope(chunk.first_unix_nano, &profiler, &id, self.compression))
+        })
     }
 
     /// An envelope as it came, whatever is in it.
-    fn forwarded(&mut self, envelope: &Envelope, now: Now, out: &mut Prepared<Meta>) {
-        let body = envelope::write(envelope, Ending::Newline);
-        // Two halves of a hash, so that the same envelope has the same name at the same time.
-        let hash = format!("{:016x}", xxh3_64(&body));
-        let name = name::envelope(now.unix_nano, &hash[..8], &hash[8..], self.compression);
-        self.request(name, body, envelope.quantities(), envelope.profiles.iter().map(samples).sum(), out);
+    fn forwarded(&mut self, envelope: &Envelope, now: Now) -> Prepared<Meta> {
+        let encoded = self.envelopes.envelope(envelope, None, self.compression);
+        encoded.prepared(|forwarded| {
+            // Two halves of a hash, so that the same envelope has the same name at the same time.
+            let hash = format!("{:016x}", forwarded.hash);
+            Meta::of(name::envelope(now.unix_nano, &hash[..8], &hash[8..], self.compression))
+        })
     }
 
     /// A batch as a frame, or as several where it is larger than a request may be.
@@ -157,17 +144,6 @@ impl Workshop {
         }
     }
 
-    fn request(&mut self, name: String, body: Vec<u8>, quantities: Quantities, samples: u64, out: &mut Prepared<Meta>) {
-        let body = match self.compression {
-            Compression::None => Ok(body.into()),
-            _ => self.compressed(&body),
-        };
-        match body {
-            Ok(body) => out.requests.push(request(name, body, quantities, samples)),
-            Err(_) => out.losses.add(Reason::Internal, quantities),
-        }
-    }
-
     fn compressed(&mut self, body: &[u8]) -> io::Result<Bytes> {
         let mut encoder = Encoder::new(self.compression, Vec::with_capacity(body.len() / 4 + 64), &mut self.context)?;
         encoder.write_all(body)?;
@@ -177,16 +153,10 @@ impl Workshop {
 }
 
 fn request(name: String, body: Bytes, quantities: Quantities, samples: u64) -> Request<Meta> {
-    Request { body, quantities, samples, meta: Meta { name, written: Arc::default() } }
+    Request { body, quantities, samples, meta: Meta::of(name) }
 }
 
 /// The number of `Sample` messages of a batch.
 fn samples(profiles: &Profiles) -> u64 {
     profiles.profiles().map(|profile| profile.samples.len() as u64).sum()
-}
-
-fn note(report: Report, out: &mut Prepared<Meta>) {
-    out.losses.merge(&report.losses);
-    out.synthesized.add_observations(report.synthesized);
-    out.notes.extend(report.counts());
 }

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use profbridge_model::{Losses, Profiles, TimelessTypes};
-use profbridge_wire::sentry::chunk::Report;
+use profbridge_codec::Report;
 
 use crate::Failure;
 use crate::args::ConvertArgs;
@@ -19,26 +18,19 @@ use crate::files::STANDARD;
 use crate::terminal::{self, Progress, shown};
 
 use input::Input;
-#[cfg(target_os = "linux")]
-pub(crate) use output::Otlp;
 use output::Output;
 
 /// What the conversion counted, in observations.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+struct Tally {
     messages: u64,
     observations: u64,
-    pub(crate) losses: Losses,
-    /// Things worth saying that are no loss.
-    notes: Vec<(&'static str, u64)>,
+    /// What did not get into the output, and what is worth saying of what did.
+    report: Report,
     /// Strings in which something that is not UTF-8 was replaced.
     replaced_strings: u64,
-    /// Time that was sampled and is not shown, and how many samples are: each may be rounded.
-    clipped: Duration,
+    /// The samples that were written.
     samples: u64,
-    /// Types of values that are no time, and what was said of them.
-    timeless: TimelessTypes,
-    said: Vec<String>,
     /// Parts of inputs that were refused, each with its place and rule.
     refused: Vec<String>,
 }
@@ -47,47 +39,35 @@ pub(crate) struct Tally {
 const MOST_SHOWN: usize = 10;
 
 impl Tally {
-    fn note(&mut self, notes: &[(&'static str, u64)]) {
-        for &(name, count) in notes {
-            match self.notes.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, total)) => *total += count,
-                None => self.notes.push((name, count)),
-            }
-        }
-    }
-
-    /// Counts what a batch has that is no time, and of what is, the time that is not shown.
-    fn clip(&mut self, profiles: &Profiles, report: &Report) {
-        self.said.extend(self.timeless.look_at(profiles));
-        self.clipped += Duration::from_nanos(report.notes.clipped_nanos);
-        self.samples += report.samples;
-    }
-
     /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each
     /// sample is rounding.
     fn clipped(&self) -> Option<String> {
-        let rounding = Duration::from_micros(self.samples);
+        let (clipped, rounding) = (self.report.clipped, Duration::from_micros(self.samples));
         let why = "it was sampled, but lies behind the next observation of its thread or the end of the window";
-        (self.clipped > rounding).then(|| format!("{:.1?} of time are not shown: {why}", self.clipped))
+        (clipped > rounding).then(|| format!("{clipped:.1?} of time are not shown: {why}"))
     }
 
     /// Says what was counted, but for what was read.
     fn say(&self) {
-        for explanation in self.losses.explanations() {
+        for explanation in self.report.losses.explanations() {
             terminal::say(explanation);
+        }
+        if let Some(error) = &self.report.error {
+            terminal::say(format!("not everything could be written: {error}"));
         }
         match self.replaced_strings {
             0 => {}
             1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
             count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
         }
-        for timeless in &self.said {
+        for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }
         if let Some(clipped) = self.clipped() {
             terminal::say(format!("note: {clipped}"));
         }
-        for (name, count) in &self.notes {
+        // What is clipped was said in words, and more exactly.
+        for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != "clipped_seconds") {
             terminal::say(format!("note: {name} {count}"));
         }
     }
@@ -116,7 +96,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
                 tally.messages += 1;
                 tally.observations += telemetry.observations();
                 if unwritable.is_none() {
-                    unwritable = output.take(telemetry, tally).err();
+                    unwritable = output.take(telemetry, &mut tally.report).err();
                 }
                 progress.show(format!("{place}: {} observations", tally.observations));
             })

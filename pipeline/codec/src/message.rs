@@ -46,6 +46,28 @@ pub struct Report {
     pub error: Option<std::io::Error>,
 }
 
+impl Report {
+    /// Adds all that another report says; of two errors the first stays.
+    pub fn merge(&mut self, other: Report) {
+        let Report { losses, synthesized, notes, timeless, clipped, error } = other;
+        self.losses.merge(&losses);
+        self.synthesized += synthesized;
+        for (name, count) in notes {
+            self.note(name, count);
+        }
+        self.timeless.extend(timeless);
+        self.clipped += clipped;
+        self.error = self.error.take().or(error);
+    }
+
+    fn note(&mut self, name: &'static str, count: u64) {
+        match self.notes.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, total)) => *total += count,
+            None => self.notes.push((name, count)),
+        }
+    }
+}
+
 impl<M> Default for Encoded<M> {
     fn default() -> Self {
         Self { messages: Vec::new(), report: Report::default() }

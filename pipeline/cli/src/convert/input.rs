@@ -149,7 +149,7 @@ fn from(mut profiles: Profiles, peer: &Arc<str>) -> Profiles {
 
 fn decode(bytes: Bytes, peer: &Arc<str>, place: &str, tally: &mut Tally) -> Result<Profiles, Failure> {
     let decoded = otlp::decode(bytes, &otlp::Limits::default()).map_err(|error| Failure::new(place, &error))?;
-    tally.losses.add_observations(Reason::Malformed, decoded.refused_observations());
+    tally.report.losses.add_observations(Reason::Malformed, decoded.refused_observations());
     tally.observations += decoded.refused_observations();
     tally.replaced_strings += decoded.replaced_strings;
     tally.refused.extend(decoded.refused.iter().map(|refusal| format!("{place}: {}", refusal.invalid)));

@@ -111,7 +111,7 @@ impl Run<'_> {
         let what = format.unwrap_or_default();
         let title = self.processes.title().unwrap_or_default();
         let closed = sink.close(&title, &mut self.output.written);
-        let lost: Vec<String> = self.output.written.losses.explanations().collect();
+        let lost: Vec<String> = self.output.written.report.losses.explanations().collect();
         for explanation in lost {
             self.say(&format!("note: not in the file: {explanation}"));
         }

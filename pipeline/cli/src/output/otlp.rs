@@ -1,0 +1,85 @@
+//! OTLP: one `ProfilesData`; frames of several where one would be too large.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use profbridge_codec::Report;
+use profbridge_engine::component::Outbox;
+use profbridge_engine::config::Section;
+use profbridge_model::Profiles;
+use profbridge_wire::otlp::delimited::put_frame;
+use profbridge_wire::otlp::{EncodeOptions, encode};
+
+use super::{Stage, profiles};
+use crate::Failure;
+use crate::files::write_file;
+
+/// Collects messages, and writes them at the end.
+pub(crate) struct Otlp {
+    path: PathBuf,
+    dedup: Stage,
+    messages: Vec<Vec<u8>>,
+    observations: u64,
+}
+
+/// A file that was written.
+pub(crate) struct Written {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Its size in bytes.
+    pub(crate) size: u64,
+    /// How many observations are in it.
+    pub(crate) observations: u64,
+}
+
+/// How batches become one message: they are held until the end, since no time passes.
+pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
+
+impl Otlp {
+    /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
+    pub(crate) fn open(path: PathBuf, dedup: &Section) -> Result<Self, Failure> {
+        let dedup = Stage::new(profbridge_processor_dedup::FACTORY.create, dedup)?;
+        Ok(Self { path, dedup, messages: Vec::new(), observations: 0 })
+    }
+
+    /// Where it goes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes what becomes a part of the message.
+    pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut Report) {
+        // All files are one source here: what tells processes apart are their attributes.
+        batch.peer = None;
+        let out = self.dedup.take(batch);
+        self.encode(out, report);
+    }
+
+    fn encode(&mut self, out: Outbox, report: &mut Report) {
+        report.losses.merge(&out.losses);
+        for batch in profiles(out.telemetry) {
+            self.observations += batch.observations();
+            self.messages.push(encode(&batch, &EncodeOptions::default()));
+        }
+    }
+
+    /// Writes the message, unless there is not a single observation for it.
+    pub(crate) fn close(mut self, report: &mut Report) -> Result<Option<Written>, Failure> {
+        let out = self.dedup.flush();
+        self.encode(out, report);
+        let Self { path, messages, observations, .. } = self;
+        if observations == 0 {
+            return Ok(None);
+        }
+        let size = write_file(&path, |file| match messages.as_slice() {
+            [one] => file.write_all(one),
+            many => {
+                let mut frames = Vec::new();
+                many.iter().try_for_each(|one| put_frame(&mut frames, one)).map_err(std::io::Error::other)?;
+                file.write_all(&frames)
+            }
+        })?;
+        Ok(Some(Written { path, size, observations }))
+    }
+}
