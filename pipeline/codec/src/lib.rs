@@ -1,5 +1,6 @@
 //! Telemetry to finished bytes and back: what exporters, `convert`, `sample` and `demo` have in common.
 //!
+//! * [`otlp`]: batches become requests, as the bytes that they came as wherever these may leave, split to a limit.
 //! * [`sentry`]: profiles become envelopes with a chunk each, and envelopes of others bodies.
 //!
 //! An encoder is kept from batch to batch, for its memory. What it makes are [`Message`]s, which own their bytes; everything
@@ -9,6 +10,7 @@
 
 mod compressor;
 mod message;
+pub mod otlp;
 pub mod sentry;
 
 pub use compressor::compress;

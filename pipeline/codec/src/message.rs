@@ -19,6 +19,14 @@ pub struct Message<M> {
     pub meta: M,
 }
 
+impl<M> Message<M> {
+    /// The same as an exporter hands it to the engine.
+    pub fn request<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
+        let Self { body, quantities, samples, meta: known } = self;
+        Request { body, quantities, samples, meta: meta(known) }
+    }
+}
+
 /// What became of telemetry: `in + synthesized = quantities of the messages + losses`.
 #[derive(Debug)]
 pub struct Encoded<M> {
@@ -60,7 +68,7 @@ impl Report {
         self.error = self.error.take().or(error);
     }
 
-    fn note(&mut self, name: &'static str, count: u64) {
+    pub(crate) fn note(&mut self, name: &'static str, count: u64) {
         match self.notes.iter_mut().find(|(known, _)| *known == name) {
             Some((_, total)) => *total += count,
             None => self.notes.push((name, count)),
@@ -85,12 +93,7 @@ impl<M> Encoded<M> {
         if let Some(error) = error {
             tracing::error!(%error, "a message could not be written");
         }
-        let requests = self.messages.into_iter().map(|Message { body, quantities, samples, meta: known }| Request {
-            body,
-            quantities,
-            samples,
-            meta: meta(known),
-        });
+        let requests = self.messages.into_iter().map(|message| message.request(&mut meta));
         Prepared { requests: requests.collect(), losses, synthesized, notes }
     }
 }

@@ -3,14 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use profbridge_codec::Report;
+use bytes::Bytes;
+use profbridge_codec::otlp::{Encoder, Options};
+use profbridge_codec::{Encoded, Report};
 use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_model::Profiles;
 use profbridge_wire::otlp::delimited::put_frame;
-use profbridge_wire::otlp::{EncodeOptions, encode};
 
-use super::{Stage, profiles};
+use super::Stage;
 use crate::Failure;
 use crate::files::write_file;
 
@@ -18,7 +19,8 @@ use crate::files::write_file;
 pub(crate) struct Otlp {
     path: PathBuf,
     dedup: Stage,
-    messages: Vec<Vec<u8>>,
+    encoder: Encoder,
+    messages: Vec<Bytes>,
     observations: u64,
 }
 
@@ -39,7 +41,8 @@ impl Otlp {
     /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
     pub(crate) fn open(path: PathBuf, dedup: &Section) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY.create, dedup)?;
-        Ok(Self { path, dedup, messages: Vec::new(), observations: 0 })
+        let encoder = Encoder::new(Options::plain(usize::MAX));
+        Ok(Self { path, dedup, encoder, messages: Vec::new(), observations: 0 })
     }
 
     /// Where it goes.
@@ -58,9 +61,12 @@ impl Otlp {
 
     fn encode(&mut self, out: Outbox, report: &mut Report) {
         report.losses.merge(&out.losses);
-        for batch in profiles(out.telemetry) {
-            self.observations += batch.observations();
-            self.messages.push(encode(&batch, &EncodeOptions::default()));
+        for telemetry in &out.telemetry {
+            let Encoded { messages, report: made } = self.encoder.encode(telemetry);
+            // Which messages left as they came says nothing here.
+            report.merge(Report { notes: Vec::new(), ..made });
+            self.observations += messages.iter().map(|message| message.quantities.observations).sum::<u64>();
+            self.messages.extend(messages.into_iter().map(|message| message.body));
         }
     }
 
