@@ -1,6 +1,5 @@
 //! `profbridge convert`: the pipeline's own code on files.
 
-mod foreign;
 mod input;
 mod output;
 
@@ -11,13 +10,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use profbridge_codec::Report;
+use profbridge_codec::decode::{Findings, decode};
 
 use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::files::STANDARD;
 use crate::terminal::{self, Progress, shown};
 
-use input::Input;
 use output::Output;
 
 /// What the conversion counted, in observations.
@@ -27,12 +26,10 @@ struct Tally {
     observations: u64,
     /// What did not get into the output, and what is worth saying of what did.
     report: Report,
-    /// Strings in which something that is not UTF-8 was replaced.
-    replaced_strings: u64,
+    /// What was found in the inputs beside telemetry.
+    findings: Findings,
     /// The samples that were written.
     samples: u64,
-    /// Parts of inputs that were refused, each with its place and rule.
-    refused: Vec<String>,
 }
 
 /// The most refusals that are shown one by one.
@@ -55,7 +52,7 @@ impl Tally {
         if let Some(error) = &self.report.error {
             terminal::say(format!("not everything could be written: {error}"));
         }
-        match self.replaced_strings {
+        match self.findings.replaced_strings {
             0 => {}
             1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
             count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
@@ -91,15 +88,17 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         progress.show(&place);
         // What the output says is about the output, and there is no going on without one.
         let mut unwritable = None;
-        let outcome = Input::read(path, limit).and_then(|input| {
-            input.each(&mut tally, |telemetry, tally| {
-                tally.messages += 1;
-                tally.observations += telemetry.observations();
+        let Tally { messages, observations, report, findings, .. } = &mut tally;
+        let outcome = input::read(path, limit).and_then(|bytes| {
+            let read = decode(&shown(path), bytes, limit, findings, |telemetry| {
+                *messages += 1;
+                *observations += telemetry.observations();
                 if unwritable.is_none() {
-                    unwritable = output.take(telemetry, &mut tally.report).err();
+                    unwritable = output.take(telemetry, report).err();
                 }
-                progress.show(format!("{place}: {} observations", tally.observations));
-            })
+                progress.show(format!("{place}: {observations} observations"));
+            });
+            read.map_err(|refused| Failure(format!("error: {refused}")))
         });
         if let Some(failure) = unwritable {
             return Err(failure);
@@ -110,12 +109,15 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     }
     let written = output.close(&mut tally);
     drop(progress);
-    for refusal in tally.refused.iter().take(MOST_SHOWN) {
+    let Findings { refused, losses, .. } = &tally.findings;
+    for refusal in refused.iter().take(MOST_SHOWN) {
         terminal::say(format!("refused: {refusal}"));
     }
-    if tally.refused.len() > MOST_SHOWN {
-        terminal::say(format!("refused: {} more", tally.refused.len() - MOST_SHOWN));
+    if refused.len() > MOST_SHOWN {
+        terminal::say(format!("refused: {} more", refused.len() - MOST_SHOWN));
     }
+    tally.observations += losses.total().observations;
+    tally.report.losses.merge(losses);
     for why in &unreadable {
         terminal::say(why);
     }

@@ -1,5 +1,6 @@
 //! Telemetry to finished bytes and back: what exporters, `convert`, `sample` and `demo` have in common.
 //!
+//! * [`mod@decode`]: bytes of whatever kind become telemetry, each refusal with its place.
 //! * [`otlp`]: batches become requests, as the bytes that they came as wherever these may leave, split to a limit.
 //! * [`sentry`]: profiles become envelopes with a chunk each, and envelopes of others bodies.
 //!
@@ -9,6 +10,7 @@
 //! Pure like `wire` below it: no I/O, no clock, no runtime.
 
 mod compressor;
+pub mod decode;
 mod message;
 pub mod otlp;
 pub mod sentry;
