@@ -5,10 +5,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use profbridge_codec::CompressionConfig;
 use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{self, ByteSize, Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
-use profbridge_net::compression;
+use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk;
 use serde::Deserialize;
 
@@ -21,7 +22,7 @@ pub struct Config {
     /// What is written.
     pub format: Format,
     /// How each envelope, or each frame's message, is compressed.
-    pub compression: Compression,
+    pub compression: CompressionConfig,
     /// What is kept.
     pub rotation: Rotation,
     /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
@@ -47,19 +48,6 @@ pub enum Format {
     /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
     #[serde(alias = "proto")]
     Otlp,
-}
-
-/// How it is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Not at all.
-    #[default]
-    None,
-    /// gzip.
-    Gzip,
-    /// zstd.
-    Zstd,
 }
 
 /// What is kept. The oldest goes first.
@@ -92,7 +80,7 @@ impl Default for Config {
         Self {
             path: PathBuf::new(),
             format: Format::Sentry,
-            compression: Compression::None,
+            compression: CompressionConfig::None,
             rotation: Rotation::default(),
             original_payload: false,
             timeout: config::Duration::from_secs(30),
@@ -108,7 +96,7 @@ impl Default for Config {
 pub(crate) struct Settings {
     pub(crate) path: PathBuf,
     pub(crate) kept: Kept,
-    pub(crate) compression: compression::Compression,
+    pub(crate) compression: Compression,
     pub(crate) chunk: chunk::Settings,
     pub(crate) original_payload: bool,
     /// Zero: no limit.
@@ -207,18 +195,6 @@ impl Config {
         let timeout = self.timeout.get();
         let chunk = self.chunk.check(section, &mut problems);
         Problems::check(problems)?;
-        Ok(Settings {
-            path,
-            kept,
-            compression: match compression {
-                Compression::None => compression::Compression::None,
-                Compression::Gzip => compression::Compression::GZIP,
-                Compression::Zstd => compression::Compression::ZSTD,
-            },
-            chunk,
-            original_payload,
-            timeout,
-            delivery,
-        })
+        Ok(Settings { path, kept, compression: compression.into(), chunk, original_payload, timeout, delivery })
     }
 }

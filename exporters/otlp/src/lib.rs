@@ -20,7 +20,7 @@ mod oversize;
 mod prepare;
 mod settings;
 
-pub use config::{Compression, Config, Protocol};
+pub use config::{Config, Protocol};
 pub use factory::{FACTORIES, FACTORY, OTLP_GRPC, OTLP_HTTP, OTLPHTTP};
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The exporter `sentry`: profiles become `profile_chunk` envelopes, envelopes are forwarded.
 //!
-//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window, and says where each
-//! goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are the
-//! engine's.
+//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window, and says where
+//! each goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are
+//! the engine's.
 //!
 //! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
 //! and whether it takes zstd. See [`destination`].

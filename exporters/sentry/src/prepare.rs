@@ -39,8 +39,8 @@ pub(crate) struct Contained {
     pub(crate) counted: Option<(Category, u64)>,
 }
 
-/// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the server
-/// was not told about losses yet.
+/// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
+/// server was not told about losses yet.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
     let Some(position) = route(settings, std::slice::from_ref(profiles)) else {
         return unroutable(Quantities::observations(profiles.observations()));

@@ -1,4 +1,4 @@
-//! Profiles as files, made by the processors and codecs of the pipeline: what `convert` and `sample` have in common.
+//! Processors and codecs without a pipeline around them: what `convert`, `sample` and `demo` have in common.
 
 mod envelopes;
 mod otlp;
@@ -13,15 +13,19 @@ pub(crate) use envelopes::{Envelopes, Place};
 pub(crate) use otlp::{MERGE, Otlp};
 
 /// A processor without a pipeline around it: no time passes.
-struct Stage(Box<dyn Processor>);
+pub(crate) struct Stage(Box<dyn Processor>);
 
 impl Stage {
-    fn new(create: fn(&Section) -> Result<Box<dyn Processor>, Problems>, section: &Section) -> Result<Self, Failure> {
+    /// A processor of a section.
+    pub(crate) fn new(
+        create: fn(&Section) -> Result<Box<dyn Processor>, Problems>,
+        section: &Section,
+    ) -> Result<Self, Failure> {
         create(section).map(Self).map_err(|problems| Failure(problems.to_string()))
     }
 
     /// Takes a batch as of when it was made, so that old files are not late.
-    fn take(&mut self, profiles: Profiles) -> Outbox {
+    pub(crate) fn take(&mut self, profiles: Profiles) -> Outbox {
         let ends = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
         let now = Now { monotonic_nano: 0, unix_nano: ends.max().unwrap_or_default() };
         let mut out = Outbox::default();
@@ -30,7 +34,7 @@ impl Stage {
     }
 
     /// What is left.
-    fn flush(&mut self) -> Outbox {
+    pub(crate) fn flush(&mut self) -> Outbox {
         let mut out = Outbox::default();
         flush_all(&mut *self.0, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
         out
@@ -38,7 +42,7 @@ impl Stage {
 }
 
 /// The profiles in what a processor put out.
-fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
+pub(crate) fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
     telemetry.into_iter().filter_map(|telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles),
         Telemetry::Envelope(_) => None,

@@ -5,12 +5,13 @@ use std::io::{self, Write as _};
 
 use bytes::Bytes;
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
+use serde::Deserialize;
 
 /// A body that is being written.
 pub(crate) type Open = Encoder<Vec<u8>>;
 
-/// Makes bodies, and lends zstd's context, which is costly to build, to one after the other: a gateway writes thousands of
-/// small ones in a minute.
+/// Makes bodies, and lends zstd's context, which is costly to build, to one after the other: a gateway writes thousands
+/// of small ones in a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Compressor {
     context: EncoderContext,
@@ -48,4 +49,26 @@ impl Compressor {
 /// There is no memory.
 pub fn compress(compression: Compression, plain: &[u8]) -> io::Result<Bytes> {
     Compressor::default().pack(compression, plain.into())
+}
+
+/// How something is compressed, as it is written in a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionConfig {
+    /// Not at all.
+    None,
+    /// gzip, which every OTLP receiver understands (opentelemetry-proto `docs/specification.md`).
+    Gzip,
+    /// zstd: smaller and faster, understood by Collectors.
+    Zstd,
+}
+
+impl From<CompressionConfig> for Compression {
+    fn from(config: CompressionConfig) -> Self {
+        match config {
+            CompressionConfig::None => Self::None,
+            CompressionConfig::Gzip => Self::GZIP,
+            CompressionConfig::Zstd => Self::ZSTD,
+        }
+    }
 }

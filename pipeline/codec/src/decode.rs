@@ -1,7 +1,7 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
-//! OTLP requests, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them alone, or compressed with gzip
-//! or zstd. Everything else is refused, by its name where it is known ([`foreign`]).
+//! OTLP requests, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them alone, or
+//! compressed with gzip or zstd. Everything else is refused, by its name where it is known ([`foreign`]).
 
 mod foreign;
 #[cfg(test)]
@@ -61,8 +61,8 @@ pub struct Findings {
     pub replaced_strings: u64,
 }
 
-/// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused is
-/// counted and named, and the rest goes on.
+/// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
+/// is counted and named, and the rest goes on.
 ///
 /// # Errors
 ///

@@ -49,8 +49,8 @@ pub struct Report {
     pub timeless: Vec<String>,
     /// Time that was sampled and is not shown. A note counts its whole seconds.
     pub clipped: Duration,
-    /// Why bytes could not be written; what should have been in them is among the losses. Compressing into memory fails only
-    /// where there is none.
+    /// Why bytes could not be written; what should have been in them is among the losses. Compressing into memory fails
+    /// only where there is none.
     pub error: Option<std::io::Error>,
 }
 
@@ -83,8 +83,8 @@ impl<M> Default for Encoded<M> {
 }
 
 impl<M> Encoded<M> {
-    /// The same as an exporter hands it to the engine, with what `meta` makes of each message's. What has no place in that
-    /// goes into the log.
+    /// The same as an exporter hands it to the engine, with what `meta` makes of each message's. What has no place in
+    /// that goes into the log.
     pub fn prepared<N>(self, mut meta: impl FnMut(M) -> N) -> Prepared<N> {
         let Report { losses, synthesized, notes, timeless, clipped: _, error } = self.report;
         for types in timeless {

@@ -31,14 +31,15 @@ pub const SPLIT: &str = "otlp_batches_split";
 pub struct Options {
     /// The largest message, in bytes before compression. What cannot be cut below it is lost.
     pub max_bytes: usize,
-    /// A batch that is written anew is cut into parts of so many bytes before compression, at most `max_bytes`. One whose
-    /// payload is written with it is not, up to `max_bytes`.
+    /// A batch that is written anew is cut into parts of so many bytes before compression, at most `max_bytes`. One
+    /// whose payload is written with it is not, up to `max_bytes`.
     pub part_bytes: usize,
     /// Whether a profile without an id gets the hash of its content as one.
     pub fill_profile_id: bool,
     /// Whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
     pub original_payload: bool,
-    /// Whether attributes that came as references to the string table leave as such. Readers older than opentelemetry-proto
+    /// Whether attributes that came as references to the string table leave as such. Readers older than
+    /// opentelemetry-proto
     /// 1.10 find empty keys in their place.
     pub keep_references: bool,
     /// How each message is compressed.
@@ -48,8 +49,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Messages of at most so many bytes, for readers of which nothing is known: neither payloads nor references, and no ids
-    /// that nobody gave.
+    /// Messages of at most so many bytes, for readers of which nothing is known: neither payloads nor references, and
+    /// no ids that nobody gave.
     pub const fn plain(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -121,7 +122,6 @@ impl Encoder {
             // (opentelemetry-proto `profiles.proto`, `original_payload`).
             original_payload: self.options.original_payload && profiles.received.is_some(),
             references: self.options.keep_references && has_references(profiles),
-            ..EncodeOptions::default()
         };
         let Options { max_bytes, part_bytes, .. } = self.options;
         if encoded_len(&whole, &options) <= if options.original_payload { max_bytes } else { part_bytes } {
@@ -151,8 +151,8 @@ impl Encoder {
         (!fills && !strips && !resolves && received.len() <= max_bytes).then_some(received)
     }
 
-    /// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one: who
-    /// reads them can put them together.
+    /// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one:
+    /// who reads them can put them together.
     fn with_ids(&self, profiles: &Profiles) -> Result<Profiles, Invalid> {
         if !self.options.fill_profile_id || profiles.profiles().all(|profile| profile.profile_id.is_some()) {
             return Ok(profiles.clone());

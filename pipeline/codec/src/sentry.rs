@@ -8,7 +8,6 @@ mod tests;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::Dsn;
@@ -37,8 +36,8 @@ impl Encoder {
         Self { converter, compressor: Compressor::default(), timeless: TimelessTypes::default() }
     }
 
-    /// A batch that was cut for one process and window, as envelopes with a chunk each. `extra` goes into the first of them as
-    /// a further item; where there is none, it goes nowhere.
+    /// A batch that was cut for one process and window, as envelopes with a chunk each. `extra` goes into the first of
+    /// them as a further item; where there is none, it goes nowhere.
     pub fn profiles(
         &mut self,
         profiles: &Profiles,
@@ -56,17 +55,21 @@ impl Encoder {
             error: converted.error,
             losses: converted.losses,
         };
-        let mut shares = Shares::new(samples(profiles), &finished);
-        let messages = finished.into_iter().map(|(body, meta)| Message {
-            body,
-            quantities: Quantities::observations(meta.observations + meta.synthesized),
-            samples: shares.of(&meta),
-            meta,
+        // One sample in OTLP's sense may be in many chunks: they are shared out by observations, and none counts twice.
+        let whole = finished.iter().map(|(_, meta)| meta.observations).sum::<u64>().max(1);
+        let (all, mut seen, mut shared) = (samples(profiles), 0, 0);
+        let messages = finished.into_iter().map(|(body, meta)| {
+            seen += meta.observations;
+            let until = u128::from(all) * u128::from(seen) / u128::from(whole);
+            let until = u64::try_from(until).unwrap_or(u64::MAX);
+            let samples = until - std::mem::replace(&mut shared, until);
+            Message { body, quantities: Quantities::observations(meta.observations + meta.synthesized), samples, meta }
         });
         Encoded { messages: messages.collect(), report }
     }
 
-    /// An envelope as it came. Where it goes `to` another server or project than its header names, the header loses its DSN.
+    /// An envelope as it came. Where it goes `to` another server or project than its header names, the header loses its
+    /// DSN.
     pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
         let (plain, meta) = forward::written(envelope, to);
         let mut encoded = Encoded::default();
@@ -82,30 +85,5 @@ impl Encoder {
             }
         }
         encoded
-    }
-}
-
-/// Shares the number of samples in OTLP's sense out to chunks, by their observations: one such sample may be in many, and
-/// none counts twice.
-struct Shares {
-    samples: u64,
-    observations: u64,
-    shared: u64,
-    seen: u64,
-}
-
-impl Shares {
-    fn new(samples: u64, finished: &[(Bytes, ChunkSummary)]) -> Self {
-        let observations = finished.iter().map(|(_, summary)| summary.observations).sum();
-        Self { samples, observations, shared: 0, seen: 0 }
-    }
-
-    fn of(&mut self, summary: &ChunkSummary) -> u64 {
-        self.seen += summary.observations;
-        let until = u128::from(self.samples) * u128::from(self.seen) / u128::from(self.observations.max(1));
-        let until = u64::try_from(until).unwrap_or(u64::MAX);
-        let share = until - self.shared;
-        self.shared = until;
-        share
     }
 }

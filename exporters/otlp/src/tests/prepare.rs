@@ -38,8 +38,8 @@ fn every_key() {
     assert!(split.requests.len() > 1 && split.requests.iter().all(|request| request.body.len() <= 4096));
     assert_eq!(split.notes, [("otlp_batches_split", 1)]);
 
-    let references = EncodeOptions { references: true, fill_profile_id: true, ..EncodeOptions::default() };
-    let whole = otlp::split(&batch(&[200]), 1, &EncodeOptions::default()).next().unwrap();
+    let references = EncodeOptions { references: true, ..EncodeOptions::default() };
+    let whole = otlp::split(&with_ids(&batch(&[200])), 1024, &EncodeOptions::default()).next().unwrap();
     let by_reference = received(&whole, &references);
     let body = |more: &str| {
         let exporter = exporter(Protocol::Grpc, &format!("{{endpoint: 'c:1', compression: none, {more}}}"));

@@ -58,8 +58,8 @@ fn forms() {
     }
 }
 
-/// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut off
-/// gives what was before the cut, and says where that is.
+/// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut
+/// off gives what was before the cut, and says where that is.
 #[test]
 fn parts_are_refused_alone() {
     let (one, two) = (request(2), request(3));
@@ -92,8 +92,8 @@ fn views_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one profile in the envelope can be read");
 }
 
-/// Guarantees: what is not read is refused with the rule: nothing at all, text, what is larger than the limit once it is
-/// unpacked, what is packed twice, what is known by another name, an envelope without a profile.
+/// Guarantees: what is not read is refused with the rule: nothing at all, text, what is larger than the limit once it
+/// is unpacked, what is packed twice, what is known by another name, an envelope without a profile.
 #[test]
 fn refusals() {
     let gzip = |bytes: &[u8]| compress(Compression::GZIP, bytes).unwrap();

@@ -36,8 +36,8 @@ pub fn cut(body: Bytes, compression: Compression, limit: usize) -> Option<Cut> {
     }
     let limits = Limits { max_request: size, ..Limits::default() };
     let decoded = decode(plain, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
-    // The parts must not carry a payload, which says what the whole said; the ids are there. References are in it for a reader
-    // that knows them only.
+    // The parts must not carry a payload, which says what the whole said; the ids are there. References are in it for a
+    // reader that knows them only.
     let references = decoded.profiles.dictionary().tables().references;
     let options = EncodeOptions { references, ..EncodeOptions::default() };
     let mut compressor = Compressor::default();

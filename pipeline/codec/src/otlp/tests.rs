@@ -52,6 +52,11 @@ fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
     decoded.profiles
 }
 
+/// The same with an id for each profile.
+fn with_ids(profiles: &Profiles) -> Profiles {
+    decode(messages(DEFAULTS, profiles.clone()).remove(0).body, &Limits::default()).unwrap().profiles
+}
+
 /// What is said in messages, however it is cut: each observation with all that is known of it, and how often.
 fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
     let mut said = BTreeMap::new();
@@ -89,8 +94,7 @@ fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
 /// Guarantees: what nobody changed leaves as the bytes it came as, and what is not known of it too.
 #[test]
 fn unchanged_batches_are_forwarded() {
-    let options = EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() };
-    let mut message = encode(&batch(&[3, 4]), &options);
+    let mut message = encode(&with_ids(&batch(&[3, 4])), &EncodeOptions::default());
     message.extend([0x7a, 1, 1]);
     let profiles = decode(message.into(), &Limits::default()).unwrap().profiles;
     let Encoded { messages, report } = encoded(DEFAULTS, profiles.clone());
@@ -101,12 +105,13 @@ fn unchanged_batches_are_forwarded() {
 }
 
 /// Guarantees: attributes that refer to the string table leave as what they refer to, whole or in parts, since a peer
-/// that does not know references would read empty keys; for a peer that is said to know them the bytes leave as they came.
+/// that does not know references would read empty keys; for a peer that is said to know them the bytes leave as they
+/// came.
 #[test]
 fn references_are_resolved() {
-    let options = EncodeOptions { fill_profile_id: true, references: true, ..EncodeOptions::default() };
+    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
     // Through an arena, after which the strings of attributes stand in the string table.
-    let whole = split(&batch(&[200, 200]), 4096, &EncodeOptions::default()).next().unwrap();
+    let whole = split(&with_ids(&batch(&[200, 200])), 2048, &EncodeOptions::default()).next().unwrap();
     let profiles = received(&whole, &options);
     let service = |message: &ExportProfilesServiceRequest| {
         let attribute = message.resource_profiles[0].resource.as_ref().unwrap().attributes[0].clone();
@@ -127,8 +132,8 @@ fn references_are_resolved() {
     assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
 }
 
-/// Guarantees: what holds no profile becomes no message: neither a batch of resources alone nor an envelope without views,
-/// which is counted as lost, in items.
+/// Guarantees: what holds no profile becomes no message: neither a batch of resources alone nor an envelope without
+/// views, which is counted as lost, in items.
 #[test]
 fn nothing_is_made_of_nothing() {
     let mut builder = Builder::new();
@@ -166,7 +171,7 @@ fn ids_are_filled() {
     assert_eq!(ids(SMALL), whole);
     assert_eq!(ids(Options { fill_profile_id: false, ..DEFAULTS }), [Vec::new()].into());
 
-    let with = received(&without, &EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() });
+    let with = with_ids(&without);
     let kept = with.profiles().map(|profile| profile.profile_id.unwrap().to_vec()).collect::<BTreeSet<_>>();
     assert_eq!(kept, whole);
 }
@@ -222,7 +227,8 @@ fn views() {
     assert!(messages(DEFAULTS, Builder::new().finish().unwrap()).is_empty());
 }
 
-/// Guarantees: what cannot be cut below the limit is counted, and the rest leaves; a limit that was lowered holds from then on.
+/// Guarantees: what cannot be cut below the limit is counted, and the rest leaves; a limit that was lowered holds from
+/// then on.
 #[test]
 fn too_large() {
     let mut builder = Builder::new();
@@ -259,8 +265,8 @@ fn forms() {
     }
 }
 
-/// Guarantees: a finished message is cut to the limit, or to about half where it is within that already; the parts say what it
-/// said, in the same compression; what is too small to be cut for its size is not.
+/// Guarantees: a finished message is cut to the limit, or to about half where it is within that already; the parts say
+/// what it said, in the same compression; what is too small to be cut for its size is not.
 #[test]
 fn finished_messages_are_cut() {
     let compression = Compression::ZSTD;
@@ -280,6 +286,18 @@ fn finished_messages_are_cut() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
+    #[test]
+    fn fills_missing_ids(seed: u64, samples in 1_usize..200) {
+        let now = testing::ManualClock::default().now();
+        let made = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
+        let profiles = received(&made, &EncodeOptions::default());
+        let filled = with_ids(&profiles);
+        for ((before, after), hash) in profiles.profiles().zip(filled.profiles()).zip(content_hashes(&profiles)) {
+            prop_assert_eq!(after.profile_id, Some(before.profile_id.unwrap_or(hash)));
+        }
+    }
 
     /// Guarantees: whatever the limit, each message stays below it, and together they say what the batch said.
     #[test]

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::sentry::envelope::{self, item};
@@ -32,8 +33,8 @@ fn plain(compression: Compression, body: &Bytes) -> Bytes {
     decompress(Coding::parse(compression.content_encoding()).unwrap(), body.clone(), 1 << 20).unwrap()
 }
 
-/// Guarantees: whatever the compression, a chunk is the same envelope, from batch to batch; the extra item is in the first
-/// envelope and in no other; two chunks share the samples that they were made from.
+/// Guarantees: whatever the compression, a chunk is the same envelope, from batch to batch; the extra item is in the
+/// first envelope and in no other; two chunks share the samples that they were made from.
 #[test]
 fn chunks() {
     let batch = observed(&[0, 50, 100, 30_000, 30_050, 30_100]);
@@ -72,8 +73,8 @@ fn timeless_types() {
     assert_eq!(said, [true, true]);
 }
 
-/// Guarantees: an envelope leaves as the bytes it came as, whatever the compression; for another project than its header
-/// names it loses its DSN and nothing else, and for its own it keeps it.
+/// Guarantees: an envelope leaves as the bytes it came as, whatever the compression; for another project than its
+/// header names it loses its DSN and nothing else, and for its own it keeps it.
 #[test]
 fn envelopes() {
     let dsn = |project: u8| format!("https://0123456789abcdef0123456789abcdef@sentry.example/{project}");

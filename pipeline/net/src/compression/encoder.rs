@@ -78,8 +78,8 @@ impl std::fmt::Debug for EncoderContext {
     }
 }
 
-/// zstd's context. A payload owns it while it is written, so that whoever writes payloads one after the other can hold the
-/// one that is open beside the place where the context goes back to.
+/// zstd's context. A payload owns it while it is written, so that whoever writes payloads one after the other can hold
+/// the one that is open beside the place where the context goes back to.
 pub struct ZstdContext(zstd_safe::CCtx<'static>);
 
 impl ZstdContext {
@@ -127,7 +127,8 @@ pub enum Encoder<W: Write> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Begins a payload in `writer`, with what `context` kept from the last one. A payload that is never finished keeps it.
+    /// Begins a payload in `writer`, with what `context` kept from the last one. A payload that is never finished keeps
+    /// it.
     ///
     /// # Errors
     /// zstd cannot allocate its context.
@@ -142,15 +143,6 @@ impl<W: Write> Encoder<W> {
                 zstd.begin(level.clamp(1, Compression::MAX_LEVEL)).map_err(zstd_error)?;
                 Ok(Encoder::Zstd(zio::Writer::new(writer, zstd)))
             }
-        }
-    }
-
-    /// The inner writer, which holds what was compressed so far.
-    pub fn get_ref(&self) -> &W {
-        match self {
-            Encoder::Plain(writer) => writer,
-            Encoder::Gzip(encoder) => encoder.get_ref(),
-            Encoder::Zstd(encoder) => encoder.writer(),
         }
     }
 
@@ -169,17 +161,6 @@ impl<W: Write> Encoder<W> {
                 Ok(writer)
             }
         }
-    }
-}
-
-impl<W: Write + std::fmt::Debug> std::fmt::Debug for Encoder<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = match self {
-            Encoder::Plain(_) => "Plain",
-            Encoder::Gzip(_) => "Gzip",
-            Encoder::Zstd(_) => "Zstd",
-        };
-        f.debug_tuple(kind).field(self.get_ref()).finish()
     }
 }
 
