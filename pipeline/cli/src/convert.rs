@@ -2,6 +2,7 @@
 
 mod input;
 mod output;
+mod settings;
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

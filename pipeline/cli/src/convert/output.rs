@@ -4,16 +4,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
-use profbridge_engine::config::Section;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
-use profbridge_wire::sentry::chunk::Settings;
 
 use super::Tally;
+use super::settings::Settings;
 use crate::args::{ConvertArgs, Format};
 use crate::destination::{self, Destination};
 use crate::files::{self, STANDARD, write_file};
-use crate::output::{Envelopes, MERGE, Otlp, Place};
+use crate::output::{Envelopes, Otlp, Place};
 use crate::terminal::{self, shown};
 use crate::{Failure, flamegraph};
 
@@ -30,18 +29,14 @@ impl Output {
     pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
         let path = arguments.output.clone();
         let format = format(&path, arguments.to)?;
+        let Settings { processor, chunk } = Settings::read(&arguments.set, format)?;
         let as_file = format != Format::Sentry || destination::format_of(&path).is_some();
         if as_file {
             files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
         }
         Ok(match format {
-            Format::Sentry => {
-                Self::Sentry(Box::new(Envelopes::open(place(path)?, &Section::defaults(), Settings::default())?))
-            }
-            Format::Otlp => {
-                let merge = Section::from_yaml(MERGE).map_err(|problems| Failure(problems.to_string()))?;
-                Self::Otlp(Otlp::open(path, &merge)?)
-            }
+            Format::Sentry => Self::Sentry(Box::new(Envelopes::open(place(path)?, &processor, chunk)?)),
+            Format::Otlp => Self::Otlp(Otlp::open(path, &processor)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
@@ -70,9 +65,9 @@ impl Output {
                 tally.samples = output.samples;
                 Ok(envelopes_written(&output))
             }
-            Self::Otlp(output) => Ok(output.close(&mut tally.report)?.map(|written| {
-                let size = terminal::bytes(written.size);
-                format!("wrote {} observations to {} ({size})", written.observations, shown(&written.path))
+            Self::Otlp(mut output) => Ok(output.close(&mut tally.report)?.map(|size| {
+                let (observations, path) = (output.observations, shown(&output.path));
+                format!("wrote {observations} observations to {path} ({})", terminal::bytes(size))
             })),
             Self::Stacks(output) => output.close(&mut tally.report),
         }

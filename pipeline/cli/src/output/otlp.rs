@@ -1,7 +1,7 @@
 //! OTLP: one `ProfilesData`; frames of several where one would be too large.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use profbridge_codec::otlp::{Encoder, Options};
@@ -17,20 +17,12 @@ use crate::files::write_file;
 
 /// Collects messages, and writes them at the end.
 pub(crate) struct Otlp {
-    path: PathBuf,
+    /// Where they go.
+    pub(crate) path: PathBuf,
     dedup: Stage,
     encoder: Encoder,
     messages: Vec<Bytes>,
-    observations: u64,
-}
-
-/// A file that was written.
-pub(crate) struct Written {
-    /// Where it is.
-    pub(crate) path: PathBuf,
-    /// Its size in bytes.
-    pub(crate) size: u64,
-    /// How many observations are in it.
+    /// The observations in them.
     pub(crate) observations: u64,
 }
 
@@ -43,12 +35,6 @@ impl Otlp {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY.create, dedup)?;
         let encoder = Encoder::new(Options::plain(usize::MAX));
         Ok(Self { path, dedup, encoder, messages: Vec::new(), observations: 0 })
-    }
-
-    /// Where it goes.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Takes what becomes a part of the message.
@@ -70,22 +56,22 @@ impl Otlp {
         }
     }
 
-    /// Writes the message, unless there is not a single observation for it.
-    pub(crate) fn close(mut self, report: &mut Report) -> Result<Option<Written>, Failure> {
+    /// Writes the message, unless there is not a single observation for it, and returns the file's size in bytes.
+    pub(crate) fn close(&mut self, report: &mut Report) -> Result<Option<u64>, Failure> {
         let out = self.dedup.flush();
         self.encode(out, report);
         let Self { path, messages, observations, .. } = self;
-        if observations == 0 {
+        if *observations == 0 {
             return Ok(None);
         }
-        let size = write_file(&path, |file| match messages.as_slice() {
+        write_file(path, |file| match messages.as_slice() {
             [one] => file.write_all(one),
             many => {
                 let mut frames = Vec::new();
                 many.iter().try_for_each(|one| put_frame(&mut frames, one)).map_err(std::io::Error::other)?;
                 file.write_all(&frames)
             }
-        })?;
-        Ok(Some(Written { path, size, observations }))
+        })
+        .map(Some)
     }
 }

@@ -71,10 +71,9 @@ impl Sink {
     pub(crate) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
         match self {
             Self::Stacks(stacks) => stacks.close(title, written)?,
-            Self::Otlp(otlp) => {
-                let path = otlp.path().to_owned();
-                let file = otlp.close(&mut written.report)?.ok_or_else(|| nothing(&path))?;
-                written.files.push((file.path, file.size));
+            Self::Otlp(mut otlp) => {
+                let size = otlp.close(&mut written.report)?.ok_or_else(|| nothing(&otlp.path))?;
+                written.files.push((otlp.path, size));
             }
             Self::Envelopes(mut envelopes) => {
                 envelopes.close(&mut written.report)?;

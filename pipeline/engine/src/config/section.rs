@@ -58,14 +58,37 @@ impl Section {
         if yaml.trim().is_empty() {
             return Ok(Self::defaults());
         }
-        let source = Source::Text { name: "section".to_owned(), text: yaml.to_owned() };
-        let merged = source::read(&[source], &|_| None);
+        Self::load(&[Source::Text { name: "section".to_owned(), text: yaml.to_owned() }], &|_| None)
+    }
+
+    /// The root of sources that are no whole configuration, such as some assignments; `env` looks up environment
+    /// variables. Without sources nothing is written in it.
+    ///
+    /// # Errors
+    /// What is wrong with the sources as YAML.
+    pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
+        if sources.is_empty() {
+            return Ok(Self::defaults());
+        }
+        let merged = source::read(sources, env);
         if let Some(problems) = Problems::new(merged.problems) {
             return Err(problems);
         }
         let at = Pos { source: 0, start: 0, end: 0 };
         let root = Arc::new(merged.root.unwrap_or_else(|| Node::null(at)));
         Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
+    }
+
+    /// The section of a key below this one; where the key is not written, one in which nothing is.
+    #[must_use]
+    pub fn below(&self, key_path: &str) -> Self {
+        let (mut node, mut path, mut at) = (self.inner.node.clone(), self.inner.path.clone(), self.inner.at);
+        for key in key_path::parse(key_path, None).map(|(keys, _)| keys).unwrap_or_default() {
+            let found = node.entry(&key).map(|entry| (entry.value.clone(), entry.pos()));
+            (node, at) = found.unwrap_or_else(|| (Arc::new(Node::null(at)), at));
+            path.push(key);
+        }
+        Self::new(&self.inner.sources, &node, &path, at)
     }
 
     /// The path of the section from the root, such as `exporters.sentry`.
@@ -93,8 +116,9 @@ impl Section {
         self.extract_without(&Pruned::new(), &[])
     }
 
-    /// Reads the section as two types that share it: keys of `B` are given to `B`, all others to `A`. What `flatten` would be
-    /// for; with `deny_unknown_fields` on both an unknown key is reported once, with the keys of both as what is valid.
+    /// Reads the section as two types that share it: keys of `B` are given to `B`, all others to `A`. What `flatten`
+    /// would be for; with `deny_unknown_fields` on both an unknown key is reported once, with the keys of both as what
+    /// is valid.
     ///
     /// # Errors
     /// Those of [`Section::extract`], for both parts.

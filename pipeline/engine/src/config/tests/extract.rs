@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{config, messages, settings};
-use crate::config::{Optional, Section, keys};
+use crate::config::{Optional, Section, Source, keys};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -259,9 +259,9 @@ struct Nested {
     depth: u8,
 }
 
-/// Guarantees: two types that share a section are read as one type with the keys of both would be: each value by the type
-/// that has its key, whatever it is written as; every problem of both at once and at its place, an unknown key once, with the
-/// keys of both as what is valid.
+/// Guarantees: two types that share a section are read as one type with the keys of both would be: each value by the
+/// type that has its key, whatever it is written as; every problem of both at once and at its place, an unknown key
+/// once, with the keys of both as what is valid.
 #[test]
 fn parts_share_a_section() {
     let section = Section::from_yaml("whole: 7\nvolume: 3\ntone: 1.10\ntext: 0123").unwrap();
@@ -297,4 +297,23 @@ fn parts_share_a_section() {
 fn keys_of_a_type() {
     assert_eq!(keys::<Extra>(), ["volume", "pitch", "tone", "nested"]);
     assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
+}
+
+/// Guarantees: sources that are no configuration are one section, later ones winning, and so is what stands below a
+/// key, with its problems at their places; below a key that is not written nothing is.
+#[test]
+fn sections_of_sources() {
+    let sets = ["a.b.whole=7", "a.b.text=${env:NAME}", "a.b.whole=x"].map(|set| Source::Set(set.to_owned()));
+    let env = |name: &str| (name == "NAME").then(|| "0123".to_owned());
+    let section = Section::load(&sets[..2], &env).unwrap();
+    let scalars: Scalars = section.below("a.b").extract().unwrap();
+    assert_eq!((scalars.whole, scalars.text.as_str()), (7, "0123"));
+    let section = Section::load(&sets, &env).unwrap().below("a");
+    let problems = section.below("b").extract::<Scalars>().unwrap_err();
+    let paths: Vec<_> = problems.as_slice().iter().map(|problem| &*problem.key_path).collect();
+    assert_eq!(paths, ["a.b.whole"]);
+    assert_eq!(section.below("c.d").extract::<Scalars>().unwrap(), Scalars::default());
+    assert_eq!(section.below("c.d").key_path(), "a.c.d");
+    assert_eq!(messages(&Section::load(&sets, &|_| None).unwrap_err()), ["environment variable `NAME` is not set"]);
+    assert_eq!(Section::load(&[], &|_| None).unwrap().extract::<Scalars>().unwrap(), Scalars::default());
 }
