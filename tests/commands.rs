@@ -32,6 +32,7 @@ fn help() {
         assert!(help.contains(command), "{help}");
         assert!(run(folder.path(), &[command, "--help"]).status.success());
     }
+    assert!(run(folder.path(), &["convert", "--help"]).stdout.contains("exporters.sentry.environment=prod"));
     assert!(run(folder.path(), &["--version"]).stdout.starts_with("profbridge "));
     let unknown = run(folder.path(), &["convrt"]);
     assert!(!unknown.status.success() && unknown.stderr.contains("convert"), "{}", unknown.stderr);
@@ -191,6 +192,63 @@ fn convert_says_what_time_is_missing() {
         assert!(finished.status.success(), "{}", finished.stderr);
         assert_eq!(finished.stderr.contains("of time are not shown"), said.is_some(), "{}", finished.stderr);
         assert!(said.is_none_or(|said| finished.stderr.contains(said)), "{}", finished.stderr);
+    }
+}
+
+/// Guarantees: `--set` changes what is converted as it does what is run: how chunks are made, where windows end, and
+/// what becomes of resends in OTLP; all observations are in what a window that reached its bounds was written as.
+#[test]
+fn convert_follows_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let one =
+        RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["shop!f", "go!main"], 1, &ms([0, 50, 4_000, 4_050]));
+    std::fs::write(folder.path().join("in"), one.encode()).unwrap();
+    let convert = |out: &str, sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let arguments: Vec<&str> = ["convert", "in", "in", "-o", out].into_iter().chain(sets).collect();
+        let finished = run(folder.path(), &arguments);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        (folder.path().join(out), finished.stdout)
+    };
+    let chunks = |path: &Path| -> Vec<serde_json::Value> {
+        payloads(path).iter().map(|payload| serde_json::from_slice(payload).unwrap()).collect()
+    };
+    let (plain, _) = convert("plain", &[]);
+    let (set, _) = convert("set", &["exporters.sentry.environment=prod", "exporters.sentry.max_gap=1s"]);
+    assert!(chunks(&plain).iter().all(|chunk| chunk["environment"] == "production"));
+    assert!(chunks(&set).iter().all(|chunk| chunk["environment"] == "prod"));
+    assert_eq!((chunks(&plain).len(), chunks(&set).len()), (1, 2));
+    let (cut, _) = convert("cut", &["service.identity.window=2s"]);
+    assert_eq!(chunks(&cut).len(), 2);
+
+    assert!(convert("once.otlp", &[]).1.starts_with("wrote 4 observations"));
+    assert!(convert("twice.otlp", &["processors.dedup.resends=keep"]).1.starts_with("wrote 8 observations"));
+    let early = ["processors.dedup.resends=keep", "processors.dedup.max_observations=1"];
+    assert!(convert("early.otlp", &early).1.starts_with("wrote 8 observations"));
+    let finished = run(folder.path(), &["convert", "early.otlp", "-o", "early.folded"]);
+    assert!(finished.stderr.contains("read 8 observations"), "{}", finished.stderr);
+}
+
+/// Guarantees: what `--set` cannot set for a conversion is refused with its place and what can be set, a DSN without
+/// its key, and nothing is written.
+#[test]
+fn convert_refuses_what_it_cannot_set() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("in"), fixture::request().encode_to_vec()).unwrap();
+    let dsn = format!("exporters.sentry.dsn=https://{KEY}@sentry.example/1");
+    for (set, said) in [
+        (&*dsn, "`dsn` has no meaning for a conversion, which sends nothing"),
+        ("exporters.sentry.enviroment=prod", "did you mean `environment`?"),
+        ("exporters.otlp.endpoint=h:1", "the exporter `otlp` is no part of this conversion"),
+        ("processors.dedup.window=1s", "the processor `dedup` is no part of this conversion"),
+        ("service.limits.memory=1GiB", "`service.limits` has no meaning for this conversion"),
+    ] {
+        let finished = run(folder.path(), &["convert", "in", "-o", "out", "--set", set]);
+        assert_eq!(finished.status.code(), Some(1));
+        for part in [said, "--> --set", "= key: ", "= hint: ", "nothing was converted"] {
+            assert!(finished.stderr.contains(part), "{set}: no `{part}`:\n{}", finished.stderr);
+        }
+        assert!(!finished.stderr.contains(KEY) && !folder.path().join("out").exists());
     }
 }
 

@@ -105,9 +105,9 @@ fn shows_the_defaults() {
     let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
     // Secrets cannot be compared, and show nothing.
-    let sentry: profbridge_exporter_sentry::Config = section(&config.exporters, "sentry").extract().unwrap();
+    let sentry = profbridge_exporter_sentry::Config::read(&section(&config.exporters, "sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));
-    let file: profbridge_exporter_file::Config = section(&config.exporters, "file").extract().unwrap();
+    let file = profbridge_exporter_file::Config::read(&section(&config.exporters, "file")).unwrap();
     let default = profbridge_exporter_file::Config { path: "out/envelopes".into(), ..Default::default() };
     assert_eq!(format!("{file:?}"), format!("{default:?}"));
     assert_eq!(ServiceSettings::new(&config.service).unwrap(), ServiceSettings::default());

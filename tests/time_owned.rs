@@ -9,8 +9,7 @@ use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_ptrace::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
-use profbridge_wire::sentry::chunk::{Converter, Settings};
-use profbridge_wire::sentry::chunk_envelope::Envelopes;
+use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 
 /// An odd moment, so that nothing fits by chance.
 const START: u64 = 1_790_000_000_123_456_789;
@@ -102,14 +101,11 @@ fn time_owned_is_time_sampled() {
         let mut chunks = 0;
         for telemetry in out.telemetry {
             let Telemetry::Profiles(profiles) = telemetry else { panic!("no profiles") };
-            let mut envelopes = Envelopes::default();
-            assert!(converter.convert(&profiles, &mut envelopes).losses.is_none());
-            for (bytes, _) in envelopes.finished {
+            let mut collected = Collected::default();
+            assert!(converter.convert(&profiles, &mut collected).losses.is_none());
+            for (json, _) in collected.chunks {
                 chunks += 1;
-                owned(
-                    &serde_json::from_slice(bytes.split(|&byte| byte == b'\n').nth(2).unwrap()).unwrap(),
-                    &mut threads,
-                );
+                owned(&serde_json::from_slice(&json).unwrap(), &mut threads);
             }
         }
         assert!(chunks >= 3, "{chunks} windows");

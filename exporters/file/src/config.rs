@@ -5,9 +5,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use profbridge_codec::CompressionConfig;
+use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{self, ByteSize, Problems, Section};
 use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
-use profbridge_net::compression;
+use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk;
 use serde::Deserialize;
 
@@ -20,7 +22,7 @@ pub struct Config {
     /// What is written.
     pub format: Format,
     /// How each envelope, or each frame's message, is compressed.
-    pub compression: Compression,
+    pub compression: CompressionConfig,
     /// What is kept.
     pub rotation: Rotation,
     /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
@@ -31,24 +33,9 @@ pub struct Config {
     pub sending_queue: QueueConfig,
     /// When another attempt is made.
     pub retry_on_failure: RetryConfig,
-    /// `format: sentry`: a chunk ends where the whole process is idle for longer than this.
-    pub max_gap: config::Duration,
-    /// `format: sentry`: a window in which the process was active for less than this is left out.
-    pub min_active_time: config::Duration,
-    /// `format: sentry`: what happens to the only observation of a thread in a chunk.
-    pub lone_samples: chunk::LoneSamples,
-    /// `format: sentry`: whether blocked time is shown as well.
-    pub off_cpu: bool,
-    /// `format: sentry`: which of wall and CPU time is shown where a process has both.
-    pub prefer: chunk::Prefer,
-    /// `format: sentry`: the size that a chunk's JSON should not exceed.
-    pub target_size: ByteSize,
-    /// `format: sentry`: the environment of processes that do not name one.
-    pub environment: String,
-    /// `format: sentry`: the platform of all chunks, instead of the one that the frames suggest.
-    pub platform: Option<String>,
-    /// `format: sentry`: which frames are the user's own.
-    pub in_app: chunk::InApp,
+    /// `format: sentry`: how profiles become chunks. These keys stand in the same section.
+    #[serde(skip)]
+    pub chunk: ChunkConfig,
 }
 
 /// What is written.
@@ -61,19 +48,6 @@ pub enum Format {
     /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
     #[serde(alias = "proto")]
     Otlp,
-}
-
-/// How it is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Not at all.
-    #[default]
-    None,
-    /// gzip.
-    Gzip,
-    /// zstd.
-    Zstd,
 }
 
 /// What is kept. The oldest goes first.
@@ -103,48 +77,26 @@ const FILE_BACKUPS: usize = 100;
 
 impl Default for Config {
     fn default() -> Self {
-        let chunk = chunk::Settings::default();
         Self {
             path: PathBuf::new(),
             format: Format::Sentry,
-            compression: Compression::None,
+            compression: CompressionConfig::None,
             rotation: Rotation::default(),
             original_payload: false,
             timeout: config::Duration::from_secs(30),
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
-            max_gap: chunk.max_gap.into(),
-            min_active_time: chunk.min_active_time.into(),
-            lone_samples: chunk.lone_samples,
-            off_cpu: chunk.off_cpu,
-            prefer: chunk.prefer,
-            target_size: ByteSize::new(chunk.target_bytes as u64),
-            environment: chunk.environment,
-            platform: chunk.platform,
-            in_app: chunk.in_app,
+            chunk: ChunkConfig::default(),
         }
     }
 }
-
-/// The keys that say how profiles become chunks.
-const CHUNK_KEYS: [&str; 9] = [
-    "max_gap",
-    "min_active_time",
-    "lone_samples",
-    "off_cpu",
-    "prefer",
-    "target_size",
-    "environment",
-    "platform",
-    "in_app",
-];
 
 /// A checked section.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) path: PathBuf,
     pub(crate) kept: Kept,
-    pub(crate) compression: compression::Compression,
+    pub(crate) compression: Compression,
     pub(crate) chunk: chunk::Settings,
     pub(crate) original_payload: bool,
     /// Zero: no limit.
@@ -171,6 +123,16 @@ pub(crate) struct FileRotation {
 }
 
 impl Config {
+    /// Reads a section.
+    ///
+    /// # Errors
+    ///
+    /// Unknown keys, and values of the wrong type.
+    pub fn read(section: &Section) -> Result<Self, Problems> {
+        let (own, chunk) = section.extract_parts::<Self, ChunkConfig>()?;
+        Ok(Self { chunk, ..own })
+    }
+
     pub(crate) fn check(self, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
         if self.path.as_os_str().is_empty() {
@@ -197,7 +159,7 @@ impl Config {
                     let message = "frames are appended to one file, so there is no number of files";
                     problems.push(section.problem("rotation.max_files", message, "write `max_backups`"));
                 }
-                for key in CHUNK_KEYS.into_iter().filter(|key| section.has(key)) {
+                for key in config::keys::<ChunkConfig>().iter().filter(|key| section.has(key)) {
                     let message =
                         format!("`{key}` says how profiles become Sentry's chunks, which `format: otlp` has none of");
                     problems.push(section.problem(key, message, "delete it"));
@@ -231,37 +193,8 @@ impl Config {
         let delivery = DeliverySettings { queue, retry, timeout };
         let (path, compression, original_payload) = (self.path.clone(), self.compression, self.original_payload);
         let timeout = self.timeout.get();
-        let chunk = self.chunk();
-        for rule in chunk.broken_rules() {
-            problems.push(section.problem(rule.key, rule.message, rule.hint));
-        }
+        let chunk = self.chunk.check(section, &mut problems);
         Problems::check(problems)?;
-        Ok(Settings {
-            path,
-            kept,
-            compression: match compression {
-                Compression::None => compression::Compression::None,
-                Compression::Gzip => compression::Compression::GZIP,
-                Compression::Zstd => compression::Compression::ZSTD,
-            },
-            chunk,
-            original_payload,
-            timeout,
-            delivery,
-        })
-    }
-
-    fn chunk(self) -> chunk::Settings {
-        chunk::Settings {
-            max_gap: self.max_gap.get(),
-            min_active_time: self.min_active_time.get(),
-            lone_samples: self.lone_samples,
-            off_cpu: self.off_cpu,
-            target_bytes: self.target_size.as_usize(),
-            environment: self.environment,
-            platform: self.platform,
-            in_app: self.in_app,
-            prefer: self.prefer,
-        }
+        Ok(Settings { path, kept, compression: compression.into(), chunk, original_payload, timeout, delivery })
     }
 }

@@ -16,13 +16,13 @@ use tokio::time::timeout;
 use crate::config::{Kept, Settings};
 use crate::envelopes::Folder;
 use crate::frames::Appended;
-use crate::prepare::{Meta, Workshop};
+use crate::prepare::{Encoder, Meta};
 use crate::worker::Worker;
 
 /// Writes files.
 pub(crate) struct FileExporter {
     settings: Settings,
-    workshop: Mutex<Workshop>,
+    encoder: Mutex<Encoder>,
     opened: OnceLock<Opened>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Output {
 
 impl FileExporter {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { workshop: Mutex::new(Workshop::new(&settings)), settings, opened: OnceLock::new() }
+        Self { encoder: Mutex::new(Encoder::new(&settings)), settings, opened: OnceLock::new() }
     }
 
     async fn open(&self) -> io::Result<Opened> {
@@ -97,8 +97,8 @@ impl Exporter for FileExporter {
     type Meta = Meta;
 
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Meta> {
-        let mut workshop = self.workshop.lock().unwrap_or_else(PoisonError::into_inner);
-        workshop.prepare(telemetry, now)
+        let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        encoder.prepare(telemetry, now)
     }
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {

@@ -21,13 +21,12 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 
 /// Sentry's chunks are of one process and window. A section that cannot be read is reported when it is created.
 fn needs(section: &Section) -> &'static [&'static str] {
-    let is_sentry = section.extract::<Config>().is_ok_and(|config| config.format == Format::Sentry);
+    let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
     if is_sentry { &["chunk"] } else { &[] }
 }
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
-    let config: Config = section.extract()?;
-    let settings = config.check(section)?;
+    let settings = Config::read(section)?.check(section)?;
     let delivery = settings.delivery.clone();
     Ok(deliver(FileExporter::new(settings), delivery))
 }

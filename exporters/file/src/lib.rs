@@ -22,7 +22,7 @@ mod name;
 mod prepare;
 mod worker;
 
-pub use config::{Compression, Config, Format, Rotation};
+pub use config::{Config, Format, Rotation};
 pub use factory::FACTORY;
 
 #[cfg(test)]

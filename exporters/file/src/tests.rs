@@ -19,7 +19,7 @@ use crate::prepare::Meta;
 /// An exporter for `path`, with more keys.
 fn exporter(path: &Path, more: &str) -> FileExporter {
     let section = Section::from_yaml(&format!("{{path: '{}', {more}}}", path.display())).unwrap();
-    FileExporter::new(section.extract::<Config>().unwrap().check(&section).unwrap())
+    FileExporter::new(Config::read(&section).unwrap().check(&section).unwrap())
 }
 
 fn requests(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Vec<Request<Meta>> {

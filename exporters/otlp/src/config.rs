@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use profbridge_codec::CompressionConfig;
 use profbridge_engine::config::{ByteSize, Duration, Secret};
 use profbridge_engine::delivery::{QueueConfig, RetryConfig};
 use profbridge_net::tls::TlsClientConfig;
@@ -20,7 +21,7 @@ pub struct Config {
     /// What is spoken. The default follows from the exporter's type: gRPC for `otlp`, HTTP for `otlp_http`.
     pub protocol: Option<Protocol>,
     /// How bodies are compressed.
-    pub compression: Compression,
+    pub compression: CompressionConfig,
     /// TLS.
     pub tls: TlsClientConfig,
     /// Headers (gRPC: metadata) of every request.
@@ -48,7 +49,7 @@ impl Default for Config {
             endpoint: String::new(),
             profiles_endpoint: String::new(),
             protocol: None,
-            compression: Compression::Gzip,
+            compression: CompressionConfig::Gzip,
             tls: TlsClientConfig::default(),
             headers: BTreeMap::new(),
             timeout: Duration::from_secs(30),
@@ -83,16 +84,4 @@ pub enum Protocol {
     /// HTTP with protobuf bodies.
     #[serde(rename = "http/protobuf", alias = "http")]
     Http,
-}
-
-/// How bodies are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// gzip, which every OTLP receiver understands (opentelemetry-proto `docs/specification.md`).
-    Gzip,
-    /// zstd: smaller and faster, understood by Collectors.
-    Zstd,
-    /// Not at all.
-    None,
 }

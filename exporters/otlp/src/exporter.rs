@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use profbridge_codec::otlp::Encoder;
 use profbridge_engine::component::{
     Accepted, BoxFuture, Exporter, Now, Prepared, Request, Retry, SendError, StartError,
 };
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::client::{HttpClient, grpc_channel};
-use profbridge_net::compression::EncoderContext;
 use tonic::transport::Channel;
 
 use crate::answer::{self, Refused};
@@ -19,7 +19,7 @@ use crate::{grpc, http};
 /// Sends OTLP.
 pub(crate) struct OtlpExporter {
     settings: Settings,
-    encoder: Mutex<EncoderContext>,
+    encoder: Mutex<Encoder>,
     limit: PeerLimit,
     client: OnceLock<Client>,
 }
@@ -32,7 +32,8 @@ enum Client {
 impl OtlpExporter {
     pub(crate) fn new(settings: Settings) -> Self {
         let limit = PeerLimit::new(settings.max_request_bytes);
-        Self { settings, encoder: Mutex::default(), limit, client: OnceLock::new() }
+        let encoder = Mutex::new(prepare::encoder(&settings));
+        Self { settings, encoder, limit, client: OnceLock::new() }
     }
 
     /// Makes one attempt. Where the peer says that the request is too large, it is cut, and its parts are sent one
@@ -92,7 +93,7 @@ impl Exporter for OtlpExporter {
 
     fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<Meta> {
         let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
-        prepare::prepare(&self.settings, self.limit.get(), telemetry, &mut encoder)
+        prepare::prepare(&mut encoder, &self.settings, self.limit.get(), telemetry)
     }
 
     fn send<'a>(&'a self, request: &'a Request<Meta>) -> BoxFuture<'a, Result<Accepted, SendError>> {

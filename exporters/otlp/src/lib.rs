@@ -4,7 +4,7 @@
 //! the Collector's two exporters, `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`). Laws that hold here:
 //!
 //! * A batch that nobody changed leaves as the bytes it came as. What has to be encoded anew is split below the limit
-//!   and compressed once, before it waits: a retry costs nothing but the sending.
+//!   and compressed once, before it waits (`profbridge_codec::otlp`): a retry costs nothing but the sending.
 //! * What a peer answered decides about a retry, by the specification's tables and nothing else. A partial success is
 //!   counted and never sent again.
 //! * A peer that takes less than we send costs an attempt and no data: see `oversize`.
@@ -20,7 +20,7 @@ mod oversize;
 mod prepare;
 mod settings;
 
-pub use config::{Compression, Config, Protocol};
+pub use config::{Config, Protocol};
 pub use factory::{FACTORIES, FACTORY, OTLP_GRPC, OTLP_HTTP, OTLPHTTP};
 
 #[cfg(test)]

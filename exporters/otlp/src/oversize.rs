@@ -9,15 +9,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use profbridge_codec::otlp::{Cut, cut};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_net::compression::{Coding, Compression, EncoderContext, decompress};
-use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, split};
 
-use crate::prepare::{Meta, pack};
-
-/// A peer that takes less than this has another reason than its size to refuse a request: 64 KiB.
-const MIN_LIMIT: usize = 64 << 10;
+use crate::prepare::Meta;
 
 /// The largest request that the peer takes, as far as is known, in bytes before compression. It never grows again.
 #[derive(Debug)]
@@ -36,47 +31,17 @@ impl PeerLimit {
     /// it cannot be cut, or is so small that its size cannot be what is wrong with it.
     pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
         let (known, body, compression) = (self.get(), request.body.clone(), request.meta.compression);
-        let cut = tokio::task::spawn_blocking(move || cut(body, compression, known)).await.ok()??;
-        if self.0.fetch_min(cut.limit, Ordering::Relaxed) > cut.limit {
+        let Cut { messages, size, limit } =
+            tokio::task::spawn_blocking(move || cut(body, compression, known)).await.ok()??;
+        if self.0.fetch_min(limit, Ordering::Relaxed) > limit {
             tracing::warn!(
-                "{host} takes no request of {} bytes, so that requests are split below {} bytes from now on; \
-                 a fitting `max_request_bytes` spares the attempts",
-                cut.size,
-                cut.limit
+                "{host} takes no request of {size} bytes, so that requests are split below {limit} bytes from now on; \
+                 a fitting `max_request_bytes` spares the attempts"
             );
         }
-        Some(cut.parts)
+        let parts = messages.into_iter().map(|message| message.request(|batch| Meta::of(batch, compression)));
+        Some(parts.collect())
     }
-}
-
-struct Cut {
-    parts: Vec<Request<Meta>>,
-    size: usize,
-    limit: usize,
-}
-
-fn cut(body: Bytes, compression: Compression, known: usize) -> Option<Cut> {
-    let coding = Coding::parse(compression.content_encoding()).ok()?;
-    // Its own body: it is as large as it was when it was compressed.
-    let message = decompress(coding, body, i32::MAX as usize).ok()?;
-    let size = message.len();
-    // Somewhat more than half, so that two halves fit that both need the same names.
-    let limit = if size > known { known } else { size / 8 * 5 };
-    if limit < MIN_LIMIT {
-        return None;
-    }
-    let limits = Limits { max_request: size, ..Limits::default() };
-    let decoded = decode(message, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
-    // The parts of a profile are not what its payload says; the ids are there. References are in it for a peer that
-    // knows them only.
-    let references = decoded.profiles.dictionary().tables().references;
-    let options = EncodeOptions { references, ..EncodeOptions::default() };
-    let mut context = EncoderContext::default();
-    let mut parts = Vec::new();
-    for part in split(&decoded.profiles, limit, &options) {
-        parts.push(pack(&encode(&part, &options), &part, compression, &mut context).ok()?);
-    }
-    (parts.len() > 1).then_some(Cut { parts, size, limit })
 }
 
 /// What is left of a request that was cut. Outlives the attempts: what was sent is not sent again.

@@ -9,7 +9,7 @@ use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_net::client::{GrpcClientConfig, HttpClientConfig, Proxies, grpc_destination};
 use profbridge_net::compression::Compression;
 
-use crate::config::{self, AttributeReferences, Config, Protocol};
+use crate::config::{AttributeReferences, Config, Protocol};
 
 /// The path that the specification appends to an HTTP endpoint (opentelemetry-proto `docs/specification.md`; the
 /// signal is in development, and so is its path).
@@ -111,11 +111,7 @@ impl Settings {
             }),
             target,
             host,
-            compression: match config.compression {
-                config::Compression::None => Compression::None,
-                config::Compression::Gzip => Compression::GZIP,
-                config::Compression::Zstd => Compression::ZSTD,
-            },
+            compression: config.compression.into(),
             headers,
             timeout,
             max_request_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),

@@ -10,6 +10,7 @@ mod peer;
 mod prepare;
 mod secure;
 
+use profbridge_codec::otlp::{Encoder, Options};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
 use profbridge_engine::testing::ManualClock;
@@ -73,4 +74,11 @@ fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
     let decoded = otlp::decode(otlp::encode(profiles, options).into(), &Limits::default()).unwrap();
     assert!(decoded.refused.is_empty() && decoded.profiles.received.is_some());
     decoded.profiles
+}
+
+/// The same with an id for each profile, as it comes from a receiver.
+fn with_ids(profiles: &Profiles) -> Profiles {
+    let options = Options { fill_profile_id: true, ..Options::plain(usize::MAX) };
+    let message = Encoder::new(options).encode(&profiles.clone().into()).messages.remove(0);
+    otlp::decode(message.body, &Limits::default()).unwrap().profiles
 }

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use profbridge_engine::config::{ByteSize, Duration, Problems, Secret, Section};
+use profbridge_codec::sentry::ChunkConfig;
+use profbridge_engine::config::{Duration, Problems, Secret, Section};
 use profbridge_engine::delivery::{DeliverySettings, QueueConfig, RetryConfig};
 use profbridge_net::tls::TlsClientConfig;
 use profbridge_wire::sentry::Dsn;
@@ -32,24 +33,9 @@ pub struct Config {
     pub retry_on_failure: RetryConfig,
     /// TLS, for DSNs with https.
     pub tls: TlsClientConfig,
-    /// A chunk ends where the whole process is idle for longer than this.
-    pub max_gap: Duration,
-    /// A window in which the process was active for less than this is left out.
-    pub min_active_time: Duration,
-    /// What happens to the only observation of a thread in a chunk.
-    pub lone_samples: chunk::LoneSamples,
-    /// Whether blocked time is shown as well.
-    pub off_cpu: bool,
-    /// Which of wall and CPU time is shown where a process has both.
-    pub prefer: chunk::Prefer,
-    /// The size that a chunk's JSON should not exceed.
-    pub target_size: ByteSize,
-    /// The environment of processes that do not name one.
-    pub environment: String,
-    /// The platform of all chunks, instead of the one that the frames suggest.
-    pub platform: Option<String>,
-    /// Which frames are the user's own.
-    pub in_app: chunk::InApp,
+    /// How profiles become chunks. These keys stand in the same section.
+    #[serde(skip)]
+    pub chunk: ChunkConfig,
 }
 
 /// `routing`.
@@ -79,7 +65,6 @@ pub enum Compression {
 
 impl Default for Config {
     fn default() -> Self {
-        let chunk = chunk::Settings::default();
         Self {
             dsn: Secret::default(),
             routing: Routing::default(),
@@ -88,15 +73,7 @@ impl Default for Config {
             sending_queue: QueueConfig::default(),
             retry_on_failure: RetryConfig::default(),
             tls: TlsClientConfig::default(),
-            max_gap: chunk.max_gap.into(),
-            min_active_time: chunk.min_active_time.into(),
-            lone_samples: chunk.lone_samples,
-            off_cpu: chunk.off_cpu,
-            prefer: chunk.prefer,
-            target_size: ByteSize::new(chunk.target_bytes as u64),
-            environment: chunk.environment,
-            platform: chunk.platform,
-            in_app: chunk.in_app,
+            chunk: ChunkConfig::default(),
         }
     }
 }
@@ -125,6 +102,16 @@ pub struct Settings {
 }
 
 impl Config {
+    /// Reads a section.
+    ///
+    /// # Errors
+    ///
+    /// Unknown keys, and values of the wrong type.
+    pub fn read(section: &Section) -> Result<Self, Problems> {
+        let (own, chunk) = section.extract_parts::<Self, ChunkConfig>()?;
+        Ok(Self { chunk, ..own })
+    }
+
     /// Checks all rules that types cannot express.
     ///
     /// # Errors
@@ -177,10 +164,7 @@ impl Config {
         let (compression, tls) = (self.compression, self.tls.clone());
         let delivery =
             DeliverySettings { queue: self.sending_queue, retry: self.retry_on_failure, timeout: self.timeout.get() };
-        let chunk = self.chunk();
-        for rule in chunk.broken_rules() {
-            problems.push(section.problem(rule.key, rule.message, rule.hint));
-        }
+        let chunk = self.chunk.check(section, &mut problems);
         Problems::check(problems)?;
         let key_path = section.key_path();
         Ok(Settings {
@@ -194,19 +178,5 @@ impl Config {
             chunk,
             delivery,
         })
-    }
-
-    fn chunk(self) -> chunk::Settings {
-        chunk::Settings {
-            max_gap: self.max_gap.get(),
-            min_active_time: self.min_active_time.get(),
-            lone_samples: self.lone_samples,
-            off_cpu: self.off_cpu,
-            target_bytes: self.target_size.as_usize(),
-            environment: self.environment,
-            platform: self.platform,
-            in_app: self.in_app,
-            prefer: self.prefer,
-        }
     }
 }

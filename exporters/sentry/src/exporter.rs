@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
 use profbridge_model::{Reason, Telemetry};
@@ -12,7 +13,7 @@ use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::dsn::Scheme;
 
 use crate::Settings;
-use crate::prepare::{Meta, Workshop};
+use crate::prepare::{self, Meta};
 
 /// Sends profiles and envelopes to Sentry.
 pub struct SentryExporter {
@@ -20,7 +21,7 @@ pub struct SentryExporter {
     pub(crate) clock: Clock,
     pub(crate) client: OnceLock<HttpClient>,
     proxies: Proxies,
-    workshop: Mutex<Workshop>,
+    encoder: Mutex<Encoder>,
 }
 
 impl SentryExporter {
@@ -31,8 +32,8 @@ impl SentryExporter {
 
     /// An exporter with a clock and proxies of its own.
     pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
-        let workshop = Mutex::new(Workshop::new(&settings));
-        Self { settings, clock, client: OnceLock::new(), proxies, workshop }
+        let encoder = Mutex::new(Encoder::new(settings.chunk.clone()));
+        Self { settings, clock, client: OnceLock::new(), proxies, encoder }
     }
 
     /// Builds the client. Reads certificates where a DSN needs them.
@@ -79,10 +80,10 @@ impl Exporter for SentryExporter {
     type Meta = Meta;
 
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Meta> {
-        let mut workshop = self.workshop.lock().unwrap_or_else(PoisonError::into_inner);
+        let encoder = &mut self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         match telemetry {
-            Telemetry::Profiles(profiles) => workshop.profiles(&self.settings, profiles, now),
-            Telemetry::Envelope(envelope) => workshop.envelope(&self.settings, envelope),
+            Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
+            Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope),
         }
     }
 

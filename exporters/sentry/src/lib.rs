@@ -1,8 +1,8 @@
 //! The exporter `sentry`: profiles become `profile_chunk` envelopes, envelopes are forwarded.
 //!
-//! `prepare` turns each process window into finished, compressed envelopes with `profbridge_wire::sentry::chunk`,
-//! written straight into the compressor; `send` posts one of them and does what the answer asks for. Queue, timeout,
-//! retries and concurrency are the engine's.
+//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window, and says where
+//! each goes; `send` posts one of them and does what the answer asks for. Queue, timeout, retries and concurrency are
+//! the engine's.
 //!
 //! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
 //! and whether it takes zstd. See [`destination`].
@@ -15,7 +15,6 @@ pub mod config;
 pub mod destination;
 mod exporter;
 mod message;
-mod pack;
 mod prepare;
 mod send;
 
@@ -44,7 +43,7 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
 };
 
 fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
-    let settings = section.extract::<Config>()?.check(section)?;
+    let settings = Config::read(section)?.check(section)?;
     // The client keeps the time: once it has the head of an answer it is known what became of the request, however
     // slowly the rest comes. A second timeout around it would forget that and send what was taken again.
     let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };

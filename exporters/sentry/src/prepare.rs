@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, USER_AGENT};
-use profbridge_engine::component::{Now, Prepared, Request};
-use profbridge_model::{Envelope, Profiles, Quantities, Reason, TimelessTypes};
+use profbridge_codec::sentry::Encoder;
+use profbridge_engine::component::{Now, Prepared};
+use profbridge_model::{Envelope, Profiles, Quantities, Reason};
 use profbridge_net::compression::Compression;
-use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Report};
-use profbridge_wire::sentry::envelope::{self, Ending, Header, ItemHeader};
-use profbridge_wire::sentry::{Category, ClientReport, Dsn, Told};
-use serde_json::Value as Json;
+use profbridge_wire::sentry::envelope::ItemHeader;
+use profbridge_wire::sentry::{Category, ClientReport, Told};
 
 use crate::destination::{Destination, Zstd};
-use crate::pack::{Envelopes, Packer};
 use crate::{Settings, config};
 
 /// What the exporter knows of a request beside its body.
@@ -42,101 +39,57 @@ pub(crate) struct Contained {
     pub(crate) counted: Option<(Category, u64)>,
 }
 
-/// What makes requests: one at a time, since it keeps its memory from one to the next.
-pub(crate) struct Workshop {
-    converter: Converter,
-    packer: Packer,
-    /// What the log has said once.
-    timeless: TimelessTypes,
+/// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
+/// server was not told about losses yet.
+pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
+    let Some(position) = route(settings, std::slice::from_ref(profiles)) else {
+        return unroutable(Quantities::observations(profiles.observations()));
+    };
+    let destination = &settings.destinations[position];
+    let compression = compression(settings.compression, destination);
+    let mut report = destination.take_report();
+    let item = report.as_ref().and_then(|report| report.item(seconds(now)));
+    let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| {
+        let limited_by = Category::of_chunks(&chunk.platform);
+        Meta {
+            destination: position,
+            compression,
+            items: vec![Contained { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }],
+            report: report.take(),
+            billed: Duration::from_nanos(chunk.billed_nanos),
+            headers: HeaderMap::new(),
+        }
+    });
+    if let Some(report) = report {
+        destination.report().merge(&report);
+    }
+    prepared
 }
 
-impl Workshop {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let converter = Converter::new(settings.chunk.clone());
-        Self { converter, packer: Packer::default(), timeless: TimelessTypes::default() }
-    }
+/// An envelope as a request, with the client's own headers.
+pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope) -> Prepared<Meta> {
+    let Some(position) = route(settings, &envelope.profiles) else { return unroutable(envelope.quantities()) };
+    let destination = &settings.destinations[position];
+    let compression = compression(settings.compression, destination);
+    let items = envelope.items.iter().map(|item| Contained {
+        limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
+        counted: Category::count_of(item),
+    });
+    encoder.envelope(envelope, Some(destination.dsn()), compression).prepared(|_| Meta {
+        destination: position,
+        compression,
+        items: items.clone().collect(),
+        report: None,
+        billed: Duration::ZERO,
+        headers: forwarded(envelope),
+    })
+}
 
-    pub(crate) fn profiles(&mut self, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
-        let mut prepared = Prepared::default();
-        let Some(position) = route(settings, std::slice::from_ref(profiles)) else {
-            prepared.losses.add_observations(Reason::Unroutable, profiles.observations());
-            return prepared;
-        };
-        let destination = &settings.destinations[position];
-        let compression = compression(settings.compression, destination);
-        let mut report = destination.take_report();
-        let item = report.as_ref().and_then(|report| report.item(seconds(now)));
-        let mut envelopes = Envelopes::new(&mut self.packer, compression, item);
-        let outcome = self.converter.convert(profiles, &mut envelopes);
-        for timeless in self.timeless.look_at(profiles) {
-            tracing::warn!("dropped as no_time_unit: {timeless}");
-        }
-        let finished = envelopes.finished;
-
-        let mut samples = Shares::new(samples(profiles), &finished);
-        for (body, summary) in finished {
-            let limited_by = Category::of_chunks(&summary.platform);
-            prepared.requests.push(Request {
-                body,
-                quantities: Quantities::observations(summary.observations + summary.synthesized),
-                samples: samples.of(&summary),
-                meta: Meta {
-                    destination: position,
-                    compression,
-                    items: vec![Contained { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }],
-                    report: report.take(),
-                    billed: Duration::from_nanos(summary.billed_nanos),
-                    headers: HeaderMap::new(),
-                },
-            });
-        }
-        if let Some(report) = report {
-            destination.report().merge(&report);
-        }
-        note(&mut prepared, outcome);
-        prepared
-    }
-
-    pub(crate) fn envelope(&mut self, settings: &Settings, envelope: &Envelope) -> Prepared<Meta> {
-        let mut prepared = Prepared::default();
-        let quantities = envelope.quantities();
-        let Some(position) = route(settings, &envelope.profiles) else {
-            prepared.losses.add(Reason::Unroutable, quantities);
-            return prepared;
-        };
-        let destination = &settings.destinations[position];
-        let compression = compression(settings.compression, destination);
-        let mut written = Vec::new();
-        let bytes = match readdressed(envelope, destination.dsn()) {
-            Some(header) => {
-                let envelope = Envelope { header, items: envelope.items.clone(), ..Envelope::default() };
-                envelope::write(&envelope, Ending::Newline)
-            }
-            None => envelope::write(envelope, Ending::Newline),
-        };
-        written.extend(bytes);
-        let items = envelope.items.iter().map(|item| Contained {
-            limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
-            counted: Category::count_of(item),
-        });
-        match self.packer.pack(compression, &written) {
-            Ok(body) => prepared.requests.push(Request {
-                body,
-                quantities,
-                samples: envelope.profiles.iter().map(samples).sum(),
-                meta: Meta {
-                    destination: position,
-                    compression,
-                    items: items.collect(),
-                    report: None,
-                    billed: Duration::ZERO,
-                    headers: forwarded(envelope),
-                },
-            }),
-            Err(_) => prepared.losses.add(Reason::Internal, quantities),
-        }
-        prepared
-    }
+/// Telemetry that goes nowhere.
+fn unroutable(quantities: Quantities) -> Prepared<Meta> {
+    let mut prepared = Prepared::default();
+    prepared.losses.add(Reason::Unroutable, quantities);
+    prepared
 }
 
 /// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of it.
@@ -165,61 +118,6 @@ pub(crate) fn compression(setting: config::Compression, destination: &Destinatio
 /// The time as Sentry's reports have it: seconds since the Unix epoch.
 pub(crate) fn seconds(now: Now) -> f64 {
     now.unix_nano as f64 / 1e9
-}
-
-fn note(prepared: &mut Prepared<Meta>, report: Report) {
-    if let Some(error) = &report.error {
-        // Compressing into memory fails only where there is none.
-        tracing::error!(%error, "a chunk could not be compressed");
-    }
-    prepared.losses.merge(&report.losses);
-    prepared.synthesized = Quantities::observations(report.synthesized);
-    prepared.notes.extend(report.counts());
-}
-
-/// The number of `Sample` messages of a batch.
-fn samples(profiles: &Profiles) -> u64 {
-    profiles.profiles().map(|profile| profile.samples.len() as u64).sum()
-}
-
-/// Shares the number of samples in OTLP's sense out to chunks, by their observations: one such sample may be in many.
-struct Shares {
-    samples: u64,
-    observations: u64,
-    shared: u64,
-    seen: u64,
-}
-
-impl Shares {
-    fn new(samples: u64, finished: &[(Bytes, ChunkSummary)]) -> Self {
-        let observations = finished.iter().map(|(_, summary)| summary.observations).sum();
-        Self { samples, observations, shared: 0, seen: 0 }
-    }
-
-    fn of(&mut self, summary: &ChunkSummary) -> u64 {
-        self.seen += summary.observations;
-        let until = u128::from(self.samples) * u128::from(self.seen) / u128::from(self.observations.max(1));
-        let until = u64::try_from(until).unwrap_or(u64::MAX);
-        let share = until - self.shared;
-        self.shared = until;
-        share
-    }
-}
-
-/// The envelope's header without its DSN, where it names another than the one it goes to: Relay refuses the difference
-/// (getsentry/relay `relay-server/src/envelope/mod.rs`). `None` where it can stay as it is.
-fn readdressed(envelope: &Envelope, to: &Dsn) -> Option<Bytes> {
-    let header = Header::read(&envelope.header).ok()?;
-    let named = header.dsn?;
-    let same = named.parse::<Dsn>().is_ok_and(|named| {
-        named.project_id() == to.project_id() && named.public_key().eq_ignore_ascii_case(to.public_key())
-    });
-    if same {
-        return None;
-    }
-    let mut header: serde_json::Map<String, Json> = serde_json::from_slice(&envelope.header).ok()?;
-    header.remove("dsn");
-    Some(Json::Object(header).to_string().into())
 }
 
 /// What the client said, so that Sentry takes it for the client's and not for ours.

@@ -1,10 +1,10 @@
 //! One attempt to deliver a request, and what the answer asks for.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use profbridge_codec::compress;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::{Envelope, Reason};
 use profbridge_net::client::{Failure, Response};
@@ -212,9 +212,7 @@ fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
 async fn gzipped(zstd: Bytes) -> Result<Bytes, SendError> {
     let work = move || {
         let plain = decompress(Coding::Zstd, zstd, MAX_ENVELOPE).map_err(|error| error.to_string())?;
-        let level = flate2::Compression::new(1);
-        let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(plain.len() / 6), level);
-        encoder.write_all(&plain).and_then(|()| encoder.finish()).map(Bytes::from).map_err(|error| error.to_string())
+        compress(Compression::GZIP.with_level(1), &plain).map_err(|error| error.to_string())
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(body)) => Ok(body),

@@ -1,8 +1,8 @@
 //! `profbridge convert`: the pipeline's own code on files.
 
-mod foreign;
 mod input;
 mod output;
+mod settings;
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,84 +10,62 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use profbridge_model::{Losses, Profiles, TimelessTypes};
-use profbridge_wire::sentry::chunk::Report;
+use profbridge_codec::Report;
+use profbridge_codec::decode::{Findings, decode};
 
 use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::files::STANDARD;
 use crate::terminal::{self, Progress, shown};
 
-use input::Input;
-#[cfg(target_os = "linux")]
-pub(crate) use output::Otlp;
 use output::Output;
 
 /// What the conversion counted, in observations.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+struct Tally {
     messages: u64,
     observations: u64,
-    pub(crate) losses: Losses,
-    /// Things worth saying that are no loss.
-    notes: Vec<(&'static str, u64)>,
-    /// Strings in which something that is not UTF-8 was replaced.
-    replaced_strings: u64,
-    /// Time that was sampled and is not shown, and how many samples are: each may be rounded.
-    clipped: Duration,
+    /// What did not get into the output, and what is worth saying of what did.
+    report: Report,
+    /// What was found in the inputs beside telemetry.
+    findings: Findings,
+    /// The samples that were written.
     samples: u64,
-    /// Types of values that are no time, and what was said of them.
-    timeless: TimelessTypes,
-    said: Vec<String>,
-    /// Parts of inputs that were refused, each with its place and rule.
-    refused: Vec<String>,
 }
 
 /// The most refusals that are shown one by one.
 const MOST_SHOWN: usize = 10;
 
 impl Tally {
-    fn note(&mut self, notes: &[(&'static str, u64)]) {
-        for &(name, count) in notes {
-            match self.notes.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, total)) => *total += count,
-                None => self.notes.push((name, count)),
-            }
-        }
-    }
-
-    /// Counts what a batch has that is no time, and of what is, the time that is not shown.
-    fn clip(&mut self, profiles: &Profiles, report: &Report) {
-        self.said.extend(self.timeless.look_at(profiles));
-        self.clipped += Duration::from_nanos(report.notes.clipped_nanos);
-        self.samples += report.samples;
-    }
-
     /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each
     /// sample is rounding.
     fn clipped(&self) -> Option<String> {
-        let rounding = Duration::from_micros(self.samples);
+        let (clipped, rounding) = (self.report.clipped, Duration::from_micros(self.samples));
         let why = "it was sampled, but lies behind the next observation of its thread or the end of the window";
-        (self.clipped > rounding).then(|| format!("{:.1?} of time are not shown: {why}", self.clipped))
+        (clipped > rounding).then(|| format!("{clipped:.1?} of time are not shown: {why}"))
     }
 
     /// Says what was counted, but for what was read.
     fn say(&self) {
-        for explanation in self.losses.explanations() {
+        for explanation in self.report.losses.explanations() {
             terminal::say(explanation);
         }
-        match self.replaced_strings {
+        if let Some(error) = &self.report.error {
+            terminal::say(format!("not everything could be written: {error}"));
+        }
+        match self.findings.replaced_strings {
             0 => {}
             1 => terminal::say("1 string is not UTF-8, what is not was replaced by U+FFFD"),
             count => terminal::say(format!("{count} strings are not UTF-8, what is not was replaced by U+FFFD")),
         }
-        for timeless in &self.said {
+        for timeless in &self.report.timeless {
             terminal::say(format!("no_time_unit: {timeless}"));
         }
         if let Some(clipped) = self.clipped() {
             terminal::say(format!("note: {clipped}"));
         }
-        for (name, count) in &self.notes {
+        // What is clipped was said in words, and more exactly.
+        for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != "clipped_seconds") {
             terminal::say(format!("note: {name} {count}"));
         }
     }
@@ -111,15 +89,17 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         progress.show(&place);
         // What the output says is about the output, and there is no going on without one.
         let mut unwritable = None;
-        let outcome = Input::read(path, limit).and_then(|input| {
-            input.each(&mut tally, |telemetry, tally| {
-                tally.messages += 1;
-                tally.observations += telemetry.observations();
+        let Tally { messages, observations, report, findings, .. } = &mut tally;
+        let outcome = input::read(path, limit).and_then(|bytes| {
+            let read = decode(&shown(path), bytes, limit, findings, |telemetry| {
+                *messages += 1;
+                *observations += telemetry.observations();
                 if unwritable.is_none() {
-                    unwritable = output.take(telemetry, tally).err();
+                    unwritable = output.take(telemetry, report).err();
                 }
-                progress.show(format!("{place}: {} observations", tally.observations));
-            })
+                progress.show(format!("{place}: {observations} observations"));
+            });
+            read.map_err(|refused| Failure(format!("error: {refused}")))
         });
         if let Some(failure) = unwritable {
             return Err(failure);
@@ -130,12 +110,15 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     }
     let written = output.close(&mut tally);
     drop(progress);
-    for refusal in tally.refused.iter().take(MOST_SHOWN) {
+    let Findings { refused, losses, .. } = &tally.findings;
+    for refusal in refused.iter().take(MOST_SHOWN) {
         terminal::say(format!("refused: {refusal}"));
     }
-    if tally.refused.len() > MOST_SHOWN {
-        terminal::say(format!("refused: {} more", tally.refused.len() - MOST_SHOWN));
+    if refused.len() > MOST_SHOWN {
+        terminal::say(format!("refused: {} more", refused.len() - MOST_SHOWN));
     }
+    tally.observations += losses.total().observations;
+    tally.report.losses.merge(losses);
     for why in &unreadable {
         terminal::say(why);
     }

@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use profbridge_codec::decode::{Findings, decode};
 use profbridge_engine::config::{self, Source};
 use profbridge_engine::plan::Plan;
 use profbridge_engine::run;
-use profbridge_model::Profiles;
+use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
 use profbridge_wire::otlp::{EncodeOptions, encode};
-use profbridge_wire::sentry::{chunk_reader, envelope};
 use tracing::level_filters::LevelFilter;
 
 use crate::args::DemoArgs;
@@ -214,9 +214,15 @@ fn speaks_of(path: &Path, text: &str) -> bool {
 /// The profiles of an envelope file.
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
-    let parsed = envelope::read(bytes.into()).map_err(|error| Failure::new(shown(path), &error))?;
-    let profiles: Result<Vec<_>, _> = chunk_reader::read_items(&parsed.envelope).collect();
-    profiles.map_err(|error| Failure::new(shown(path), &error))
+    let (mut findings, mut profiles) = (Findings::default(), Vec::new());
+    let read = decode(&shown(path), bytes.into(), usize::MAX, &mut findings, |telemetry| match telemetry {
+        Telemetry::Profiles(read) => profiles.push(read),
+        Telemetry::Envelope(envelope) => profiles.extend(envelope.profiles),
+    });
+    match read.err().or(findings.refused.pop()) {
+        None => Ok(profiles),
+        Some(refused) => Err(Failure(format!("error: {refused}"))),
+    }
 }
 
 fn draw(profiles: &[Profiles], path: &Path) -> Result<(), Failure> {

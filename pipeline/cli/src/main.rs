@@ -12,6 +12,7 @@ mod flamegraph;
 #[cfg(target_os = "linux")]
 mod limits;
 mod logging;
+mod output;
 #[cfg(target_os = "linux")]
 mod profiler;
 #[cfg(target_os = "linux")]

@@ -14,7 +14,7 @@ fn problems(yaml: &str) -> String {
 fn defaults() {
     let settings = |yaml: &str| {
         let section = Section::from_yaml(yaml).unwrap();
-        section.extract::<Config>().unwrap().check(&section).unwrap()
+        Config::read(&section).unwrap().check(&section).unwrap()
     };
     let sentry = settings("path: out");
     assert_eq!(sentry.kept, Kept::Envelopes { files: 10_000, bytes: 1 << 30 });

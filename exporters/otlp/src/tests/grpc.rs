@@ -25,7 +25,7 @@ async fn a_server_gets_the_message() {
     for (compression, encoding) in [("none", None), ("gzip", Some("gzip")), ("zstd", Some("zstd"))] {
         let mut peer = collector(None, OK).await;
         let exporter = to(peer.address, &format!("compression: {compression}, headers: {{x-token: abc}}"));
-        let profiles = received(&batch(&[3]), &EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() });
+        let profiles = with_ids(&batch(&[3]));
         assert_eq!(send(&exporter, &profiles).await, Ok(Accepted::default()));
         let (headers, message) = peer.seen.recv().await.unwrap();
         assert_eq!(prost::Message::encode_to_vec(&message), profiles.received.unwrap());

@@ -24,7 +24,7 @@ async fn a_server_gets_the_message() {
     for (compression, encoding) in [("none", None), ("gzip", Some("gzip")), ("zstd", Some("zstd"))] {
         let mut peer = raw(None, || response(200, &[PROTOBUF], "")).await;
         let exporter = to(peer.address, &format!("compression: {compression}, headers: {{x-token: abc}}"));
-        let profiles = received(&batch(&[3]), &EncodeOptions { fill_profile_id: true, ..EncodeOptions::default() });
+        let profiles = with_ids(&batch(&[3]));
         assert_eq!(send(&exporter, &profiles).await, Ok(Accepted::default()));
         let (head, body) = peer.seen.recv().await.unwrap();
         assert_eq!((head.method.as_str(), head.uri.path()), ("POST", "/v1development/profiles"));

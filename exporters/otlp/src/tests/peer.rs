@@ -168,5 +168,5 @@ pub(super) fn pack(compression: Compression, message: &[u8]) -> Vec<u8> {
     let mut context = EncoderContext::default();
     let mut encoder = Encoder::new(compression, Vec::new(), &mut context).unwrap();
     encoder.write_all(message).unwrap();
-    encoder.finish().unwrap()
+    encoder.finish(&mut context).unwrap()
 }

@@ -9,7 +9,7 @@ use crate::{Config, FACTORY, SentryExporter};
 
 fn problems(yaml: &str) -> String {
     let section = Section::from_yaml(yaml).unwrap();
-    let problems = section.extract::<Config>().and_then(|config| config.check(&section).map(drop)).unwrap_err();
+    let problems = Config::read(&section).and_then(|config| config.check(&section).map(drop)).unwrap_err();
     problems.to_string()
 }
 

@@ -28,7 +28,7 @@ pub(crate) const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75e";
 
 pub(crate) fn settings(yaml: &str) -> Settings {
     let section = Section::from_yaml(yaml).unwrap();
-    section.extract::<Config>().unwrap().check(&section).unwrap()
+    Config::read(&section).unwrap().check(&section).unwrap()
 }
 
 /// An exporter on a clock that stands, without a proxy, started.

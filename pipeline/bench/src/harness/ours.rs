@@ -46,7 +46,7 @@ impl Ours {
         let dsn = "http://0123456789abcdef0123456789abcdef@127.0.0.1:9/1";
         let section = Section::from_yaml(&format!("dsn: {dsn}\ncompression: {compression}"))
             .map_err(|problems| problems.to_string())?;
-        let config: sentry::Config = section.extract().map_err(|problems| problems.to_string())?;
+        let config = sentry::Config::read(&section).map_err(|problems| problems.to_string())?;
         let settings = config.check(&section).map_err(|problems| problems.to_string())?;
         Ok(Self { limits: Limits::default(), chunk, exporter: sentry::SentryExporter::new(settings) })
     }

@@ -3,27 +3,22 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
-use profbridge_engine::config::Section;
-use profbridge_engine::registry::ProcessorFactory;
-use profbridge_identity::Rules;
-use profbridge_model::{Envelope, Profiles, Telemetry};
+use profbridge_codec::Report;
+use profbridge_model::{Profiles, Telemetry};
 use profbridge_wire::folded::{Folded, Threads};
-use profbridge_wire::otlp::delimited::put_frame;
-use profbridge_wire::otlp::{EncodeOptions, encode};
-use profbridge_wire::sentry::chunk::{Converter, Settings};
-use profbridge_wire::sentry::{chunk_envelope, envelope};
 
 use super::Tally;
+use super::settings::Settings;
 use crate::args::{ConvertArgs, Format};
 use crate::destination::{self, Destination};
 use crate::files::{self, STANDARD, write_file};
+use crate::output::{Envelopes, Otlp, Place};
 use crate::terminal::{self, shown};
 use crate::{Failure, flamegraph};
 
 /// An output of one of the formats.
 pub(super) enum Output {
-    Sentry(Box<Sentry>),
+    Sentry(Box<Envelopes>),
     Otlp(Otlp),
     Stacks(Box<Stacks>),
 }
@@ -34,42 +29,47 @@ impl Output {
     pub(super) fn open(arguments: &ConvertArgs) -> Result<Self, Failure> {
         let path = arguments.output.clone();
         let format = format(&path, arguments.to)?;
+        let Settings { processor, identity, chunk } = Settings::read(&arguments.set, format)?;
         let as_file = format != Format::Sentry || destination::format_of(&path).is_some();
         if as_file {
             files::check(&path).map_err(|error| Failure::new(shown(&path), &error))?;
         }
         Ok(match format {
-            Format::Sentry => Self::Sentry(Box::new(Sentry::open(path)?)),
-            Format::Otlp => Self::Otlp(Otlp::new(path)?),
+            Format::Sentry => Self::Sentry(Box::new(Envelopes::open(place(path)?, &processor, &identity, chunk)?)),
+            Format::Otlp => Self::Otlp(Otlp::open(path, &processor)?),
             Format::Folded => Self::Stacks(Stacks::open(path, false, Threads::Apart)),
             Format::Svg => Self::Stacks(Stacks::open(path, true, Threads::Merged)),
         })
     }
 
-    pub(super) fn take(&mut self, telemetry: Telemetry, tally: &mut Tally) -> Result<(), Failure> {
+    pub(super) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Result<(), Failure> {
         match (self, telemetry) {
-            (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, tally),
-            (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope),
+            (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
+            (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
             (Self::Otlp(output), telemetry) => {
-                for profiles in views(telemetry) {
-                    output.merge(profiles, tally);
-                }
-                Ok(())
+                views(telemetry).into_iter().for_each(|profiles| output.take(profiles, report));
             }
             (Self::Stacks(output), telemetry) => {
                 views(telemetry).iter().for_each(|profiles| output.folded.add(profiles));
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// Writes what is left and says what was written. `None` where there is nothing to write: what was there before
     /// stays.
     pub(super) fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
         match self {
-            Self::Sentry(output) => output.close(tally),
-            Self::Otlp(output) => output.close(tally),
-            Self::Stacks(output) => output.close(tally),
+            Self::Sentry(mut output) => {
+                output.close(&mut tally.report)?;
+                tally.samples = output.samples;
+                Ok(envelopes_written(&output))
+            }
+            Self::Otlp(mut output) => Ok(output.close(&mut tally.report)?.map(|size| {
+                let (observations, path) = (output.observations, shown(&output.path));
+                format!("wrote {observations} observations to {path} ({})", terminal::bytes(size))
+            })),
+            Self::Stacks(output) => output.close(&mut tally.report),
         }
     }
 }
@@ -115,15 +115,6 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
     }
 }
 
-/// Holds everything until the end: no time passes here.
-const MERGE: &str = "{window: 10m, resends: drop}";
-
-fn processor(factory: ProcessorFactory, yaml: &str) -> Result<Box<dyn Processor>, Failure> {
-    Section::from_yaml(yaml)
-        .and_then(|section| (factory.create)(&section, &Rules::default()))
-        .map_err(|problems| Failure(format!("error: {problems:?}")))
-}
-
 fn views(telemetry: Telemetry) -> Vec<Profiles> {
     match telemetry {
         Telemetry::Profiles(profiles) => vec![profiles],
@@ -131,195 +122,41 @@ fn views(telemetry: Telemetry) -> Vec<Profiles> {
     }
 }
 
-/// The time at which a batch is said to arrive: when it was made, so that old files are not late.
-fn arrival(profiles: &Profiles) -> Now {
-    let ends = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
-    Now { monotonic_nano: 0, unix_nano: ends.max().unwrap_or_default() }
-}
-
-/// Envelopes, each in a file of its own.
-pub(super) struct Sentry {
-    place: Place,
-    chunk: Box<dyn Processor>,
-    converter: Converter,
-    files: u64,
-    /// Files among them that hold an envelope as it came in.
-    forwarded: u64,
-    samples: u64,
-    synthesized: u64,
-}
-
-/// Where envelopes go.
-enum Place {
-    /// Into a folder, which is made with the first of them.
-    Folder(PathBuf),
-    /// Into this file, and further ones beside it.
-    Files(Destination),
-}
-
-impl Sentry {
-    fn open(path: PathBuf) -> Result<Self, Failure> {
-        let place = match destination::format_of(&path) {
-            Some(format) if !path.is_dir() => Place::Files(Destination { path, format }),
-            _ if path.exists() && !path.is_dir() => {
-                let hint =
-                    "name a folder, or a file that ends with .envelope; other formats have `--to otlp|folded|svg`";
-                let why = "is no folder, and envelopes are written into one";
-                return Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))));
-            }
-            _ => Place::Folder(path),
-        };
-        let chunk = processor(profbridge_processor_chunk::FACTORY, "{}")?;
-        let converter = Converter::new(Settings::default());
-        Ok(Self { place, chunk, converter, files: 0, forwarded: 0, samples: 0, synthesized: 0 })
-    }
-
-    fn take(&mut self, profiles: Profiles, tally: &mut Tally) -> Result<(), Failure> {
-        let now = arrival(&profiles);
-        let mut out = Outbox::default();
-        process_all(&mut *self.chunk, profiles.into(), now, &mut out);
-        self.write(out, tally)
-    }
-
-    fn write(&mut self, out: Outbox, tally: &mut Tally) -> Result<(), Failure> {
-        tally.losses.merge(&out.losses);
-        tally.note(&out.notes);
-        for telemetry in out.telemetry {
-            let Telemetry::Profiles(profiles) = telemetry else { continue };
-            let mut envelopes = chunk_envelope::Envelopes::default();
-            let report = self.converter.convert(&profiles, &mut envelopes);
-            tally.losses.merge(&report.losses);
-            tally.clip(&profiles, &report);
-            let counts = report.counts().filter(|(name, _)| *name != "clipped_seconds");
-            tally.note(&counts.collect::<Vec<_>>());
-            self.samples += report.samples;
-            self.synthesized += report.synthesized;
-            for (bytes, summary) in envelopes.finished {
-                let name = format!("{}-{}.envelope", profiles_id(&profiles), summary.chunk_id.as_simple());
-                self.file(&name, &bytes)?;
-            }
+/// Finds out whether envelopes can be written to a path.
+fn place(path: PathBuf) -> Result<Place, Failure> {
+    match destination::format_of(&path) {
+        Some(format) if !path.is_dir() => Ok(Place::Files(Destination { path, format })),
+        _ if path.exists() && !path.is_dir() => {
+            let hint = "name a folder, or a file that ends with .envelope; other formats have `--to otlp|folded|svg`";
+            let why = "is no folder, and envelopes are written into one";
+            Err(Failure(format!("error: {} {why}\nhint: {hint}", shown(&path))))
         }
-        Ok(())
-    }
-
-    /// An envelope that came in goes out as it is.
-    fn forward(&mut self, envelope: &Envelope) -> Result<(), Failure> {
-        let name = format!("input-{:04}.envelope", self.files + 1);
-        self.forwarded += 1;
-        self.file(&name, &envelope::write(envelope, envelope::Ending::default()))
-    }
-
-    fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        self.files += 1;
-        let path = match &self.place {
-            Place::Folder(folder) => folder.join(name),
-            Place::Files(destination) => destination.part(self.files),
-        };
-        write_file(&path, |file| file.write_all(bytes))?;
-        Ok(())
-    }
-
-    fn close(mut self, tally: &mut Tally) -> Result<Option<String>, Failure> {
-        let mut out = Outbox::default();
-        flush_all(&mut *self.chunk, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
-        self.write(out, tally)?;
-        let Self { place, files, forwarded, samples, synthesized, .. } = self;
-        let place = match place {
-            Place::Folder(folder) => shown(&folder),
-            Place::Files(destination) if files > 1 => format!("{} and beside it", shown(&destination.path)),
-            Place::Files(destination) => shown(&destination.path),
-        };
-        let made = files - forwarded;
-        let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let came = if forwarded == 1 { "as it came in" } else { "as they came in" };
-        let converted = format!(
-            "wrote {} with {} ({synthesized} of them synthesized)",
-            counted(made, "envelope"),
-            counted(samples, "sample")
-        );
-        Ok(match (made, forwarded) {
-            (0, 0) => None,
-            (0, 1..) => Some(format!("wrote {}, {came}, to {place}", counted(forwarded, "envelope"))),
-            (_, 0) => Some(format!("{converted} to {place}")),
-            _ => Some(format!("{converted}, and {forwarded} {came}, to {place}")),
-        })
+        _ => Ok(Place::Folder(path)),
     }
 }
 
-fn profiles_id(profiles: &Profiles) -> String {
-    profiles.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default()
-}
-
-/// One `ProfilesData`; frames of several where one would be too large.
-pub(crate) struct Otlp {
-    path: PathBuf,
-    merge: Box<dyn Processor>,
-}
-
-impl Otlp {
-    /// An output that writes nothing before its end.
-    pub(crate) fn new(path: PathBuf) -> Result<Self, Failure> {
-        Ok(Self { path, merge: processor(profbridge_processor_dedup::FACTORY, MERGE)? })
+/// Says which envelopes were written.
+fn envelopes_written(envelopes: &Envelopes) -> Option<String> {
+    let Envelopes { files, forwarded, samples, synthesized, .. } = envelopes;
+    let place = match envelopes.place() {
+        Place::Folder(folder) => shown(folder),
+        Place::Files(destination) if files.len() > 1 => format!("{} and beside it", shown(&destination.path)),
+        Place::Files(destination) => shown(&destination.path),
+    };
+    let made = files.len() as u64 - forwarded;
+    let counted = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let came = if *forwarded == 1 { "as it came in" } else { "as they came in" };
+    let converted = format!(
+        "wrote {} with {} ({synthesized} of them synthesized)",
+        counted(made, "envelope"),
+        counted(*samples, "sample")
+    );
+    match (made, forwarded) {
+        (0, 0) => None,
+        (0, 1..) => Some(format!("wrote {}, {came}, to {place}", counted(*forwarded, "envelope"))),
+        (_, 0) => Some(format!("{converted} to {place}")),
+        _ => Some(format!("{converted}, and {forwarded} {came}, to {place}")),
     }
-
-    /// Where it goes.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Takes what becomes a part of the message.
-    pub(crate) fn merge(&mut self, profiles: Profiles, tally: &mut Tally) {
-        let now = arrival(&profiles);
-        let mut out = Outbox::default();
-        // All files are one source here: what tells processes apart are their attributes.
-        let mut profiles = profiles;
-        profiles.peer = None;
-        process_all(&mut *self.merge, profiles.into(), now, &mut out);
-        tally.losses.merge(&out.losses);
-    }
-
-    fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
-        let Some(Written { path, size, observations }) = self.write(tally)? else { return Ok(None) };
-        Ok(Some(format!("wrote {observations} observations to {} ({})", shown(&path), terminal::bytes(size))))
-    }
-
-    /// Writes the message, unless there is not a single observation for it.
-    pub(crate) fn write(mut self, tally: &mut Tally) -> Result<Option<Written>, Failure> {
-        let mut out = Outbox::default();
-        flush_all(&mut *self.merge, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
-        tally.losses.merge(&out.losses);
-        let mut bytes = Vec::new();
-        let mut observations = 0;
-        for telemetry in &out.telemetry {
-            observations += telemetry.observations();
-            if let Telemetry::Profiles(profiles) = telemetry {
-                bytes.push(encode(profiles, &EncodeOptions::default()));
-            }
-        }
-        if observations == 0 {
-            return Ok(None);
-        }
-        let size = write_file(&self.path, |file| match bytes.as_slice() {
-            [one] => file.write_all(one),
-            many => {
-                let mut frames = Vec::new();
-                many.iter().try_for_each(|one| put_frame(&mut frames, one)).map_err(std::io::Error::other)?;
-                file.write_all(&frames)
-            }
-        })?;
-        Ok(Some(Written { path: self.path, size, observations }))
-    }
-}
-
-/// A file that was written.
-pub(crate) struct Written {
-    /// Where it is.
-    pub(crate) path: PathBuf,
-    /// Its size in bytes.
-    pub(crate) size: u64,
-    /// How many observations are in it.
-    observations: u64,
 }
 
 /// Collapsed stacks, or a flame graph of them.
@@ -334,8 +171,8 @@ impl Stacks {
         Box::new(Self { path, graph, folded: Folded::new(threads) })
     }
 
-    fn close(self, tally: &mut Tally) -> Result<Option<String>, Failure> {
-        tally.losses.merge(self.folded.losses());
+    fn close(self, report: &mut Report) -> Result<Option<String>, Failure> {
+        report.losses.merge(self.folded.losses());
         if self.folded.is_empty() {
             return Ok(None);
         }

@@ -6,19 +6,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::{self, Config, Section};
 use profbridge_engine::plan::Plan;
 use profbridge_identity::Rules;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_model::Profiles;
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
-use serde::Deserialize;
 
 use super::delivered::{self, Counters};
 use crate::Failure;
 use crate::args::ConfigArgs;
 use crate::components::REGISTRY;
 use crate::configuration;
+use crate::output::{self, Stage};
 
 /// How long the loopback may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,40 +40,6 @@ pub(super) struct Running {
     metrics: Option<String>,
     chunk: Section,
     identity: Rules,
-}
-
-/// The part of a receiver's section that says where it listens.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Listens {
-    protocols: Option<Protocols>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Protocols {
-    http: config::Optional<Http>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(default)]
-struct Http {
-    endpoint: String,
-    tls: config::Optional<serde::de::IgnoredAny>,
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self { endpoint: "127.0.0.1:4318".to_owned(), tls: config::Optional::default() }
-    }
-}
-
-/// The part of a file exporter's section that says where envelopes go.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Writes {
-    path: PathBuf,
-    format: String,
 }
 
 impl Running {
@@ -112,18 +77,9 @@ impl Running {
 
     /// The id under which the running pipeline files the process of a batch: the same rule gives the same id.
     pub(super) fn profiler_id(&self, profiles: &Profiles) -> Result<String, Failure> {
-        let mut processor = (profbridge_processor_chunk::FACTORY.create)(&self.chunk, &self.identity)
-            .map_err(|problems| Failure(problems.to_string()))?;
-        let mut out = Outbox::default();
-        let latest = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
-        let now = Now { monotonic_nano: 0, unix_nano: latest.max().unwrap_or_default() };
-        process_all(&mut *processor, profiles.clone().into(), now, &mut out);
-        flush_all(&mut *processor, now, &mut out);
-        let windows = out.telemetry.iter().filter_map(|telemetry| match telemetry {
-            Telemetry::Profiles(profiles) => profiles.window.as_ref(),
-            Telemetry::Envelope(_) => None,
-        });
-        let id = windows.map(|window| window.profiler_id.to_string()).next();
+        let mut chunk = Stage::new(profbridge_processor_chunk::FACTORY, &self.chunk, &self.identity)?;
+        let out = [chunk.take(profiles.clone()), chunk.flush()].map(|out| output::profiles(out.telemetry));
+        let id = out.into_iter().flatten().find_map(|profiles| Some(profiles.window?.profiler_id.to_string()));
         id.ok_or_else(|| Failure("error: the demo's profile has no process".to_owned()))
     }
 }
@@ -146,19 +102,15 @@ fn exporters(config: &Config, plan: &Plan) -> Vec<String> {
 }
 
 fn endpoint(config: &Config) -> Option<String> {
-    let listens: Listens = section(&config.receivers, "otlp")?.extract().ok()?;
-    let http = match listens.protocols {
-        None => Http::default(),
-        Some(protocols) => protocols.http.into_option()?,
-    };
-    http.tls.as_ref().is_none().then_some(http.endpoint)
+    let http = profbridge_receiver_otlp::Settings::read(&section(&config.receivers, "otlp")?).ok()?.http?;
+    http.tls.is_none().then_some(http.endpoint)
 }
 
 fn envelopes(config: &Config) -> Option<PathBuf> {
     let mut files = config.exporters.iter().filter(|(id, _)| id.kind == "file");
     files.find_map(|(_, section)| {
-        let writes: Writes = section.extract().ok()?;
-        (writes.format.is_empty() || writes.format == "sentry").then_some(writes.path)
+        let config = profbridge_exporter_file::Config::read(section).ok()?;
+        (config.format == profbridge_exporter_file::Format::Sentry).then_some(config.path)
     })
 }
 

@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
             let after = (self.shares.running.nano(), self.shares.waiting.nano());
             self.processes.add(&each.label, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         }
-        self.output.written.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
+        self.output.written.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
         match &mut self.output.sink {
             Some(sink) => sink.take(halves, &mut self.output.written),
             None => Ok(()),

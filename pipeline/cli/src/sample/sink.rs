@@ -1,21 +1,22 @@
 //! What is written, in each of the formats.
 
-mod envelopes;
 mod stacks;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
-use profbridge_model::Losses;
+use profbridge_codec::Report;
+use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
 use profbridge_ptrace::message::Mode;
+use profbridge_wire::sentry::chunk::Settings;
 
 use super::collect::Halves;
 use crate::Failure;
-use crate::convert::{Otlp, Tally};
 use crate::destination::{Destination, Format};
+use crate::output::{Envelopes, MERGE, Otlp, Place};
 use crate::terminal::shown;
-use envelopes::Envelopes;
 use stacks::Stacks;
 
 /// Takes the profiles of a run, part by part, and makes files of them.
@@ -33,8 +34,8 @@ pub(crate) enum Sink {
 pub(crate) struct Written {
     /// The files, each with its size in bytes.
     pub(crate) files: Vec<(PathBuf, u64)>,
-    /// What did not get into them, in observations.
-    pub(crate) losses: Losses,
+    /// What did not get into them, and what else is known of them.
+    pub(crate) report: Report,
 }
 
 impl Sink {
@@ -46,8 +47,14 @@ impl Sink {
         Ok(match destination.format {
             Format::Svg => Self::Stacks(Box::new(Stacks::graph(path, apart))),
             Format::Folded => Self::Stacks(Box::new(Stacks::text(path, apart))),
-            Format::Otlp => Self::Otlp(Box::new(Otlp::new(path)?)),
-            Format::Envelope => Self::Envelopes(Box::new(Envelopes::open(destination.clone())?)),
+            Format::Otlp => Self::Otlp(Box::new(Otlp::open(path, &merge()?)?)),
+            Format::Envelope => {
+                let place = Place::Files(destination.clone());
+                // Each part is cut on its own: parts are no longer than a chunk may be.
+                let identity = Rules { window: 0, ..Rules::default() };
+                let envelopes = Envelopes::open(place, &Section::defaults(), &identity, Settings::default())?;
+                Self::Envelopes(Box::new(envelopes))
+            }
         })
     }
 
@@ -55,12 +62,8 @@ impl Sink {
     pub(crate) fn take(&mut self, part: &Halves, written: &mut Written) -> Result<(), Failure> {
         match self {
             Self::Stacks(stacks) => stacks.take(part),
-            Self::Otlp(otlp) => {
-                let mut tally = Tally::default();
-                otlp.merge(part.whole.clone(), &mut tally);
-                written.losses.merge(&tally.losses);
-            }
-            Self::Envelopes(envelopes) => envelopes.take(&part.whole, written)?,
+            Self::Otlp(otlp) => otlp.take(part.whole.clone(), &mut written.report),
+            Self::Envelopes(envelopes) => envelopes.take(part.whole.clone(), &mut written.report)?,
         }
         Ok(())
     }
@@ -68,19 +71,26 @@ impl Sink {
     /// Writes what is left. `title` is what a graph is called.
     pub(crate) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
         match self {
-            Self::Stacks(stacks) => stacks.close(title, written),
-            Self::Otlp(otlp) => {
-                let mut tally = Tally::default();
-                let path = otlp.path().to_owned();
-                let file = otlp.write(&mut tally);
-                written.losses.merge(&tally.losses);
-                let file = file?.ok_or_else(|| nothing(&path))?;
-                written.files.push((file.path, file.size));
-                Ok(())
+            Self::Stacks(stacks) => stacks.close(title, written)?,
+            Self::Otlp(mut otlp) => {
+                let size = otlp.close(&mut written.report)?.ok_or_else(|| nothing(&otlp.path))?;
+                written.files.push((otlp.path, size));
             }
-            Self::Envelopes(envelopes) => envelopes.close(written),
+            Self::Envelopes(mut envelopes) => {
+                envelopes.close(&mut written.report)?;
+                written.files.append(&mut envelopes.files);
+                if let (Place::Files(destination), true) = (envelopes.place(), written.files.is_empty()) {
+                    return Err(nothing(&destination.path));
+                }
+            }
         }
+        Ok(())
     }
+}
+
+/// The section of the processor that merges.
+fn merge() -> Result<Section, Failure> {
+    Section::from_yaml(MERGE).map_err(|problems| Failure(problems.to_string()))
 }
 
 /// Why a file was not written.

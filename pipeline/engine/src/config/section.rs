@@ -9,6 +9,7 @@ use super::collector;
 use super::de::{De, Pruned};
 use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
+use super::keys::keys;
 use super::node::{Kind, Node};
 use super::place::{Place, Pos};
 use super::problem::{Problem, Problems, Severity};
@@ -57,14 +58,37 @@ impl Section {
         if yaml.trim().is_empty() {
             return Ok(Self::defaults());
         }
-        let source = Source::Text { name: "section".to_owned(), text: yaml.to_owned() };
-        let merged = source::read(&[source], &|_| None);
+        Self::load(&[Source::Text { name: "section".to_owned(), text: yaml.to_owned() }], &|_| None)
+    }
+
+    /// The root of sources that are no whole configuration, such as some assignments; `env` looks up environment
+    /// variables. Without sources nothing is written in it.
+    ///
+    /// # Errors
+    /// What is wrong with the sources as YAML.
+    pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
+        if sources.is_empty() {
+            return Ok(Self::defaults());
+        }
+        let merged = source::read(sources, env);
         if let Some(problems) = Problems::new(merged.problems) {
             return Err(problems);
         }
         let at = Pos { source: 0, start: 0, end: 0 };
         let root = Arc::new(merged.root.unwrap_or_else(|| Node::null(at)));
         Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
+    }
+
+    /// The section of a key below this one; where the key is not written, one in which nothing is.
+    #[must_use]
+    pub fn below(&self, key_path: &str) -> Self {
+        let (mut node, mut path, mut at) = (self.inner.node.clone(), self.inner.path.clone(), self.inner.at);
+        for key in key_path::parse(key_path, None).map(|(keys, _)| keys).unwrap_or_default() {
+            let found = node.entry(&key).map(|entry| (entry.value.clone(), entry.pos()));
+            (node, at) = found.unwrap_or_else(|| (Arc::new(Node::null(at)), at));
+            path.push(key);
+        }
+        Self::new(&self.inner.sources, &node, &path, at)
     }
 
     /// The path of the section from the root, such as `exporters.sentry`.
@@ -89,7 +113,32 @@ impl Section {
     /// All unknown keys, all values of the wrong type and all missing keys, as far as they can be known: what is inside
     /// of a value that has the wrong type as a whole is not looked at.
     pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Problems> {
-        let mut pruned = Pruned::new();
+        self.extract_without(&Pruned::new(), &[])
+    }
+
+    /// Reads the section as two types that share it: keys of `B` are given to `B`, all others to `A`. What `flatten`
+    /// would be for; with `deny_unknown_fields` on both an unknown key is reported once, with the keys of both as what
+    /// is valid.
+    ///
+    /// # Errors
+    /// Those of [`Section::extract`], for both parts.
+    pub fn extract_parts<A: DeserializeOwned, B: DeserializeOwned>(&self) -> Result<(A, B), Problems> {
+        let (first, second) = (keys::<A>(), keys::<B>());
+        let written = self.inner.node.entries().unwrap_or_default().iter().map(|entry| vec![entry.key.clone()]);
+        let (of_second, of_first) = written.partition(|path| second.contains(&path[0].as_str()));
+        match (self.extract_without(&of_second, second), self.extract_without(&of_first, first)) {
+            (Ok(a), Ok(b)) => Ok((a, b)),
+            (Err(problems), Err(more)) => {
+                let all = problems.clone().into_iter().chain(more).collect();
+                Err(Problems::new(all).unwrap_or(problems))
+            }
+            (Err(problems), _) | (_, Err(problems)) => Err(problems),
+        }
+    }
+
+    /// Reads the section as if what is at `hidden` were not written; `valid` are the keys that somebody else reads.
+    fn extract_without<T: DeserializeOwned>(&self, hidden: &Pruned, valid: &[&'static str]) -> Result<T, Problems> {
+        let mut pruned = hidden.clone();
         let mut problems: Vec<Problem> = Vec::new();
         loop {
             let error = match T::deserialize(De::new(&self.inner.node, &pruned)) {
@@ -97,12 +146,12 @@ impl Section {
                 Err(error) => error,
             };
             let path = error.path.clone().unwrap_or_default();
-            if !is_consequence(&error.kind, &path, &pruned) {
-                problems.push(self.complaint(&error, &path));
+            if !is_consequence(&error.kind, &path, pruned.difference(hidden)) {
+                problems.push(self.complaint(&error, &path, valid));
             }
             // What is wrong is taken out, so that the next pass gets to what is behind it.
             if problems.len() >= MAX_PROBLEMS || !prune(path, &mut pruned) {
-                let fallback = || Problems::from(self.complaint(&error, &[]));
+                let fallback = || Problems::from(self.complaint(&error, &[], valid));
                 return Err(Problems::new(problems).unwrap_or_else(fallback));
             }
         }
@@ -189,15 +238,17 @@ impl Section {
         self.inner.at
     }
 
-    /// Puts what serde says into words.
-    fn complaint(&self, error: &DeError, path: &[String]) -> Problem {
+    /// Puts what serde says into words. `others` are further keys that the section may have.
+    fn complaint(&self, error: &DeError, path: &[String], others: &[&'static str]) -> Problem {
         let node = self.inner.node.find(path);
         match &error.kind {
             DeKind::UnknownKey { key, valid } => {
                 let full = self.full_path(path);
+                let others = if path.len() == 1 { others } else { &[] };
+                let valid = [valid, others].concat();
                 let hint =
-                    collector::hint(&full).map_or_else(|| suggest::hint(key, valid, "keys"), |known| known.to_owned());
-                let value = node.and_then(|node| redact::unknown_value(key, valid, node));
+                    collector::hint(&full).map_or_else(|| suggest::hint(key, &valid, "keys"), |known| known.to_owned());
+                let value = node.and_then(|node| redact::unknown_value(key, &valid, node));
                 Problem {
                     place: self.inner.sources.place_hiding(self.key_at(path), value),
                     key_path: key_path::join(&full),
@@ -287,16 +338,14 @@ fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     false
 }
 
-/// Whether a complaint only comes from something that has been taken out before.
-fn is_consequence(kind: &DeKind, path: &[String], pruned: &Pruned) -> bool {
+/// Whether a complaint only comes from something that has been taken out before, which is in `gone`.
+fn is_consequence<'a>(kind: &DeKind, path: &[String], mut gone: impl Iterator<Item = &'a Vec<String>>) -> bool {
     match kind {
         DeKind::UnknownKey { .. } | DeKind::Broken { .. } => false,
         DeKind::Missing { key } => {
-            let mut below = path.to_vec();
-            below.push((*key).to_owned());
-            pruned.contains(&below)
+            gone.any(|gone| gone.split_last().is_some_and(|(last, above)| above == path && last == key))
         }
-        _ => pruned.iter().any(|gone| gone.len() > path.len() && gone.starts_with(path)),
+        _ => gone.any(|gone| gone.len() > path.len() && gone.starts_with(path)),
     }
 }
 

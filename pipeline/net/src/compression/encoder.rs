@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use flate2::write::GzEncoder;
-use zstd::stream::raw::CParameter;
+use zstd::stream::raw::{CParameter, InBuffer, Operation, OutBuffer, WriteBuf};
+use zstd::stream::zio;
 use zstd::zstd_safe;
 
 /// How an outgoing payload is compressed.
@@ -61,13 +62,13 @@ impl Compression {
 /// What one payload leaves for the next: zstd's context, which is costly to build.
 #[derive(Default)]
 pub struct EncoderContext {
-    zstd: Option<zstd_safe::CCtx<'static>>,
+    zstd: Option<ZstdContext>,
 }
 
 impl EncoderContext {
     /// The memory that is held between payloads, in bytes.
     pub fn held_bytes(&self) -> usize {
-        self.zstd.as_ref().map_or(0, zstd_safe::CCtx::sizeof)
+        self.zstd.as_ref().map_or(0, |context| context.0.sizeof())
     }
 }
 
@@ -77,78 +78,93 @@ impl std::fmt::Debug for EncoderContext {
     }
 }
 
+/// zstd's context. A payload owns it while it is written, so that whoever writes payloads one after the other can hold
+/// the one that is open beside the place where the context goes back to.
+pub struct ZstdContext(zstd_safe::CCtx<'static>);
+
+impl ZstdContext {
+    fn begin(&mut self, level: i32) -> Result<(), usize> {
+        self.0.reset(zstd_safe::ResetDirective::SessionAndParameters)?;
+        self.0.set_parameter(CParameter::CompressionLevel(level))?;
+        if level == Compression::MAX_LEVEL {
+            self.0.set_parameter(CParameter::WindowLog(WINDOW_LOG_MAX))?;
+        }
+        Ok(())
+    }
+}
+
+fn zstd_error(code: usize) -> io::Error {
+    io::Error::other(zstd_safe::get_error_name(code))
+}
+
+impl Operation for ZstdContext {
+    fn run<C: WriteBuf + ?Sized>(
+        &mut self,
+        input: &mut InBuffer<'_>,
+        output: &mut OutBuffer<'_, C>,
+    ) -> io::Result<usize> {
+        self.0.compress_stream(output, input).map_err(zstd_error)
+    }
+
+    fn flush<C: WriteBuf + ?Sized>(&mut self, output: &mut OutBuffer<'_, C>) -> io::Result<usize> {
+        self.0.flush_stream(output).map_err(zstd_error)
+    }
+
+    fn finish<C: WriteBuf + ?Sized>(&mut self, output: &mut OutBuffer<'_, C>, _: bool) -> io::Result<usize> {
+        self.0.end_stream(output).map_err(zstd_error)
+    }
+}
+
 /// A writer that compresses. What is written reaches the inner writer by and by; [`Encoder::finish`]
 /// writes the end, without which the output is truncated.
-pub enum Encoder<'a, W: Write> {
+pub enum Encoder<W: Write> {
     /// Hands through.
     Plain(W),
     /// gzip.
     Gzip(GzEncoder<W>),
     /// zstd.
-    Zstd(zstd::stream::write::Encoder<'a, W>),
+    Zstd(zio::Writer<W, ZstdContext>),
 }
 
-impl<'a, W: Write> Encoder<'a, W> {
-    /// Begins a payload in `writer`, with what `context` kept from the last one.
+impl<W: Write> Encoder<W> {
+    /// Begins a payload in `writer`, with what `context` kept from the last one. A payload that is never finished keeps
+    /// it.
     ///
     /// # Errors
     /// zstd cannot allocate its context.
-    pub fn new(compression: Compression, writer: W, context: &'a mut EncoderContext) -> io::Result<Self> {
+    pub fn new(compression: Compression, writer: W, context: &mut EncoderContext) -> io::Result<Self> {
         match compression {
             Compression::None => Ok(Encoder::Plain(writer)),
             Compression::Gzip { level } => {
                 Ok(Encoder::Gzip(GzEncoder::new(writer, flate2::Compression::new(level.clamp(1, 9)))))
             }
             Compression::Zstd { level } => {
-                let level = level.clamp(1, Compression::MAX_LEVEL);
-                let context = context.zstd.get_or_insert_with(zstd_safe::CCtx::create);
-                // A payload that was never finished may have left its beginning behind.
-                let reset = context.reset(zstd_safe::ResetDirective::SessionAndParameters);
-                reset.map_err(|code| io::Error::other(zstd_safe::get_error_name(code)))?;
-                let mut encoder = zstd::stream::write::Encoder::with_context(writer, context);
-                encoder.set_parameter(CParameter::CompressionLevel(level))?;
-                if level == Compression::MAX_LEVEL {
-                    encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG_MAX))?;
-                }
-                Ok(Encoder::Zstd(encoder))
+                let mut zstd = context.zstd.take().unwrap_or_else(|| ZstdContext(zstd_safe::CCtx::create()));
+                zstd.begin(level.clamp(1, Compression::MAX_LEVEL)).map_err(zstd_error)?;
+                Ok(Encoder::Zstd(zio::Writer::new(writer, zstd)))
             }
         }
     }
 
-    /// The inner writer, which holds what was compressed so far.
-    pub fn get_ref(&self) -> &W {
-        match self {
-            Encoder::Plain(writer) => writer,
-            Encoder::Gzip(encoder) => encoder.get_ref(),
-            Encoder::Zstd(encoder) => encoder.get_ref(),
-        }
-    }
-
-    /// Writes the end and hands back the inner writer.
+    /// Writes the end, hands back the inner writer, and leaves in `context` what serves the next payload.
     ///
     /// # Errors
     /// The inner writer's.
-    pub fn finish(self) -> io::Result<W> {
+    pub fn finish(self, context: &mut EncoderContext) -> io::Result<W> {
         match self {
             Encoder::Plain(mut writer) => writer.flush().map(|()| writer),
             Encoder::Gzip(encoder) => encoder.finish(),
-            Encoder::Zstd(encoder) => encoder.finish(),
+            Encoder::Zstd(mut encoder) => {
+                encoder.finish()?;
+                let (writer, zstd) = encoder.into_inner();
+                context.zstd = Some(zstd);
+                Ok(writer)
+            }
         }
     }
 }
 
-impl<W: Write + std::fmt::Debug> std::fmt::Debug for Encoder<'_, W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = match self {
-            Encoder::Plain(_) => "Plain",
-            Encoder::Gzip(_) => "Gzip",
-            Encoder::Zstd(_) => "Zstd",
-        };
-        f.debug_tuple(kind).field(self.get_ref()).finish()
-    }
-}
-
-impl<W: Write> Write for Encoder<'_, W> {
+impl<W: Write> Write for Encoder<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         match self {
             Encoder::Plain(writer) => writer.write(data),

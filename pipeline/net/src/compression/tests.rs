@@ -11,7 +11,7 @@ fn compressed(compression: Compression, data: &[u8]) -> Vec<u8> {
     let mut context = EncoderContext::default();
     let mut encoder = Encoder::new(compression, Vec::new(), &mut context).unwrap();
     encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
+    encoder.finish(&mut context).unwrap()
 }
 
 fn zlib(data: &[u8]) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn contexts_are_reusable() {
         drop(abandoned);
         let mut encoder = Encoder::new(Compression::ZSTD, Vec::new(), &mut context).unwrap();
         encoder.write_all(&original).unwrap();
-        let packed = Bytes::from(encoder.finish().unwrap());
+        let packed = Bytes::from(encoder.finish(&mut context).unwrap());
         assert_corrupt(decompressor.decompress(Coding::Zstd, packed.slice(..packed.len() / 2), 1 << 20));
         let undone = decompressor.decompress(Coding::Zstd, packed, 1 << 20).unwrap();
         assert_eq!(undone, original, "round {round}");
@@ -234,7 +234,7 @@ fn contexts_stay_small() {
         let mut context = EncoderContext::default();
         let mut encoder = Encoder::new(Compression::Zstd { level }, std::io::sink(), &mut context).unwrap();
         encoder.write_all(&data(3 << 20)).unwrap();
-        encoder.finish().unwrap();
+        encoder.finish(&mut context).unwrap();
         context.held_bytes()
     };
     for (level, most) in [(1, 1_500_000), (3, 4_000_000), (9, 14_000_000), (99, 14_000_000)] {

@@ -8,7 +8,6 @@ mod put;
 mod resource;
 mod value;
 
-use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{AttributeId, AttributeSetId, Dictionary, Profile, Profiles, Span, varint};
 
 use self::put::{head, message_size};
@@ -23,8 +22,6 @@ pub struct EncodeOptions {
     /// Write attribute keys and values that stand in the string table as references to it (`key_strindex`,
     /// `string_value_strindex`). Collectors up to 0.159 do not resolve them, so the default is to write them inline.
     pub references: bool,
-    /// Give each profile without a `profile_id` its [content hash](profbridge_model::content_hash) as one.
-    pub fill_profile_id: bool,
 }
 
 /// Whether a profile's `original_payload` may go out where it is asked for. One without a format may not, since a reader
@@ -63,14 +60,10 @@ struct Encoder<'a> {
     /// How many strings the string table gets.
     strings: usize,
     sets: PackedSets,
-    /// The content hash of each profile in order; empty where they are not asked for.
-    content_hashes: Vec<[u8; 16]>,
     dictionary_size: usize,
     /// The sizes of resources, scopes and profiles in the order in which they are written.
     sizes: Vec<usize>,
     next: usize,
-    sized_profiles: usize,
-    written_profiles: usize,
 }
 
 impl<'a> Encoder<'a> {
@@ -80,19 +73,15 @@ impl<'a> Encoder<'a> {
         let types = profiles.profiles().map(|profile| {
             [profile.sample_type.kind, profile.sample_type.unit, profile.period_type.kind, profile.period_type.unit]
         });
-        let missing_id = profiles.profiles().any(|profile| profile.profile_id.is_none());
         let mut encoder = Self {
             profiles,
             dictionary,
             options: *options,
             strings: dictionary::strings(dictionary.tables(), types),
             sets: PackedSets::new(dictionary),
-            content_hashes: if options.fill_profile_id && missing_id { content_hashes(profiles) } else { Vec::new() },
             dictionary_size: 0,
             sizes: Vec::new(),
             next: 0,
-            sized_profiles: 0,
-            written_profiles: 0,
         };
         let mut size = 0;
         for resource in profiles.resources() {

@@ -12,7 +12,7 @@ use crate::arbitrary::requests;
 use crate::oracle::{canonical, to_prost};
 use crate::scramble::{REQUEST, Random, scramble};
 
-const EVERYTHING: EncodeOptions = EncodeOptions { original_payload: true, references: false, fill_profile_id: false };
+const EVERYTHING: EncodeOptions = EncodeOptions { original_payload: true, references: false };
 
 fn profiles_of(request: &mut ExportProfilesServiceRequest) -> impl Iterator<Item = &mut proto::Profile> {
     let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
@@ -94,19 +94,6 @@ proptest! {
             profile.original_payload_format.clear();
         }
         prop_assert_eq!(canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()), expected);
-    }
-
-    /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
-    #[test]
-    fn fills_missing_ids(request in requests()) {
-        let profiles = decoded(request.encode_to_vec());
-        let bytes = encode(&profiles, &EncodeOptions { fill_profile_id: true, ..EVERYTHING });
-        let filled = decoded(bytes);
-        let hashes = profbridge_model::content_hash::content_hashes(&profiles);
-        for ((before, after), hash) in profiles.profiles().zip(filled.profiles()).zip(hashes) {
-            prop_assert_eq!(after.profile_id, Some(before.profile_id.unwrap_or(hash)));
-            prop_assert_eq!(profbridge_model::content_hash::content_hash(&profiles, before), hash);
-        }
     }
 }
 

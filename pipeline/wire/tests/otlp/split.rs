@@ -52,7 +52,7 @@ fn observations(batch: &Profiles) -> Vec<(String, u64)> {
     all
 }
 
-const OPTIONS: EncodeOptions = EncodeOptions { original_payload: false, references: false, fill_profile_id: false };
+const OPTIONS: EncodeOptions = EncodeOptions { original_payload: false, references: false };
 
 /// Guarantees: a single profile larger than the limit is cut, every part fits, every observation is in exactly one part
 /// and in order, and no part carries names that it does not need.

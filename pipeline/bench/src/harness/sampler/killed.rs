@@ -1,6 +1,9 @@
 //! Targets of samplers that are killed.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -19,6 +22,8 @@ use super::{
 
 /// How often.
 const TIMES: u64 = 100;
+/// A target that runs has done some work after this long, even where others keep all processors busy.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn measure(programs: &Programs, report: &mut Report) -> Result<(), Error> {
     for (how, stops) in [("", Stops::default()), ("that stops threads, ", Stops::Always)] {
@@ -40,16 +45,15 @@ fn unharmed(programs: &Programs, stops: Stops) -> Result<u64, Error> {
         kill(Pid::from_raw(i32::try_from(session.pid())?), Signal::SIGKILL)?;
         session.wait_for_end()?;
         let before = target.number("", "work")?;
-        session_free_pause();
-        let works = target.number("", "work")? > before;
+        let end = Instant::now() + PATIENCE;
+        let mut works = false;
+        while !works && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+            works = target.number("", "work")? > before;
+        }
         unharmed += u64::from(target.lives() && works && !held(target.pid())?);
     }
     Ok(unharmed)
-}
-
-/// Long enough for a target that runs to do some work.
-fn session_free_pause() {
-    std::thread::sleep(Duration::from_millis(2));
 }
 
 /// Whether a thread of a process is stopped or traced.

@@ -111,7 +111,9 @@ impl Run<'_> {
         let what = format.unwrap_or_default();
         let title = self.processes.title().unwrap_or_default();
         let closed = sink.close(&title, &mut self.output.written);
-        let lost: Vec<String> = self.output.written.losses.explanations().collect();
+        let report = &self.output.written.report;
+        let error = report.error.iter().map(ToString::to_string);
+        let lost: Vec<String> = report.losses.explanations().chain(error).collect();
         for explanation in lost {
             self.say(&format!("note: not in the file: {explanation}"));
         }

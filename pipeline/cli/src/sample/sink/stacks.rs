@@ -92,8 +92,8 @@ impl Stacks {
 
     pub(super) fn close(self, title: &str, written: &mut Written) -> Result<(), Failure> {
         for process in &self.of {
-            written.losses.merge(process.running.losses());
-            written.losses.merge(process.waiting.losses());
+            written.report.losses.merge(process.running.losses());
+            written.report.losses.merge(process.waiting.losses());
         }
         let text = self.lines().map_err(|error| Failure::new(shown(&self.path), &error))?;
         if text.is_empty() {

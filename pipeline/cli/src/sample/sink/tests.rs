@@ -58,7 +58,7 @@ fn write(folder: &Path, name: &str, mode: Mode, parts: &[Halves]) -> Written {
     for (path, size) in &written.files {
         assert_eq!(fs::metadata(path).unwrap().len(), *size);
     }
-    assert!(written.losses.is_none(), "{}", written.losses);
+    assert!(written.report.losses.is_none(), "{}", written.report.losses);
     written
 }
 

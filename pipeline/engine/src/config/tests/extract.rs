@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{config, messages, settings};
-use crate::config::{Optional, Section};
+use crate::config::{Optional, Section, Source, keys};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -242,4 +242,78 @@ fn problems_of_components_have_places() {
     assert_eq!(place("none"), (2, 3, "receivers.x.none".to_owned(), None));
     assert_eq!(place(""), (2, 3, "receivers.x".to_owned(), None));
     assert!(section.has("l.1") && !section.has("l.2"));
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Extra {
+    volume: u8,
+    #[serde(alias = "tone")]
+    pitch: String,
+    nested: Nested,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Nested {
+    depth: u8,
+}
+
+/// Guarantees: two types that share a section are read as one type with the keys of both would be: each value by the
+/// type that has its key, whatever it is written as; every problem of both at once and at its place, an unknown key
+/// once, with the keys of both as what is valid.
+#[test]
+fn parts_share_a_section() {
+    let section = Section::from_yaml("whole: 7\nvolume: 3\ntone: 1.10\ntext: 0123").unwrap();
+    let (first, second): (Scalars, Extra) = section.extract_parts().unwrap();
+    assert_eq!((first.whole, first.text.as_str()), (7, "0123"));
+    assert_eq!((second.volume, second.pitch.as_str()), (3, "1.10"));
+    assert_eq!(Section::defaults().extract_parts::<Scalars, Extra>().unwrap(), Default::default());
+
+    let wrong = "whole: x\nvolume: loud\nvolum: 3\nnested: {dept: 1}\nflag: 2";
+    let problems = Section::from_yaml(wrong).unwrap().extract_parts::<Scalars, Extra>().unwrap_err();
+    let found: Vec<_> = problems.as_slice().iter().map(|problem| (&*problem.key_path, &*problem.message)).collect();
+    assert_eq!(
+        found,
+        [
+            ("whole", "expected an integer, found the text `x`"),
+            ("volume", "expected an integer from 0 to 255, found the text `loud`"),
+            ("volum", "unknown key `volum`"),
+            ("nested.dept", "unknown key `dept`"),
+            ("flag", "expected `true` or `false`, found the number `2`"),
+        ]
+    );
+    let hint = problems.as_slice()[2].hint.as_deref().unwrap();
+    assert!(hint.starts_with("did you mean `volume`?") && hint.contains("`whole`"), "{hint}");
+    assert_eq!(problems.as_slice()[3].hint.as_deref(), Some("did you mean `depth`?"));
+
+    let twice = Section::from_yaml("whole: 1\npitch: a\ntone: b").unwrap();
+    let problems = twice.extract_parts::<Scalars, Extra>().unwrap_err();
+    assert_eq!(messages(&problems), ["`pitch` is given twice, under two names"]);
+}
+
+/// Guarantees: the keys of a type are those of its fields and their aliases; a type that is no struct has none.
+#[test]
+fn keys_of_a_type() {
+    assert_eq!(keys::<Extra>(), ["volume", "pitch", "tone", "nested"]);
+    assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
+}
+
+/// Guarantees: sources that are no configuration are one section, later ones winning, and so is what stands below a
+/// key, with its problems at their places; below a key that is not written nothing is.
+#[test]
+fn sections_of_sources() {
+    let sets = ["a.b.whole=7", "a.b.text=${env:NAME}", "a.b.whole=x"].map(|set| Source::Set(set.to_owned()));
+    let env = |name: &str| (name == "NAME").then(|| "0123".to_owned());
+    let section = Section::load(&sets[..2], &env).unwrap();
+    let scalars: Scalars = section.below("a.b").extract().unwrap();
+    assert_eq!((scalars.whole, scalars.text.as_str()), (7, "0123"));
+    let section = Section::load(&sets, &env).unwrap().below("a");
+    let problems = section.below("b").extract::<Scalars>().unwrap_err();
+    let paths: Vec<_> = problems.as_slice().iter().map(|problem| &*problem.key_path).collect();
+    assert_eq!(paths, ["a.b.whole"]);
+    assert_eq!(section.below("c.d").extract::<Scalars>().unwrap(), Scalars::default());
+    assert_eq!(section.below("c.d").key_path(), "a.c.d");
+    assert_eq!(messages(&Section::load(&sets, &|_| None).unwrap_err()), ["environment variable `NAME` is not set"]);
+    assert_eq!(Section::load(&[], &|_| None).unwrap().extract::<Scalars>().unwrap(), Scalars::default());
 }

@@ -61,15 +61,13 @@ impl<'a> Encoder<'a> {
 
     fn profile_size(&mut self, profile: &Profile) -> usize {
         let samples: usize = self.profiles.samples(profile).map(|sample| message_size(self.sample_size(&sample))).sum();
-        let id = self.profile_id(profile, self.sized_profiles).map_or(0, |id| id.len());
-        self.sized_profiles += 1;
         let size = samples
             + bytes_size(value_type_size(profile.sample_type))
             + fixed64_size(profile.time_unix_nano)
             + int_size(profile.duration_nano)
             + bytes_size(value_type_size(profile.period_type))
             + int_size(profile.period as u64)
-            + bytes_size(id)
+            + bytes_size(profile.profile_id.map_or(0, |id| id.len()))
             + int_size(profile.dropped_attributes_count.into())
             + self
                 .original_payload(profile)
@@ -85,11 +83,6 @@ impl<'a> Encoder<'a> {
             + int_size(LinkId::wire(sample.link).into())
             + bytes_size(sample.values_bytes().len())
             + bytes_size(sample.timestamps_bytes().len())
-    }
-
-    /// The id of the `position`th profile: its own, or one made from its contents if that is asked for.
-    fn profile_id(&self, profile: &Profile, position: usize) -> Option<[u8; 16]> {
-        profile.profile_id.or_else(|| self.content_hashes.get(position).copied())
     }
 
     /// The original payload and its format, which go together or not at all.
@@ -151,11 +144,9 @@ impl<'a> Encoder<'a> {
         fixed64(out, 0x19, profile.time_unix_nano);
         int(out, 0x20, profile.duration_nano);
         self.value_type(out, 0x2a, profile.period_type);
-        let id = self.profile_id(profile, self.written_profiles);
-        self.written_profiles += 1;
         let payload = self.original_payload(profile);
         int(out, 0x30, profile.period as u64);
-        bytes(out, 0x3a, id.as_ref().map_or(&[], |id| id.as_slice()));
+        bytes(out, 0x3a, profile.profile_id.as_ref().map_or(&[], |id| id.as_slice()));
         int(out, 0x40, profile.dropped_attributes_count.into());
         if let Some((format, payload)) = payload {
             bytes(out, 0x4a, format);

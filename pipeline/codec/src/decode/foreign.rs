@@ -1,11 +1,11 @@
-//! Files that are something else than what is read, called by their names: "not supported" helps more than "not
+//! Content that is something else than what is read, called by its name: "not supported" helps more than "not
 //! known", and most of them come with a way to go.
 
 use profbridge_wire::otlp::sniff;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-/// What files begin with, what they are, and what to do instead.
+/// What content begins with, what it is, and what to do instead.
 const BEGINNINGS: [(&[u8], &str, &str); 12] = [
     (b"PERFILE2", "a recording of Linux perf (perf.data)", SAMPLE),
     (b"FLR\0", "a recording of Java Flight Recorder (JFR)", SAMPLE),
@@ -51,7 +51,7 @@ pub(super) const CONTINUOUS: &str = "\
     only V2 is read (`profile_chunk`), which SDKs write when they profile continuously: set \
     `profile_session_sample_rate`";
 
-/// What a file is, and what to do instead of converting it; `None` where it is nothing that is known here.
+/// What content is, and what to do instead of converting it; `None` where it is nothing that is known here.
 pub(super) fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let found = |&(_, what, way): &(_, &'static str, &'static str)| (what, way);

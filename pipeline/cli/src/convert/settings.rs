@@ -1,0 +1,248 @@
+//! `--set`: the keys of the configuration that a conversion can follow, by the paths that they have in the file.
+
+use std::collections::BTreeMap;
+
+use profbridge_codec::sentry::ChunkConfig;
+use profbridge_engine::config::{Problem, Problems, Section, Source, keys};
+use profbridge_engine::service::ServiceSettings;
+use profbridge_identity::Rules;
+use profbridge_wire::sentry::chunk;
+use serde::de::IgnoredAny;
+
+use crate::Failure;
+use crate::args::Format;
+use crate::output::MERGE;
+
+/// What an output is made by.
+pub(super) struct Settings {
+    /// The section of the processor that the output needs: `chunk` for Sentry, `dedup` for OTLP.
+    pub(super) processor: Section,
+    /// Who processes are, and where their windows end.
+    pub(super) identity: Rules,
+    /// How chunks are made.
+    pub(super) chunk: chunk::Settings,
+}
+
+/// The sections whose keys have a meaning, by what is written.
+fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
+    match format {
+        Format::Sentry => &[("exporters", "sentry"), ("processors", "chunk"), ("service", "identity")],
+        Format::Otlp => &[("processors", "dedup")],
+        Format::Folded | Format::Svg => &[],
+    }
+}
+
+/// The paths that have a meaning, in words.
+fn in_words(format: Format) -> String {
+    match format {
+        Format::Sentry => {
+            let keys = keys::<ChunkConfig>().iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+            format!(
+                "of `exporters.sentry` {keys} have a meaning here, and all of `processors.chunk` and `service.identity`"
+            )
+        }
+        Format::Otlp => "where OTLP is written `processors.dedup` has a meaning".to_owned(),
+        Format::Folded | Format::Svg => {
+            "stacks are written as they are; where Sentry envelopes or OTLP are written there is something to set"
+                .to_owned()
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the assignments.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them, and what has no meaning where this is written, each at its place.
+    pub(super) fn read(assignments: &[String], format: Format) -> Result<Self, Failure> {
+        Self::check(assignments, format)
+            .map_err(|problems| Failure(format!("{problems} in what `--set` says; nothing was converted")))
+    }
+
+    fn check(assignments: &[String], format: Format) -> Result<Self, Problems> {
+        // What holds where nobody says otherwise.
+        let built_in = match format {
+            Format::Otlp => {
+                Some(Source::Text { name: "convert".to_owned(), text: format!("processors: {{dedup: {MERGE}}}") })
+            }
+            _ => None,
+        };
+        let sets = assignments.iter().map(|assignment| Source::Set(assignment.clone()));
+        let sources: Vec<Source> = built_in.into_iter().chain(sets).collect();
+        let root = Section::load(&sources, &|name| std::env::var(name).ok())?;
+        let mut problems = Vec::new();
+        meaningless(&root, format, &mut problems)?;
+        let chunk = chunk_settings(&root.below("exporters.sentry"), format, &mut problems);
+        let (path, create) = match format {
+            Format::Otlp => ("processors.dedup", profbridge_processor_dedup::FACTORY.create),
+            _ => ("processors.chunk", profbridge_processor_chunk::FACTORY.create),
+        };
+        let processor = root.below(path);
+        let identity = match ServiceSettings::new(&root.below("service")) {
+            Ok(service) => service.identity,
+            Err(found) => {
+                problems.extend(found);
+                Rules::default()
+            }
+        };
+        // Made once for what it says of its section.
+        problems.extend(create(&processor, &identity).err().into_iter().flatten());
+        Problems::check(problems)?;
+        Ok(Self { processor, identity, chunk })
+    }
+}
+
+/// Finds everything that is written and has no meaning, but for keys of the components that have one.
+fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> Result<(), Problems> {
+    let hint = in_words(format);
+    for (part, _) in root.extract::<BTreeMap<String, IgnoredAny>>()? {
+        if !["exporters", "processors", "service"].contains(&part.as_str()) {
+            let what = format!("`{part}` has no meaning for a conversion");
+            problems.push(root.problem(&format!("\"{part}\""), what, &hint));
+            continue;
+        }
+        let section = root.below(&part);
+        for (component, _) in section.extract::<BTreeMap<String, IgnoredAny>>()? {
+            if !sections(format).contains(&(&part, &component)) {
+                let what = match part.strip_suffix('s') {
+                    Some(kind) => format!("the {kind} `{component}` is no part of this conversion"),
+                    None => format!("`{part}.{component}` has no meaning for this conversion"),
+                };
+                problems.push(section.problem(&format!("\"{component}\""), what, &hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The keys of the Sentry exporter that say how chunks are made. Its others are about sending.
+fn chunk_settings(section: &Section, format: Format, problems: &mut Vec<Problem>) -> chunk::Settings {
+    let found = match section.extract::<ChunkConfig>() {
+        Ok(config) => return config.check(section, problems),
+        Err(found) => found,
+    };
+    let about_sending = keys::<profbridge_exporter_sentry::Config>();
+    problems.extend(found.into_iter().map(|problem| {
+        match about_sending.iter().find(|key| problem.key_path == format!("{}.{key}", section.key_path())) {
+            Some(key) => {
+                let what = format!("`{key}` has no meaning for a conversion, which sends nothing");
+                section.problem(key, what, in_words(format))
+            }
+            None => problem,
+        }
+    }));
+    chunk::Settings::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn read(assignments: &[&str], format: Format) -> Result<Settings, String> {
+        let assignments: Vec<String> = assignments.iter().map(|&assignment| assignment.to_owned()).collect();
+        Settings::read(&assignments, format).map_err(|Failure(why)| why)
+    }
+
+    /// Guarantees: without assignments the defaults hold: for chunks those of the exporter, for OTLP one long window.
+    #[test]
+    fn defaults() {
+        for format in [Format::Sentry, Format::Otlp, Format::Folded, Format::Svg] {
+            assert_eq!(read(&[], format).unwrap().chunk, chunk::Settings::default());
+        }
+        let dedup: profbridge_processor_dedup::Config = read(&[], Format::Otlp).unwrap().processor.extract().unwrap();
+        assert_eq!(dedup.window.get(), Duration::from_secs(600));
+    }
+
+    /// Guarantees: keys have the paths of the configuration file; a value is YAML; the last assignment wins; and a
+    /// default of the conversion stays where only another key of its section is set.
+    #[test]
+    fn keys_are_those_of_the_file() {
+        let assignments = [
+            "exporters.sentry.environment=dev",
+            "exporters.sentry.environment=prod",
+            "exporters.sentry.in_app={include: [shop], source_roots: [/opt/shop]}",
+            "exporters.sentry.in_app.exclude=[vendor]",
+            "service.identity.window=30s",
+            "processors.chunk.max_observations=5",
+        ];
+        let settings = read(&assignments, Format::Sentry).unwrap();
+        assert_eq!(settings.chunk.environment, "prod");
+        let in_app = &settings.chunk.in_app;
+        assert_eq!((&in_app.include[..], &in_app.exclude[..]), (&["shop".to_owned()][..], &["vendor".to_owned()][..]));
+        let chunk: profbridge_processor_chunk::Config = settings.processor.extract().unwrap();
+        assert_eq!((settings.identity.window, chunk.max_observations), (30_000_000_000, 5));
+        let settings = read(&["processors.dedup.resends=keep"], Format::Otlp).unwrap();
+        let dedup: profbridge_processor_dedup::Config = settings.processor.extract().unwrap();
+        assert_eq!((dedup.window.get().as_secs(), dedup.resends), (600, profbridge_processor_dedup::Resends::Keep));
+    }
+
+    /// Guarantees: the page of the command line names every key of chunks, and the components that have a meaning.
+    #[test]
+    fn documented() {
+        let page = include_str!("../../README.md");
+        let sections = ["exporters.sentry", "processors.chunk", "processors.dedup", "service.identity"];
+        for name in keys::<ChunkConfig>().iter().chain(&sections) {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    /// Guarantees: every assignment that is wrong, or has no meaning where this is written, is named at its place, all
+    /// at once, with what has one.
+    #[test]
+    fn problems() {
+        let wrong = [
+            "exporters.sentry.dsn=https://0123456789abcdef0123456789abcdef@sentry.example/1",
+            "exporters.sentry.sending_queue.queue_size=1",
+            "exporters.sentry.enviroment=prod",
+            "exporters.sentry.max_gap=soon",
+            "exporters.\"sentry/b\".environment=prod",
+            "exporters.otlp.endpoint=h:1",
+            "processors.dedup.window=1s",
+            "service.identity.window=61s",
+            "processors.chunk.latenes=1s",
+            "receivers.otlp.protocols=",
+            "service.limits.memory=1GiB",
+        ];
+        let text = read(&wrong, Format::Sentry).err().unwrap();
+        for (key, said) in [
+            ("exporters.sentry.dsn", "`dsn` has no meaning for a conversion, which sends nothing"),
+            ("exporters.sentry.sending_queue", "`sending_queue` has no meaning for a conversion"),
+            ("exporters.sentry.enviroment", "did you mean `environment`?"),
+            ("exporters.sentry.max_gap", "this is not a duration"),
+            ("exporters.sentry/b", "the exporter `sentry/b` is no part of this conversion"),
+            ("exporters.otlp", "the exporter `otlp` is no part of this conversion"),
+            ("processors.dedup", "the processor `dedup` is no part of this conversion"),
+            ("service.identity.window", "a window is at most 60s"),
+            ("processors.chunk.latenes", "did you mean `lateness`?"),
+            ("receivers", "`receivers` has no meaning for a conversion"),
+            ("service.limits", "`service.limits` has no meaning for this conversion"),
+        ] {
+            let at = text.split("\n\n").find(|problem| problem.contains(&format!("= key: {key}\n")));
+            assert!(at.is_some_and(|problem| problem.contains(said)), "{key}: {said}\n{text}");
+        }
+        assert!(text.ends_with("in what `--set` says; nothing was converted"), "{text}");
+        assert!(!text.contains("0123456789abcdef"), "{text}");
+        assert!(read(&["service.identity.window=61s"], Format::Sentry).err().unwrap().contains("61s"));
+        let text = read(&["service.identity.window=1s"], Format::Otlp).err().unwrap();
+        assert!(text.contains("`service.identity` has no meaning for this conversion"), "{text}");
+        for (format, said) in
+            [(Format::Otlp, "`processors.dedup` has a meaning"), (Format::Svg, "stacks are written as")]
+        {
+            let text = read(&["exporters.sentry.environment=prod"], format).err().unwrap();
+            assert!(text.contains("the exporter `sentry` is no part") && text.contains(said), "{text}");
+        }
+        for (assignment, said) in [
+            ("processors=5", "expected a map"),
+            ("exporters.sentry=5", "expected a map"),
+            ("processors.chunk", "needs a `=`"),
+            ("exporters.sentry.environment=", "found nothing"),
+            ("exporters.sentry.environment=a/b", "Sentry takes no environment"),
+        ] {
+            let text = read(&[assignment], Format::Sentry).err().unwrap();
+            assert!(text.contains(said), "{assignment}: {text}");
+        }
+    }
+}

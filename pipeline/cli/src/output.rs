@@ -1,0 +1,49 @@
+//! Processors and codecs without a pipeline around them: what `convert`, `sample` and `demo` have in common.
+
+mod envelopes;
+mod otlp;
+
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::config::Section;
+use profbridge_engine::registry::ProcessorFactory;
+use profbridge_identity::Rules;
+use profbridge_model::{Profiles, Telemetry};
+
+use crate::Failure;
+
+pub(crate) use envelopes::{Envelopes, Place};
+pub(crate) use otlp::{MERGE, Otlp};
+
+/// A processor without a pipeline around it: no time passes.
+pub(crate) struct Stage(Box<dyn Processor>);
+
+impl Stage {
+    /// A processor of a section. `identity` says who processes are.
+    pub(crate) fn new(factory: ProcessorFactory, section: &Section, identity: &Rules) -> Result<Self, Failure> {
+        (factory.create)(section, identity).map(Self).map_err(|problems| Failure(problems.to_string()))
+    }
+
+    /// Takes a batch as of when it was made, so that old files are not late.
+    pub(crate) fn take(&mut self, profiles: Profiles) -> Outbox {
+        let ends = profiles.profiles().map(|profile| profile.time_unix_nano.saturating_add(profile.duration_nano));
+        let now = Now { monotonic_nano: 0, unix_nano: ends.max().unwrap_or_default() };
+        let mut out = Outbox::default();
+        process_all(&mut *self.0, profiles.into(), now, &mut out);
+        out
+    }
+
+    /// What is left.
+    pub(crate) fn flush(&mut self) -> Outbox {
+        let mut out = Outbox::default();
+        flush_all(&mut *self.0, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
+        out
+    }
+}
+
+/// The profiles in what a processor put out.
+pub(crate) fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
+    telemetry.into_iter().filter_map(|telemetry| match telemetry {
+        Telemetry::Profiles(profiles) => Some(profiles),
+        Telemetry::Envelope(_) => None,
+    })
+}

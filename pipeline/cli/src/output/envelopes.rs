@@ -1,0 +1,103 @@
+//! Sentry envelopes: one for each chunk, since Sentry takes no two chunks in one (getsentry/relay
+//! `relay-server/src/utils/sizes.rs`). A chunk is at most a minute of one process.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use profbridge_codec::{Encoded, Report, sentry};
+use profbridge_engine::component::Outbox;
+use profbridge_engine::config::Section;
+use profbridge_identity::Rules;
+use profbridge_model::{Envelope, Profiles};
+use profbridge_net::compression::Compression;
+use profbridge_wire::sentry::chunk::Settings;
+
+use super::{Stage, profiles};
+use crate::Failure;
+use crate::destination::Destination;
+use crate::files::write_file;
+
+/// Writes envelopes as they become ready, each into a file of its own.
+pub(crate) struct Envelopes {
+    place: Place,
+    chunk: Stage,
+    encoder: sentry::Encoder,
+    /// The files, each with its size in bytes.
+    pub(crate) files: Vec<(PathBuf, u64)>,
+    /// Files among them that hold an envelope as it came in.
+    pub(crate) forwarded: u64,
+    /// Samples in the others, and how many of them were synthesized.
+    pub(crate) samples: u64,
+    pub(crate) synthesized: u64,
+}
+
+/// Where envelopes go.
+pub(crate) enum Place {
+    /// Into a folder, which is made with the first of them.
+    Folder(PathBuf),
+    /// Into this file, and further ones beside it.
+    Files(Destination),
+}
+
+impl Envelopes {
+    /// An output for a place. `chunk` is the section of the processor that cuts, `identity` says who processes are and
+    /// where their windows end, `settings` say how chunks are made.
+    pub(crate) fn open(place: Place, chunk: &Section, identity: &Rules, settings: Settings) -> Result<Self, Failure> {
+        let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
+        let encoder = sentry::Encoder::new(settings);
+        Ok(Self { place, chunk, encoder, files: Vec::new(), forwarded: 0, samples: 0, synthesized: 0 })
+    }
+
+    /// Where they go.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Takes a batch.
+    pub(crate) fn take(&mut self, batch: Profiles, report: &mut Report) -> Result<(), Failure> {
+        let out = self.chunk.take(batch);
+        self.write(out, report)
+    }
+
+    /// Writes what is left.
+    pub(crate) fn close(&mut self, report: &mut Report) -> Result<(), Failure> {
+        let out = self.chunk.flush();
+        self.write(out, report)
+    }
+
+    /// Writes an envelope that came in as it is.
+    pub(crate) fn forward(&mut self, envelope: &Envelope, report: &mut Report) -> Result<(), Failure> {
+        let encoded = self.encoder.envelope(envelope, None, Compression::None);
+        report.merge(encoded.report);
+        for message in encoded.messages {
+            self.forwarded += 1;
+            self.file(&format!("input-{:04}.envelope", self.files.len() + 1), &message.body)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, out: Outbox, report: &mut Report) -> Result<(), Failure> {
+        report.merge(Report { losses: out.losses, notes: out.notes, ..Report::default() });
+        for batch in profiles(out.telemetry) {
+            let id = batch.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
+            let Encoded { messages, report: made } = self.encoder.profiles(&batch, Compression::None, None);
+            report.merge(made);
+            for message in messages {
+                self.samples += message.meta.samples;
+                self.synthesized += message.meta.synthesized;
+                self.file(&format!("{id}-{}.envelope", message.meta.chunk_id.as_simple()), &message.body)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = match &self.place {
+            Place::Folder(folder) => folder.join(name),
+            Place::Files(destination) => destination.part(self.files.len() as u64 + 1),
+        };
+        let size = write_file(&path, |file| file.write_all(bytes))?;
+        self.files.push((path, size));
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Bytes of whatever kind to telemetry: what they are is told by their content.
+//!
+//! OTLP requests, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them alone, or
+//! compressed with gzip or zstd. Everything else is refused, by its name where it is known ([`foreign`]).
+
+mod foreign;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry};
+use profbridge_net::compression::{Coding, decompress};
+use profbridge_net::error_chain;
+use profbridge_wire::otlp::delimited::frames;
+use profbridge_wire::otlp::{self, Kind, Limits};
+use profbridge_wire::sentry::chunk_reader;
+use profbridge_wire::sentry::envelope::{self, ItemHeader};
+
+/// The most types of items that are named of an envelope without a profile.
+const MOST_TYPES: usize = 8;
+
+/// Why bytes, or a part of them, are not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What was refused: the name that was given, and the part.
+    pub place: String,
+    /// The rule; where there is a way to go, a further line with it, `hint: ...`.
+    pub why: String,
+}
+
+impl Refused {
+    fn new(place: &str, why: impl Into<String>) -> Self {
+        Self { place: place.to_owned(), why: why.into() }
+    }
+
+    fn by(place: &str, error: &(dyn Error + 'static)) -> Self {
+        Self::new(place, error_chain(error))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.why)
+    }
+}
+
+impl Error for Refused {}
+
+/// What there is to say of what was read beside the telemetry itself.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// The parts that were refused.
+    pub refused: Vec<Refused>,
+    /// What was in them, as far as it could be counted.
+    pub losses: Losses,
+    /// Strings in which something that is not UTF-8 was replaced.
+    pub replaced_strings: u64,
+}
+
+/// Hands over each message in `bytes`, which `name` calls; unpacked they may have `limit` bytes. A part that is refused
+/// is counted and named, and the rest goes on.
+///
+/// # Errors
+///
+/// Nothing can be read, or nothing more: what was handed over before stays.
+pub fn decode(
+    name: &str,
+    bytes: Bytes,
+    limit: usize,
+    findings: &mut Findings,
+    mut take: impl FnMut(Telemetry),
+) -> Result<(), Refused> {
+    let coding = match otlp::sniff(&bytes) {
+        Kind::Gzip => Coding::Gzip,
+        Kind::Zstd => Coding::Zstd,
+        _ => Coding::Identity,
+    };
+    let bytes = decompress(coding, bytes, limit).map_err(|error| Refused::by(name, &error))?;
+    if bytes.is_empty() {
+        return Err(Refused::new(name, "is empty"));
+    }
+    if let Some((what, way)) = foreign::name(&bytes) {
+        return Err(Refused::new(name, format!("is {what}, which is not supported\nhint: {way}")));
+    }
+    let mut reader = Reader { name, peer: name.into(), findings };
+    match otlp::sniff(&bytes) {
+        Kind::Json if is_chunk(&bytes) => {
+            let profiles = chunk_reader::read(&bytes).map_err(|error| Refused::by(name, &error))?;
+            take(reader.with_peer(profiles).into());
+        }
+        Kind::Json => {
+            let parsed = envelope::read(bytes).map_err(|error| Refused::by(name, &error))?;
+            take(reader.with_views(parsed.envelope)?.into());
+        }
+        Kind::Frames => {
+            let mut decoded = 0;
+            for (number, frame) in frames(bytes).enumerate() {
+                let frame = frame.map_err(|error| Refused::by(name, &error))?;
+                match reader.request(frame, &format!("{name}: message {}", number + 1)) {
+                    Ok(profiles) => {
+                        decoded += 1;
+                        take(profiles.into());
+                    }
+                    Err(refused) => reader.findings.refused.push(refused),
+                }
+            }
+            if decoded == 0 {
+                return Err(Refused::new(name, "not one message in it can be read"));
+            }
+        }
+        // A line's end is also the key of a request's first field.
+        Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?.into()),
+        Kind::Gzip | Kind::Zstd => {
+            let hint = "unpack it once, with `gzip -d` or `zstd -d`";
+            return Err(Refused::new(name, format!("is compressed twice\nhint: {hint}")));
+        }
+        Kind::Protobuf | Kind::Unknown => return Err(Refused::new(name, unknown(coding))),
+    }
+    Ok(())
+}
+
+/// What is said of content that is nothing known.
+fn unknown(coding: Coding) -> String {
+    let read = "neither OTLP protobuf, nor the Collector's frames of it, nor a Sentry envelope or chunk";
+    match coding {
+        Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
+        Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
+        Coding::Identity | Coding::Deflate => format!("is {read}"),
+    }
+}
+
+/// Whether bytes are lines of text. A request holds lengths and numbers, of which some are control characters.
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_ascii_whitespace()))
+}
+
+/// Whether JSON is the payload of a chunk rather than an envelope, whose first line is a header.
+fn is_chunk(bytes: &[u8]) -> bool {
+    let first_line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(first_line) {
+        Ok(object) => object.contains_key("profile") || object.contains_key("profiler_id"),
+        // An object that goes on after its first line is no envelope's header.
+        Err(_) => true,
+    }
+}
+
+struct Reader<'a> {
+    name: &'a str,
+    /// Where all that is read here is said to come from.
+    peer: Arc<str>,
+    findings: &'a mut Findings,
+}
+
+impl Reader<'_> {
+    fn with_peer(&self, mut profiles: Profiles) -> Profiles {
+        profiles.peer = Some(Arc::clone(&self.peer));
+        profiles
+    }
+
+    fn request(&mut self, bytes: Bytes, place: &str) -> Result<Profiles, Refused> {
+        let decoded = otlp::decode(bytes, &Limits::default()).map_err(|error| Refused::by(place, &error))?;
+        self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());
+        self.findings.replaced_strings += decoded.replaced_strings;
+        let refused = decoded.refused.iter().map(|refusal| Refused::new(place, refusal.invalid.to_string()));
+        self.findings.refused.extend(refused);
+        Ok(self.with_peer(decoded.profiles))
+    }
+
+    /// An envelope with the profiles in it as views, at least one.
+    fn with_views(&mut self, mut envelope: Envelope) -> Result<Envelope, Refused> {
+        let views: Vec<_> = chunk_reader::read_items(&envelope).collect();
+        if views.is_empty() {
+            return Err(Refused::new(self.name, without_chunk(&envelope)));
+        }
+        for view in views {
+            match view {
+                Ok(profiles) => envelope.profiles.push(self.with_peer(profiles)),
+                Err(error) => self.findings.refused.push(Refused::new(self.name, error.to_string())),
+            }
+        }
+        if envelope.profiles.is_empty() {
+            return Err(Refused::new(self.name, "not one profile in the envelope can be read"));
+        }
+        Ok(envelope)
+    }
+}
+
+/// What is in an envelope that holds no profile that can be read, and what to do about it.
+fn without_chunk(envelope: &Envelope) -> String {
+    let mut types: Vec<(String, usize)> = Vec::new();
+    for item in &envelope.items {
+        let kind = ItemHeader::read(&item.header).map(|header| header.kind.into_owned()).unwrap_or_default();
+        match types.iter().position(|(known, _)| *known == kind) {
+            Some(known) => types[known].1 += 1,
+            None if types.len() < MOST_TYPES => types.push((kind, 1)),
+            None => {}
+        }
+    }
+    if types.is_empty() {
+        return "the envelope holds nothing, and no V2 profile (`profile_chunk`)".to_owned();
+    }
+    let listed: Vec<String> = types.iter().map(|(kind, count)| format!("{count} {}", kind.escape_debug())).collect();
+    let found = format!("the envelope holds {}, and no V2 profile (`profile_chunk`)", listed.join(", "));
+    if types.iter().any(|(kind, _)| kind == "profile") {
+        let hint = foreign::CONTINUOUS;
+        return format!("{found}; the profile in it is V1, which belongs to a transaction\nhint: {hint}");
+    }
+    format!("{found}\nhint: profiles come in envelopes of their own; capture those of the type `profile_chunk`")
+}

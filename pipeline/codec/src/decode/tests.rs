@@ -1,0 +1,115 @@
+use profbridge_model::Builder;
+use profbridge_wire::otlp::delimited::put_frame;
+use profbridge_wire::otlp::{EncodeOptions, encode};
+
+use super::*;
+use crate::compress;
+use profbridge_net::compression::Compression;
+
+/// What was handed over in observations, the findings, and whether the end was reached.
+fn read(bytes: impl Into<Bytes>) -> (Vec<u64>, Findings, Result<(), Refused>) {
+    let mut findings = Findings::default();
+    let mut taken = Vec::new();
+    let outcome = decode("in", bytes.into(), 1 << 20, &mut findings, |telemetry| taken.push(telemetry.observations()));
+    (taken, findings, outcome)
+}
+
+fn request(observations: u64) -> Vec<u8> {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "shop".into())]);
+    builder.scope("test", "");
+    builder.on_cpu(20);
+    let frame = builder.frame("parse", "/app/a.py", 7);
+    let stack = builder.stack(&[frame]);
+    let times: Vec<u64> = (1..=observations).collect();
+    builder.sample(stack, None, None, &times, &[]);
+    encode(&builder.finish().unwrap(), &EncodeOptions::default())
+}
+
+fn framed(messages: &[&[u8]]) -> Vec<u8> {
+    let mut file = Vec::new();
+    messages.iter().for_each(|message| put_frame(&mut file, message).unwrap());
+    file
+}
+
+/// An envelope of a real SDK, and the chunk in it.
+fn captured() -> (Vec<u8>, Vec<u8>) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/testdata/sentry/python-2.75-profile_chunk.envelope");
+    let envelope = std::fs::read(path).unwrap();
+    let items = envelope::read(envelope.clone().into()).unwrap().envelope.items;
+    (envelope, items[0].payload.to_vec())
+}
+
+/// Guarantees: each form is told by its content and read, plain or compressed, with its observations.
+#[test]
+fn forms() {
+    let (envelope, chunk) = captured();
+    let (one, two) = (request(2), request(3));
+    let sentry = read(envelope.clone()).0;
+    assert!(sentry.len() == 1 && sentry[0] > 0);
+    for (bytes, expected) in
+        [(one.clone(), vec![2]), (framed(&[&one, &two]), vec![2, 3]), (envelope, sentry.clone()), (chunk, sentry)]
+    {
+        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+            let (taken, findings, outcome) = read(compress(compression, &bytes).unwrap());
+            assert_eq!((taken, outcome), (expected.clone(), Ok(())));
+            assert!(findings.refused.is_empty() && findings.losses.is_none());
+        }
+    }
+}
+
+/// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut
+/// off gives what was before the cut, and says where that is.
+#[test]
+fn parts_are_refused_alone() {
+    let (one, two) = (request(2), request(3));
+    // A dictionary with a string that is cut off.
+    let broken = b"\x12\x02\x2a\x05";
+    let file = framed(&[&one, broken, &two]);
+    let (taken, findings, outcome) = read(file.clone());
+    assert_eq!((taken, outcome, findings.refused.len()), (vec![2, 3], Ok(()), 1));
+    assert_eq!(findings.refused[0].place, "in: message 2");
+    let (taken, _, outcome) = read(file[..file.len() - 1].to_vec());
+    assert_eq!(taken, [2]);
+    let refused = outcome.unwrap_err().to_string();
+    assert!(refused.starts_with("in: the frame at byte "), "{refused}");
+    let (taken, findings, outcome) = read(framed(&[broken, broken]));
+    assert_eq!((taken.len(), findings.refused.len()), (0, 2));
+    assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
+}
+
+/// Guarantees: of an envelope with two profiles the one that cannot be read is named, and the other is read.
+#[test]
+fn views_are_refused_alone() {
+    let (envelope, _) = captured();
+    let broken = b"{\"type\":\"profile_chunk\",\"length\":2}\n{}\n";
+    let expected = read(envelope.clone()).0;
+    let (taken, findings, outcome) = read([&*envelope, &broken[..]].concat());
+    assert_eq!((taken, outcome, findings.refused.len()), (expected, Ok(()), 1));
+    assert_eq!(findings.refused[0].place, "in");
+    let (taken, findings, outcome) = read([&b"{}\n"[..], broken].concat());
+    assert_eq!((taken.len(), findings.refused.len()), (0, 1));
+    assert_eq!(outcome.unwrap_err().why, "not one profile in the envelope can be read");
+}
+
+/// Guarantees: what is not read is refused with the rule: nothing at all, text, what is larger than the limit once it
+/// is unpacked, what is packed twice, what is known by another name, an envelope without a profile.
+#[test]
+fn refusals() {
+    let gzip = |bytes: &[u8]| compress(Compression::GZIP, bytes).unwrap();
+    for (bytes, why) in [
+        (Bytes::new(), "is empty"),
+        (gzip(b""), "is empty"),
+        (Bytes::from_static(b"\nname,value\n"), "is neither OTLP protobuf"),
+        (gzip(b"who knows"), "compressed with gzip, and what is in it is neither"),
+        (gzip(&vec![0; 2 << 20]), "1048576"),
+        (gzip(&gzip(&request(2))), "is compressed twice\nhint: "),
+        (Bytes::from_static(b"PERFILE2\0\0\0\0"), "(perf.data), which is not supported\nhint: "),
+        (Bytes::from_static(b"{}\n{\"type\":\"event\"}\n{}\n"), "the envelope holds 1 event, and no V2 profile"),
+    ] {
+        let (taken, findings, outcome) = read(bytes);
+        let refused = outcome.unwrap_err().to_string();
+        assert!(refused.starts_with("in: ") && refused.contains(why), "{refused}");
+        assert!(taken.is_empty() && findings.refused.is_empty());
+    }
+}

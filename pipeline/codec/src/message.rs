@@ -1,0 +1,104 @@
+//! What codecs make: finished messages, and a report of what did not get into them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use profbridge_engine::component::{Prepared, Request};
+use profbridge_model::{Losses, Profiles, Quantities};
+
+/// A finished message. It owns its bytes and refers to nothing.
+#[derive(Debug, Clone)]
+pub struct Message<M> {
+    /// The bytes, framed and compressed.
+    pub body: Bytes,
+    /// How much is in it.
+    pub quantities: Quantities,
+    /// How many `Sample` messages of OTLP it was made from.
+    pub samples: u64,
+    /// What else is known of it.
+    pub meta: M,
+}
+
+impl<M> Message<M> {
+    /// The same as an exporter hands it to the engine.
+    pub fn request<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
+        let Self { body, quantities, samples, meta: known } = self;
+        Request { body, quantities, samples, meta: meta(known) }
+    }
+}
+
+/// What became of telemetry: `in + synthesized = quantities of the messages + losses`.
+#[derive(Debug)]
+pub struct Encoded<M> {
+    /// The messages, in order.
+    pub messages: Vec<Message<M>>,
+    /// Everything that is not in them, and what there is to know.
+    pub report: Report,
+}
+
+/// What else became of telemetry.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What is in no message, by reason.
+    pub losses: Losses,
+    /// What a rule added, such as closing samples.
+    pub synthesized: Quantities,
+    /// What is worth counting and no loss, by name.
+    pub notes: Vec<(&'static str, u64)>,
+    /// Types of values that are no time, in words; each is said once by an encoder.
+    pub timeless: Vec<String>,
+    /// Time that was sampled and is not shown. A note counts its whole seconds.
+    pub clipped: Duration,
+    /// Why bytes could not be written; what should have been in them is among the losses. Compressing into memory fails
+    /// only where there is none.
+    pub error: Option<std::io::Error>,
+}
+
+impl Report {
+    /// Adds all that another report says; of two errors the first stays.
+    pub fn merge(&mut self, other: Report) {
+        let Report { losses, synthesized, notes, timeless, clipped, error } = other;
+        self.losses.merge(&losses);
+        self.synthesized += synthesized;
+        for (name, count) in notes {
+            self.note(name, count);
+        }
+        self.timeless.extend(timeless);
+        self.clipped += clipped;
+        self.error = self.error.take().or(error);
+    }
+
+    pub(crate) fn note(&mut self, name: &'static str, count: u64) {
+        match self.notes.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, total)) => *total += count,
+            None => self.notes.push((name, count)),
+        }
+    }
+}
+
+impl<M> Default for Encoded<M> {
+    fn default() -> Self {
+        Self { messages: Vec::new(), report: Report::default() }
+    }
+}
+
+impl<M> Encoded<M> {
+    /// The same as an exporter hands it to the engine, with what `meta` makes of each message's. What has no place in
+    /// that goes into the log.
+    pub fn prepared<N>(self, mut meta: impl FnMut(M) -> N) -> Prepared<N> {
+        let Report { losses, synthesized, notes, timeless, clipped: _, error } = self.report;
+        for types in timeless {
+            tracing::warn!("dropped as no_time_unit: {types}");
+        }
+        if let Some(error) = error {
+            tracing::error!(%error, "a message could not be written");
+        }
+        let requests = self.messages.into_iter().map(|message| message.request(&mut meta));
+        Prepared { requests: requests.collect(), losses, synthesized, notes }
+    }
+}
+
+/// The number of `Sample` messages of a batch.
+pub(crate) fn samples(profiles: &Profiles) -> u64 {
+    profiles.profiles().map(|profile| profile.samples.len() as u64).sum()
+}

@@ -1,0 +1,318 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
+use profbridge_engine::testing;
+use profbridge_model::{Builder, Envelope, Item};
+use profbridge_net::compression::{Coding, decompress};
+use profbridge_wire::otlp::{Limits, decode, delimited};
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+/// What the exporter `otlp` asks for by default, uncompressed.
+const DEFAULTS: Options = Options { fill_profile_id: true, ..Options::plain(64 << 20) };
+
+/// The same in small messages.
+const SMALL: Options = Options { max_bytes: 1024, part_bytes: 1024, ..DEFAULTS };
+
+fn encoded(options: Options, telemetry: impl Into<Telemetry>) -> Encoded<Batch> {
+    Encoder::new(options).encode(&telemetry.into())
+}
+
+fn messages(options: Options, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
+    encoded(options, telemetry).messages
+}
+
+fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
+    ExportProfilesServiceRequest::decode(&*message.body).unwrap()
+}
+
+/// A batch with so many observations in each of its profiles.
+fn batch(observations: &[u64]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "checkout".into())]);
+    builder.scope("test", "1");
+    let leaf = builder.frame("parse", "main.rs", 7);
+    let root = builder.frame("main", "main.rs", 1);
+    let stack = builder.stack(&[leaf, root]);
+    for count in observations {
+        builder.on_cpu(20);
+        let times: Vec<u64> = (1..=*count).collect();
+        builder.sample(stack, None, None, &times, &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// The same as it comes from a receiver.
+fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
+    let decoded = decode(encode(profiles, options).into(), &Limits::default()).unwrap();
+    assert!(decoded.refused.is_empty() && decoded.profiles.received.is_some());
+    decoded.profiles
+}
+
+/// The same with an id for each profile.
+fn with_ids(profiles: &Profiles) -> Profiles {
+    decode(messages(DEFAULTS, profiles.clone()).remove(0).body, &Limits::default()).unwrap().profiles
+}
+
+/// What is said in messages, however it is cut: each observation with all that is known of it, and how often.
+fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
+    let mut said = BTreeMap::new();
+    for request in requests {
+        let dictionary = request.dictionary.clone().unwrap_or_default();
+        let string = |index: i32| dictionary.string_table[index as usize].as_str();
+        for resource in &request.resource_profiles {
+            let about = format!("{:?}", resource.resource.as_ref().map(|resource| &resource.attributes));
+            for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
+                let about = format!("{about} {:?} {}", profile.profile_id, profile.time_unix_nano);
+                for sample in &profile.samples {
+                    let stack = &dictionary.stack_table[sample.stack_index as usize];
+                    let functions: Vec<_> = stack
+                        .location_indices
+                        .iter()
+                        .flat_map(|&location| &dictionary.location_table[location as usize].lines)
+                        .map(|line| string(dictionary.function_table[line.function_index as usize].name_strindex))
+                        .collect();
+                    let mut tell = |time: Option<u64>, value: Option<i64>| {
+                        *said.entry(format!("{about} {functions:?} {time:?} {value:?}")).or_default() += 1;
+                    };
+                    if sample.timestamps_unix_nano.is_empty() {
+                        tell(None, sample.values.first().copied());
+                    }
+                    for (position, &time) in sample.timestamps_unix_nano.iter().enumerate() {
+                        tell(Some(time), sample.values.get(position).copied());
+                    }
+                }
+            }
+        }
+    }
+    said
+}
+
+/// Guarantees: what nobody changed leaves as the bytes it came as, and what is not known of it too.
+#[test]
+fn unchanged_batches_are_forwarded() {
+    let mut message = encode(&with_ids(&batch(&[3, 4])), &EncodeOptions::default());
+    message.extend([0x7a, 1, 1]);
+    let profiles = decode(message.into(), &Limits::default()).unwrap().profiles;
+    let Encoded { messages, report } = encoded(DEFAULTS, profiles.clone());
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].body, profiles.received.unwrap());
+    assert_eq!(messages[0].meta.profiles, 2);
+    assert_eq!(report.notes, [(FORWARDED, 1)]);
+}
+
+/// Guarantees: attributes that refer to the string table leave as what they refer to, whole or in parts, since a peer
+/// that does not know references would read empty keys; for a peer that is said to know them the bytes leave as they
+/// came.
+#[test]
+fn references_are_resolved() {
+    let options = EncodeOptions { references: true, ..EncodeOptions::default() };
+    // Through an arena, after which the strings of attributes stand in the string table.
+    let whole = split(&with_ids(&batch(&[200, 200])), 2048, &EncodeOptions::default()).next().unwrap();
+    let profiles = received(&whole, &options);
+    let service = |message: &ExportProfilesServiceRequest| {
+        let attribute = message.resource_profiles[0].resource.as_ref().unwrap().attributes[0].clone();
+        (attribute.key, attribute.key_strindex != 0, attribute.value.and_then(|value| value.value))
+    };
+    let inline = AnyValue::StringValue("checkout".to_owned());
+    let resolved = ("service.name".to_owned(), false, Some(inline));
+    for options in [DEFAULTS, SMALL, Options::plain(64 << 20)] {
+        let messages = messages(options, profiles.clone());
+        assert_eq!(messages.iter().map(|message| message.quantities.total()).sum::<u64>(), profiles.observations());
+        for message in messages {
+            assert_eq!(service(&request(&message)), resolved);
+        }
+    }
+    let kept = messages(Options { keep_references: true, ..DEFAULTS }, profiles.clone());
+    assert_eq!(kept[0].body, profiles.received.unwrap());
+    let (key, by_reference, value) = service(&request(&kept[0]));
+    assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
+}
+
+/// Guarantees: what holds no profile becomes no message: neither a batch of resources alone nor an envelope without
+/// views, which is counted as lost, in items.
+#[test]
+fn nothing_is_made_of_nothing() {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "shop".into())]);
+    builder.scope("test", "1");
+    let empty = builder.finish().unwrap();
+    let view = Envelope { profiles: vec![empty.clone()], ..Envelope::default() };
+    for telemetry in [Telemetry::from(empty), view.into()] {
+        let Encoded { messages, report } = encoded(DEFAULTS, telemetry);
+        assert!(messages.is_empty() && report.losses.is_none());
+    }
+    let item = Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new() };
+    let envelope = Envelope { items: vec![item; 2], ..Envelope::default() };
+    let Encoded { messages, report } = encoded(DEFAULTS, envelope);
+    assert_eq!((messages.len(), report.losses.get(Reason::Unroutable)), (0, Quantities::items(2)));
+}
+
+/// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
+/// keeps it; and where that is not asked for, the batch leaves as it came.
+#[test]
+fn ids_are_filled() {
+    let without = received(&batch(&[2000]), &EncodeOptions::default());
+    let ids = |options: Options| -> BTreeSet<Vec<u8>> {
+        messages(options, without.clone())
+            .iter()
+            .flat_map(|message| request(message).resource_profiles)
+            .flat_map(|resource| resource.scope_profiles)
+            .flat_map(|scope| scope.profiles)
+            .map(|profile| profile.profile_id)
+            .collect()
+    };
+    let whole = ids(DEFAULTS);
+    assert_eq!(whole.len(), 1);
+    assert_eq!(whole.first().unwrap().len(), 16);
+    assert_eq!(ids(SMALL), whole);
+    assert_eq!(ids(Options { fill_profile_id: false, ..DEFAULTS }), [Vec::new()].into());
+
+    let with = with_ids(&without);
+    let kept = with.profiles().map(|profile| profile.profile_id.unwrap().to_vec()).collect::<BTreeSet<_>>();
+    assert_eq!(kept, whole);
+}
+
+/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
+/// pprof's format, or without a format, never is, neither with the bytes that came nor encoded anew.
+#[test]
+fn payloads() {
+    let made = |format: &str| {
+        let mut builder = Builder::new();
+        builder.resource(&[]);
+        builder.scope("test", "1");
+        let original_payload = builder.bytes(b"recording");
+        let original_payload_format = builder.string(format);
+        builder.profile(Profile { original_payload, original_payload_format, ..Profile::default() });
+        let stack = builder.frame("parse", "main.rs", 7);
+        let stack = builder.stack(&[stack]);
+        builder.sample(stack, None, None, &[1, 2], &[]);
+        builder.finish().unwrap()
+    };
+    let payload = |profiles: &Profiles, options: Options| {
+        let messages = messages(options, profiles.clone());
+        request(&messages[0]).resource_profiles[0].scope_profiles[0].profiles[0].original_payload.clone()
+    };
+    let asked = Options { original_payload: true, ..DEFAULTS };
+    let unchanged = Options { fill_profile_id: false, ..asked };
+    // The bytes that come hold the payload, whatever its format: nobody but the sender decides what comes.
+    let came = |format: &str| {
+        let request = ExportProfilesServiceRequest::decode(&*encode(&made(""), &EncodeOptions::default()));
+        let mut request = request.unwrap();
+        let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
+        (profile.original_payload, profile.original_payload_format) = (b"recording".to_vec(), format.to_owned());
+        decode(request.encode_to_vec().into(), &Limits::default()).unwrap().profiles
+    };
+    assert_eq!(payload(&came("jfr"), DEFAULTS), b"");
+    assert_eq!(payload(&came("jfr"), Options { fill_profile_id: false, ..DEFAULTS }), b"");
+    assert_eq!(payload(&made("jfr"), asked), b"", "not what came");
+    for options in [asked, unchanged, Options { part_bytes: 16, ..unchanged }] {
+        assert_eq!(payload(&came("jfr"), options), b"recording");
+        for format in ["pprof", "PPROF", "application/x-pprof", ""] {
+            assert_eq!(payload(&came(format), options), b"", "{format:?}");
+        }
+    }
+}
+
+/// Guarantees: an envelope leaves as the profiles that were understood of it, and one without any as nothing.
+#[test]
+fn views() {
+    let envelope = Envelope { profiles: vec![batch(&[2]), batch(&[3])], ..Envelope::default() };
+    let observations: Vec<_> = messages(DEFAULTS, envelope).iter().map(|message| message.quantities).collect();
+    assert_eq!(observations, [2, 3].map(Quantities::observations));
+    assert!(messages(DEFAULTS, Envelope::default()).is_empty());
+    assert!(messages(DEFAULTS, Builder::new().finish().unwrap()).is_empty());
+}
+
+/// Guarantees: what cannot be cut below the limit is counted, and the rest leaves; a limit that was lowered holds from
+/// then on.
+#[test]
+fn too_large() {
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.scope("test", "1");
+    builder.on_cpu(20);
+    for name in ["short", &"x".repeat(4000)] {
+        let frame = builder.frame(name, "main.rs", 7);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, &[1], &[]);
+    }
+    let mut encoder = Encoder::new(DEFAULTS);
+    let telemetry = builder.finish().unwrap().into();
+    assert_eq!(encoder.encode(&telemetry).messages.len(), 1);
+    encoder.limit(1024);
+    encoder.limit(1 << 20);
+    let Encoded { messages, report } = encoder.encode(&telemetry);
+    assert_eq!(messages.iter().map(|message| message.quantities.total()).sum::<u64>(), 1);
+    assert_eq!(report.losses.get(Reason::TooLarge).total(), 1);
+    assert_eq!(report.notes, [(SPLIT, 1)]);
+}
+
+/// Guarantees: whatever the compression, a message is the same bytes, alone or as a frame.
+#[test]
+fn forms() {
+    let plain = messages(DEFAULTS, batch(&[20])).remove(0).body;
+    for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+        let coding = Coding::parse(compression.content_encoding()).unwrap();
+        for framed in [false, true] {
+            let body = messages(Options { compression, framed, ..DEFAULTS }, batch(&[20])).remove(0).body;
+            let message = if framed { delimited::frames(body).next().unwrap().unwrap() } else { body };
+            assert_eq!(decompress(coding, message, 1 << 20).unwrap(), plain);
+        }
+    }
+}
+
+/// Guarantees: a finished message is cut to the limit, or to about half where it is within that already; the parts say
+/// what it said, in the same compression; what is too small to be cut for its size is not.
+#[test]
+fn finished_messages_are_cut() {
+    let compression = Compression::ZSTD;
+    let message = messages(Options { compression, ..DEFAULTS }, batch(&[30_000, 20_000])).remove(0);
+    let whole = messages(DEFAULTS, batch(&[30_000, 20_000])).remove(0);
+    for (limit, most) in [(100_000, 100_000), (64 << 20, whole.body.len() / 8 * 5)] {
+        let Cut { messages, size, limit } = cut(message.body.clone(), compression, limit).unwrap();
+        assert_eq!((size, limit), (whole.body.len(), most));
+        assert_eq!(messages.iter().map(|part| part.quantities.observations).sum::<u64>(), 50_000);
+        let plain = messages.iter().map(|part| decompress(Coding::Zstd, part.body.clone(), most).unwrap());
+        let parts: Vec<_> = plain.map(|part| ExportProfilesServiceRequest::decode(part).unwrap()).collect();
+        assert_eq!(said(&parts), said(&[request(&whole)]));
+    }
+    let small = messages(DEFAULTS, batch(&[2000])).remove(0);
+    assert!(cut(small.body, Compression::None, 64 << 20).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
+    #[test]
+    fn fills_missing_ids(seed: u64, samples in 1_usize..200) {
+        let now = testing::ManualClock::default().now();
+        let made = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
+        let profiles = received(&made, &EncodeOptions::default());
+        let filled = with_ids(&profiles);
+        for ((before, after), hash) in profiles.profiles().zip(filled.profiles()).zip(content_hashes(&profiles)) {
+            prop_assert_eq!(after.profile_id, Some(before.profile_id.unwrap_or(hash)));
+        }
+    }
+
+    /// Guarantees: whatever the limit, each message stays below it, and together they say what the batch said.
+    #[test]
+    fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000) {
+        let now = testing::ManualClock::default().now();
+        let profiles = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
+        let encode = |limit: usize| {
+            encoded(Options { max_bytes: limit, part_bytes: limit, ..DEFAULTS }, profiles.clone())
+        };
+        let (whole, parts) = (encode(64 << 20), encode(limit));
+        prop_assert!(parts.report.losses.is_none());
+        for message in &parts.messages {
+            prop_assert!(message.body.len() <= limit);
+        }
+        let requests = |encoded: &Encoded<Batch>| encoded.messages.iter().map(request).collect::<Vec<_>>();
+        prop_assert_eq!(said(&requests(&parts)), said(&requests(&whole)));
+    }
+}

@@ -1,0 +1,89 @@
+//! Sentry: profiles become envelopes with a chunk each, and envelopes of others become bodies as they came.
+
+mod config;
+mod forward;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use profbridge_model::{Envelope, Item, Profiles, Quantities, Reason, TimelessTypes};
+use profbridge_net::compression::Compression;
+use profbridge_wire::sentry::Dsn;
+use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
+
+pub use config::ChunkConfig;
+pub use forward::Forwarded;
+
+use crate::compressor::Compressor;
+use crate::message::{Encoded, Message, Report, samples};
+use sink::Envelopes;
+
+/// Makes envelopes, one batch at a time; keeps its memory from one to the next.
+#[derive(Debug)]
+pub struct Encoder {
+    converter: Converter,
+    compressor: Compressor,
+    /// What was said once.
+    timeless: TimelessTypes,
+}
+
+impl Encoder {
+    /// An encoder that makes chunks with these settings.
+    pub fn new(settings: Settings) -> Self {
+        let converter = Converter::new(settings);
+        Self { converter, compressor: Compressor::default(), timeless: TimelessTypes::default() }
+    }
+
+    /// A batch that was cut for one process and window, as envelopes with a chunk each. `extra` goes into the first of
+    /// them as a further item; where there is none, it goes nowhere.
+    pub fn profiles(
+        &mut self,
+        profiles: &Profiles,
+        compression: Compression,
+        extra: Option<Item>,
+    ) -> Encoded<ChunkSummary> {
+        let mut envelopes = Envelopes::new(&mut self.compressor, compression, extra);
+        let converted = self.converter.convert(profiles, &mut envelopes);
+        let finished = envelopes.finished;
+        let report = Report {
+            synthesized: Quantities::observations(converted.synthesized),
+            notes: converted.counts().collect(),
+            timeless: self.timeless.look_at(profiles),
+            clipped: Duration::from_nanos(converted.notes.clipped_nanos),
+            error: converted.error,
+            losses: converted.losses,
+        };
+        // One sample in OTLP's sense may be in many chunks: they are shared out by observations, and none counts twice.
+        let whole = finished.iter().map(|(_, meta)| meta.observations).sum::<u64>().max(1);
+        let (all, mut seen, mut shared) = (samples(profiles), 0, 0);
+        let messages = finished.into_iter().map(|(body, meta)| {
+            seen += meta.observations;
+            let until = u128::from(all) * u128::from(seen) / u128::from(whole);
+            let until = u64::try_from(until).unwrap_or(u64::MAX);
+            let samples = until - std::mem::replace(&mut shared, until);
+            Message { body, quantities: Quantities::observations(meta.observations + meta.synthesized), samples, meta }
+        });
+        Encoded { messages: messages.collect(), report }
+    }
+
+    /// An envelope as it came. Where it goes `to` another server or project than its header names, the header loses its
+    /// DSN.
+    pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
+        let (plain, meta) = forward::written(envelope, to);
+        let mut encoded = Encoded::default();
+        let quantities = envelope.quantities();
+        match self.compressor.pack(compression, plain.into()) {
+            Ok(body) => {
+                let samples = envelope.profiles.iter().map(samples).sum();
+                encoded.messages.push(Message { body, quantities, samples, meta });
+            }
+            Err(error) => {
+                encoded.report.losses.add(Reason::Internal, quantities);
+                encoded.report.error = Some(error);
+            }
+        }
+        encoded
+    }
+}

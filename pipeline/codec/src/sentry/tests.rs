@@ -1,0 +1,94 @@
+use bytes::Bytes;
+use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
+use profbridge_net::compression::{Coding, decompress};
+use profbridge_wire::sentry::envelope::{self, item};
+
+use super::*;
+
+const START: u64 = 1_790_000_000_000_000_000;
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::GZIP, Compression::ZSTD];
+
+/// One thread, observed at these milliseconds of its process's window.
+fn observed(millis: &[u64]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "shop".into())]);
+    builder.scope("test", "");
+    builder.on_cpu(20);
+    let frame = builder.frame("parse", "/app/a.py", 7);
+    let stack = builder.stack(&[frame]);
+    let thread = builder.attributes(&[("thread.id", 1.into())]);
+    let times: Vec<u64> = millis.iter().map(|millis| START + millis * 1_000_000).collect();
+    builder.sample(stack, thread, None, &times, &[]);
+    let mut profiles = builder.finish().unwrap();
+    profiles.window = Some(ProcessWindow {
+        profiler_id: ProfilerId::from_hash(7),
+        strength: IdentityStrength::Strong,
+        start_unix_nano: START,
+        end_unix_nano: START + 60_000_000_000,
+    });
+    profiles
+}
+
+fn plain(compression: Compression, body: &Bytes) -> Bytes {
+    decompress(Coding::parse(compression.content_encoding()).unwrap(), body.clone(), 1 << 20).unwrap()
+}
+
+/// Guarantees: whatever the compression, a chunk is the same envelope, from batch to batch; the extra item is in the
+/// first envelope and in no other; two chunks share the samples that they were made from.
+#[test]
+fn chunks() {
+    let batch = observed(&[0, 50, 100, 30_000, 30_050, 30_100]);
+    let mut encoder = Encoder::new(Settings::default());
+    let mut seen: Vec<Vec<Bytes>> = Vec::new();
+    for compression in COMPRESSIONS.repeat(2) {
+        let extra = item("client_report", None, &b"{}"[..]);
+        let Encoded { messages, report } = encoder.profiles(&batch, compression, Some(extra));
+        assert_eq!(messages.iter().map(|message| message.samples).sum::<u64>(), 1);
+        let sent: u64 = messages.iter().map(|message| message.quantities.observations).sum();
+        assert_eq!((6 + report.synthesized.observations, report.losses.is_none()), (sent, true));
+        seen.push(messages.iter().map(|message| plain(compression, &message.body)).collect());
+    }
+    assert!(seen.iter().all(|bodies| *bodies == seen[0]));
+    let items = |body: &Bytes| envelope::read(body.clone()).unwrap().envelope.items.len();
+    assert_eq!(seen[0].iter().map(items).collect::<Vec<_>>(), [2, 1]);
+}
+
+/// Guarantees: types of values that are no time are said once by an encoder, and what has them is counted each time.
+#[test]
+fn timeless_types() {
+    let mut builder = Builder::new();
+    builder.resource(&[]);
+    builder.scope("test", "");
+    let sample_type = builder.value_type("heap", "bytes");
+    builder.profile(profbridge_model::Profile { sample_type, ..Default::default() });
+    builder.sample(None, None, None, &[START], &[1]);
+    let mut batch = builder.finish().unwrap();
+    batch.window = observed(&[0]).window;
+    let mut encoder = Encoder::new(Settings::default());
+    let said = [1, 0].map(|times| {
+        let report = encoder.profiles(&batch, Compression::None, None).report;
+        assert_eq!(report.losses.get(Reason::NoTimeUnit), Quantities::observations(1));
+        report.timeless.len() == times
+    });
+    assert_eq!(said, [true, true]);
+}
+
+/// Guarantees: an envelope leaves as the bytes it came as, whatever the compression; for another project than its
+/// header names it loses its DSN and nothing else, and for its own it keeps it.
+#[test]
+fn envelopes() {
+    let dsn = |project: u8| format!("https://0123456789abcdef0123456789abcdef@sentry.example/{project}");
+    let text = format!("{{\"dsn\":\"{}\", \"k\":1}}\n{{\"type\":\"x\"}}\n1\n", dsn(1));
+    let came = envelope::read(Bytes::from(text.clone())).unwrap().envelope;
+    let mut encoder = Encoder::new(Settings::default());
+    for compression in COMPRESSIONS {
+        for (to, expected) in
+            [(None, &*text), (Some(dsn(1)), &*text), (Some(dsn(2)), "{\"k\":1}\n{\"type\":\"x\"}\n1\n")]
+        {
+            let to: Option<Dsn> = to.map(|to| to.parse().unwrap());
+            let Encoded { messages, report } = encoder.envelope(&came, to.as_ref(), compression);
+            assert_eq!(plain(compression, &messages[0].body), expected);
+            assert_eq!((messages[0].quantities, report.losses.is_none()), (Quantities::items(1), true));
+        }
+    }
+}
