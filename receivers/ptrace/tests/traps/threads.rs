@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profbridge_ptrace::message::Settings;
+use profbridge_ptrace::message::{Rung, Settings};
 
 use crate::{
     compile, process,
@@ -100,8 +100,8 @@ fn two_thousand_threads() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from those that stay. None is stopped, and what they
-/// used is said not to be sampled.
+/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from
+/// those that stay. None is stopped where the kernel permits events, and what they used is said not to be sampled.
 fn thousands_of_threads_a_second() -> Outcome {
     let mut target = Target::start(&compile::c("churn"), &[]);
     let mut session = Session::of(target.pid());
@@ -113,7 +113,7 @@ fn thousands_of_threads_a_second() -> Outcome {
     assert!(target.lives());
     let seen = session.finish();
     let life = seen.last();
-    assert_eq!(life.status.stops, 0, "{:?}", life.status);
+    assert!(life.status.stops == 0 || life.status.rung == Rung::None, "{:?}", life.status);
     assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
     Ok(())
 }
