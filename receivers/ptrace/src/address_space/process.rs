@@ -1,9 +1,10 @@
 //! A process's files, as loading an address space wants them.
 //!
-//! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself, deleted or not; without the right for that
-//! (`CAP_CHECKPOINT_RESTORE`), by its path inside of the process's root, which no symbolic link can lead out of, and the
-//! program itself by `/proc/PID/exe`, since programs are replaced while they run. In any case the file is looked at before
-//! it is opened: only a regular file with the mapping's device and inode is, for opening a device or a FIFO does things.
+//! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself, deleted or not; without the
+//! right for that (`CAP_CHECKPOINT_RESTORE`), by its path inside of the process's root, which no symbolic link can lead
+//! out of, and the program itself by `/proc/PID/exe`, since programs are replaced while they run. In any case the file
+//! is looked at before it is opened: only a regular file with the mapping's device and inode is, for opening a device
+//! or a FIFO does things.
 
 use std::fs::File;
 use std::io;
@@ -117,8 +118,8 @@ fn same_file(found: FileId, mapped: FileId) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: without the right to open a mapping's file itself, the program is opened although it is not at its path
-    /// any more, and nothing is that is another file than the mapped one.
+    /// Guarantees: without the right to open a mapping's file itself, the program is opened although it is not at its
+    /// path any more, and nothing is that is another file than the mapped one.
     #[test]
     fn replaced_program() {
         let files = ProcessFiles::open(std::process::id()).unwrap();
