@@ -1,7 +1,7 @@
 //! Bytes of whatever kind to telemetry: what they are is told by their content.
 //!
 //! OTLP requests, the Collector's frames of them, Sentry envelopes, the JSON of a chunk; each of them alone, or
-//! compressed with gzip or zstd. Everything else is refused, by its name where it is known ([`foreign`]).
+//! compressed with gzip or zstd. Everything else is refused, by its name where it is known.
 
 mod foreign;
 #[cfg(test)]
