@@ -10,7 +10,9 @@ use crate::arena::{Full, Source, Store, Transfer};
 use crate::builder::Assembly;
 use crate::dictionary::{Attribute, Invalid};
 use crate::id::{AttributeId, AttributeSetId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles, ValueType};
+use crate::profiles::{
+    Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles, ValueType,
+};
 use crate::varint;
 
 #[cfg(test)]
@@ -55,28 +57,28 @@ impl<'a> Compact<'a> {
 
     /// Starts a resource: all of this one but its scopes and attributes, which are of the same batch.
     pub fn resource_with<'b>(&mut self, resource: &ResourceProfiles, attributes: impl Iterator<Item = &'b Attribute>) {
-        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, resource.schema_url));
+        let ResourceProfiles { resource, scopes: _, schema_url } = resource;
+        let Resource { attributes: _, dropped_attributes_count, entity_refs } = resource;
+        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, *schema_url));
         let attributes = self.attributes(attributes);
-        let dropped_attributes_count = resource.resource.dropped_attributes_count;
+        let dropped_attributes_count = *dropped_attributes_count;
         let dictionary = self.profiles.dictionary();
-        let entity_refs = resource
-            .resource
-            .entity_refs
-            .iter()
-            .map(|&entity| self.carry(|_, _, to| to.put(dictionary.bytes(entity))))
-            .collect();
+        let entity_refs =
+            entity_refs.iter().map(|&entity| self.carry(|_, _, to| to.put(dictionary.bytes(entity)))).collect();
         let resource = Resource { attributes, dropped_attributes_count, entity_refs };
         self.assembly.resource(ResourceProfiles { resource, schema_url, scopes: Vec::new() });
     }
 
     /// Starts a scope: all of this one but its profiles.
     pub fn scope(&mut self, scope: &ScopeProfiles) {
-        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, scope.schema_url));
+        let ScopeProfiles { scope, profiles: _, schema_url } = scope;
+        let Scope { name, version, attributes, dropped_attributes_count } = scope;
+        let schema_url = self.carry(|transfer, from, to| transfer.string(from, to, *schema_url));
         let scope = Scope {
-            name: self.carry(|transfer, from, to| transfer.string(from, to, scope.scope.name)),
-            version: self.carry(|transfer, from, to| transfer.string(from, to, scope.scope.version)),
-            attributes: self.attributes(scope.scope.attributes.iter()),
-            dropped_attributes_count: scope.scope.dropped_attributes_count,
+            name: self.carry(|transfer, from, to| transfer.string(from, to, *name)),
+            version: self.carry(|transfer, from, to| transfer.string(from, to, *version)),
+            attributes: self.attributes(attributes.iter()),
+            dropped_attributes_count: *dropped_attributes_count,
         };
         self.assembly.scope(ScopeProfiles { scope, schema_url, profiles: Vec::new() });
     }
@@ -87,13 +89,31 @@ impl<'a> Compact<'a> {
 
     /// Starts a profile: all of this one but its samples and its original payload, which would no longer be the same.
     pub fn profile(&mut self, profile: &Profile) {
+        let &Profile {
+            sample_type,
+            samples: _,
+            time_unix_nano,
+            duration_nano,
+            period_type,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = profile;
         let profile = Profile {
-            sample_type: self.value_type(profile.sample_type),
-            period_type: self.value_type(profile.period_type),
-            attributes: self.carry(|transfer, from, to| transfer.attribute_set(from, to, profile.attributes)),
+            sample_type: self.value_type(sample_type),
+            samples: 0..0,
+            time_unix_nano,
+            duration_nano,
+            period_type: self.value_type(period_type),
+            period,
+            profile_id,
+            dropped_attributes_count,
             original_payload_format: None,
             original_payload: crate::Span::default(),
-            ..profile.clone()
+            attributes: self.carry(|transfer, from, to| transfer.attribute_set(from, to, attributes)),
         };
         self.assembly.profile(profile);
     }
@@ -130,8 +150,9 @@ impl<'a> Compact<'a> {
         timestamps: &[u8],
         values: &[u8],
     ) {
-        let stack = self.carry(|transfer, from, to| transfer.stack(from, to, sample.stack));
-        let link = self.carry(|transfer, from, to| transfer.link(from, to, sample.link));
+        let SampleIds { stack, attributes: _, link } = sample.ids();
+        let stack = self.carry(|transfer, from, to| transfer.stack(from, to, stack));
+        let link = self.carry(|transfer, from, to| transfer.link(from, to, link));
         let timestamps = self.carry(|_, _, to| to.put(timestamps));
         let values = self.carry(|_, _, to| to.put(values));
         self.assembly.row(stack, attributes, link, timestamps, values);

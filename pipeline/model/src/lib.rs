@@ -47,7 +47,8 @@ pub use meaning::{Meaning, Mode, TimelessTypes};
 pub use naming::{Name, Naming};
 pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
 pub use profiles::{
-    Position, Profile, Profiles, Resource, ResourceProfiles, Sample, Samples, Scope, ScopeProfiles, ValueType,
+    Position, Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Samples, Scope, ScopeProfiles,
+    ValueType,
 };
 pub use quantities::{Quantities, Unit};
 pub use telemetry::{Telemetry, TelemetryKind};

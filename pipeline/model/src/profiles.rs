@@ -179,7 +179,26 @@ pub struct Sample<'a> {
     values: &'a [u8],
 }
 
+/// What a sample refers to, all of it: whoever copies a sample takes this apart without `..`, so that what is added here
+/// is forgotten nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SampleIds {
+    /// The stack.
+    pub stack: Option<StackId>,
+    /// The attributes.
+    pub attributes: Option<AttributeSetId>,
+    /// The span.
+    pub link: Option<LinkId>,
+}
+
 impl<'a> Sample<'a> {
+    /// What it refers to.
+    #[inline]
+    pub fn ids(&self) -> SampleIds {
+        let Self { stack, attributes, link, timestamps: _, values: _ } = *self;
+        SampleIds { stack, attributes, link }
+    }
+
     /// When it was observed, in nanoseconds since the Unix epoch, in the order in which it was sent.
     #[inline]
     pub fn timestamps(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {

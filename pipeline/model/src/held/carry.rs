@@ -4,7 +4,7 @@ use super::{HeldResource, HeldScope, Series, Shape};
 use crate::arena::{Arena, Full, Source, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
-use crate::profiles::{Profile, ResourceProfiles, ScopeProfiles, ValueType};
+use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
 use crate::varint;
 
 /// From where and to where, and what was carried already.
@@ -29,8 +29,10 @@ impl Carrier<'_> {
         resource: &ResourceProfiles,
         attributes: impl Iterator<Item = &'b Attribute>,
     ) -> Result<HeldResource, Full> {
+        let ResourceProfiles { resource, scopes: _, schema_url } = resource;
+        let Resource { attributes: _, dropped_attributes_count, entity_refs } = resource;
         let mut entities = Vec::new();
-        for &entity in &resource.resource.entity_refs {
+        for &entity in entity_refs {
             let message = self.source.bytes(entity);
             varint::put(&mut entities, message.len() as u64);
             entities.extend_from_slice(message);
@@ -38,8 +40,8 @@ impl Carrier<'_> {
         let entity_refs = self.arena.blob(&entities)?;
         Ok(HeldResource {
             attributes: self.attributes(attributes)?,
-            dropped_attributes_count: resource.resource.dropped_attributes_count,
-            schema_url: self.transfer.string(self.source, self.arena, resource.schema_url)?,
+            dropped_attributes_count: *dropped_attributes_count,
+            schema_url: self.transfer.string(self.source, self.arena, *schema_url)?,
             entity_refs,
         })
     }
@@ -50,12 +52,14 @@ impl Carrier<'_> {
     ///
     /// See [`Carrier::resource`].
     pub fn scope(&mut self, scope: &ScopeProfiles) -> Result<HeldScope, Full> {
+        let ScopeProfiles { scope, profiles: _, schema_url } = scope;
+        let Scope { name, version, attributes, dropped_attributes_count } = scope;
         Ok(HeldScope {
-            name: self.transfer.string(self.source, self.arena, scope.scope.name)?,
-            version: self.transfer.string(self.source, self.arena, scope.scope.version)?,
-            attributes: self.attributes(scope.scope.attributes.iter())?,
-            dropped_attributes_count: scope.scope.dropped_attributes_count,
-            schema_url: self.transfer.string(self.source, self.arena, scope.schema_url)?,
+            name: self.transfer.string(self.source, self.arena, *name)?,
+            version: self.transfer.string(self.source, self.arena, *version)?,
+            attributes: self.attributes(attributes.iter())?,
+            dropped_attributes_count: *dropped_attributes_count,
+            schema_url: self.transfer.string(self.source, self.arena, *schema_url)?,
         })
     }
 
@@ -65,14 +69,28 @@ impl Carrier<'_> {
     ///
     /// See [`Carrier::resource`].
     pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
+        // Times and id are `Held::series`'s, and a payload would say something else than what is merged.
+        let &Profile {
+            sample_type,
+            samples: _,
+            time_unix_nano: _,
+            duration_nano: _,
+            period_type,
+            period,
+            profile_id: _,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = profile;
         Ok(Series {
             resource,
             scope,
-            sample_type: self.value_type(profile.sample_type)?,
-            period_type: self.value_type(profile.period_type)?,
-            period: profile.period,
-            attributes: self.transfer.attribute_set(self.source, self.arena, profile.attributes)?,
-            dropped_attributes_count: profile.dropped_attributes_count,
+            sample_type: self.value_type(sample_type)?,
+            period_type: self.value_type(period_type)?,
+            period,
+            attributes: self.transfer.attribute_set(self.source, self.arena, attributes)?,
+            dropped_attributes_count,
             shape,
         })
     }
