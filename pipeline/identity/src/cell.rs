@@ -19,8 +19,6 @@ pub struct Cell {
 impl Cell {
     /// None comes before this one in order.
     pub const FIRST: Self = Self { start: 0, end: 0 };
-    /// None comes behind this one in order.
-    pub const LAST: Self = Self { start: u64::MAX, end: u64::MAX };
 
     /// The cell of a time, where cells are `width` long and start `phase` behind its multiples.
     #[inline]

@@ -110,6 +110,14 @@ pub struct Arena {
     packed: Vec<u8>,
 }
 
+impl std::ops::Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { lookups: self.lookups + other.lookups, comparisons: self.comparisons + other.comparisons }
+    }
+}
+
 impl Default for Arena {
     fn default() -> Self {
         Self::new(Limits::ADDRESSABLE)

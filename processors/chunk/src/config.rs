@@ -4,7 +4,8 @@ mod moved;
 
 use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
 use profbridge_identity::Rules;
-use profbridge_model::arena::Limits;
+use profbridge_model::arena;
+use profbridge_windows::Limits;
 use serde::Deserialize;
 
 /// What was written. Every key may be left out.
@@ -54,7 +55,7 @@ pub struct Settings {
     pub(crate) max_dictionary_age: u64,
     pub(crate) max_dictionary_bytes: u64,
     /// What an arena may become. There is no key for it: its age and size end it before.
-    pub(crate) arena: Limits,
+    pub(crate) arena: arena::Limits,
 }
 
 impl Default for Settings {
@@ -120,12 +121,26 @@ impl Config {
             max_bytes: self.max_bytes.get(),
             max_dictionary_age: self.max_dictionary_age.nanos(),
             max_dictionary_bytes: self.max_dictionary_bytes.get(),
-            arena: Limits::ADDRESSABLE,
+            arena: arena::Limits::ADDRESSABLE,
         }
     }
 }
 
 impl Settings {
+    /// What the store of windows may hold.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            open_for: self.rules.window.saturating_add(self.lateness),
+            max_observations: self.max_observations,
+            max_window_bytes: self.max_window_bytes,
+            max_groups: self.max_processes,
+            max_bytes: self.max_bytes,
+            max_arena_age: self.max_dictionary_age,
+            max_arena_bytes: self.max_dictionary_bytes,
+            arena: self.arena,
+        }
+    }
+
     /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is put
     /// out takes several times of what it held, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {

@@ -1,4 +1,4 @@
-//! Puts requests into windows: `window` above `0s`.
+//! Puts requests into windows: `service.identity.window` above `0s`.
 
 #[cfg(test)]
 mod tests;
@@ -6,16 +6,20 @@ mod tests;
 mod request;
 mod under_way;
 
+use std::collections::HashSet;
+
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::RequestId;
-use profbridge_model::Profiles;
+use profbridge_identity::{RequestId, skew};
+use profbridge_model::{Profiles, Reason};
+use profbridge_windows::Store;
 
-use self::request::{Request, close_passed};
+use self::request::Step;
 use self::under_way::UnderWay;
+use crate::budget::Budget;
 use crate::config::Settings;
-use crate::windows::Windows;
+use crate::key::ProcessCell;
 
-/// So many windows may be closed for a request before the first of them is put out.
+/// So many windows may be closed for a request before the first of them is flushed.
 const WAITING: usize = 16;
 
 /// Holds requests until their windows close.
@@ -23,20 +27,22 @@ pub(crate) struct Hold {
     settings: Settings,
     /// How many requests there were.
     requests: u64,
-    pub(crate) windows: Windows,
+    windows: Store<ProcessCell>,
+    budget: Budget,
     /// The request that is being taken in.
     under_way: Option<Box<UnderWay>>,
 }
 
 impl Hold {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { windows: Windows::new(settings.clone()), settings, requests: 0, under_way: None }
+        let windows = Store::new(settings.limits());
+        Self { windows, settings, requests: 0, budget: Budget::default(), under_way: None }
     }
 
     /// Makes the bounds small enough for so much memory.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
-        self.windows = Windows::new(self.settings.clone());
+        self.windows = Store::new(self.settings.limits());
     }
 
     pub(crate) fn is_absorbing(&self) -> bool {
@@ -51,57 +57,125 @@ impl Hold {
         self.windows.bytes() + self.under_way.as_ref().map_or(0, |work| work.bytes())
     }
 
+    pub(crate) fn distinct_bytes(&self) -> u64 {
+        self.windows.distinct_bytes()
+    }
+
+    /// When there is something to do.
+    pub(crate) fn due(&self) -> Option<u64> {
+        if self.is_absorbing() { Some(0) } else { self.windows.due() }
+    }
+
     /// Puts a request into the windows of its processes and times, or the beginning of it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
-        self.windows.budget.earn(profiles.size_bytes());
+        self.budget.earn(profiles.size_bytes());
         crate::note_skew(&profiles, now, out);
         self.requests += 1;
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
         self.under_way = Some(Box::new(UnderWay::new(profiles, &self.settings, id, now)));
         self.absorb(now, out);
+        self.note_closed_early(out);
     }
 
-    /// Puts out a window, and takes in more of the request that is being taken in.
+    /// Flushes a window, and takes in more of the request that is being taken in.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
-        self.windows.advance(now, out);
+        self.windows.close_due(now.monotonic_nano);
+        self.flush_one(out);
+        if self.windows.due().is_none_or(|due| due > now.monotonic_nano) {
+            self.windows.sweep();
+        }
         self.absorb(now, out);
+        self.note_closed_early(out);
     }
 
-    /// Puts out a window because the pipeline ends. Returns whether there is more to do.
+    /// Flushes a window because memory is short. Returns whether there is more to do.
+    pub(crate) fn relieve(&mut self, out: &mut Outbox) -> bool {
+        self.windows.relieve();
+        self.flush_one(out);
+        self.note_closed_early(out);
+        // Closed windows that wait go first, and the last of them is followed by a look at what is held then.
+        let more = self.windows.is_relieving();
+        if !more {
+            self.windows.sweep();
+        }
+        more
+    }
+
+    /// Flushes a window because the pipeline ends. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.is_absorbing() {
             self.advance(now, out);
             return true;
         }
-        self.windows.flush(out)
+        self.windows.close_for_the_end();
+        self.flush_one(out);
+        let more = !self.windows.is_empty();
+        if !more {
+            self.windows.sweep();
+        }
+        more
+    }
+
+    /// Flushes the next closed window that may go on.
+    fn flush_one(&mut self, out: &mut Outbox) {
+        while let Some(flushed) = self.windows.flush(!self.budget.is_used_up()) {
+            let Some(mut batch) = flushed.batch else {
+                out.drop_observations(Reason::LimitExceeded, flushed.observations);
+                continue;
+            };
+            self.budget.charge(batch.size_bytes(), flushed.observations);
+            batch.window = Some(self.settings.rules.window(flushed.key.identity, flushed.key.cell));
+            out.send(batch);
+            return;
+        }
+    }
+
+    fn note_closed_early(&mut self, out: &mut Outbox) {
+        match self.windows.take_closed_early() {
+            0 => {}
+            count => out.note(crate::CLOSED_EARLY, count),
+        }
     }
 
     /// Takes in as much of a request as fits into one step.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         work.may_wait = work.may_wait.min(self.windows.closed() + WAITING);
+        work.intake.resume(&self.windows);
         let profiles = work.profiles.clone();
-        // Arenas that went away meanwhile took their ids along.
-        work.carried.retain(|carried| self.windows.has_epoch(carried.epoch, carried.number));
-        let mut request = Request::new(&self.settings, &mut self.windows, &mut work, &profiles);
-        request.run(out);
-        let goes_on = request.goes_on();
-        for carried in &work.carried {
-            self.windows.settle_epoch(carried.epoch);
-        }
+        let is_done = Step::new(&self.settings, &mut self.windows, &mut work, &profiles, out).run();
+        work.intake.settle(&mut self.windows);
         if work.weak > 0 {
             out.note(crate::WEAK_IDENTITY, std::mem::take(&mut work.weak));
         }
-        if goes_on {
+        if !is_done {
             self.under_way = Some(work);
             return;
         }
         debug_assert_eq!(work.left, 0);
-        close_passed(&mut self.windows, &mut work.touched, now);
+        close_passed(&mut self.windows, &mut work.touched, &self.settings, now);
         drop(work);
-        self.windows.sweep();
-        if self.windows.bytes() > self.settings.max_bytes {
-            self.windows.shrink(self.settings.max_bytes / 4 * 3);
-        }
+        self.windows.end_request();
     }
+}
+
+/// Closes those windows of these processes that the process's own time has passed. Times far in the future do not count:
+/// a wrong clock would close every window at once.
+fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, settings: &Settings, now: Now) {
+    for process in in_order(touched) {
+        let process = ProcessCell::first(process);
+        if windows.group(&process).nth(1).is_none() {
+            continue;
+        }
+        let times = windows.group(&process).map(|window| window.latest);
+        let latest = times.filter(|&time| !skew::is_far(time, now.unix_nano)).max().unwrap_or(0);
+        windows.close_group(&process, |window| window.key.cell.end.saturating_add(settings.lateness) <= latest);
+    }
+}
+
+/// Takes processes out of a set, in an order that does not change from run to run.
+fn in_order(processes: &mut HashSet<u128>) -> Vec<u128> {
+    let mut processes: Vec<u128> = std::mem::take(processes).into_iter().collect();
+    processes.sort_unstable();
+    processes
 }

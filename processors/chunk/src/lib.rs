@@ -15,8 +15,8 @@ mod budget;
 mod config;
 mod hold;
 mod instant;
+mod key;
 mod parts;
-mod windows;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::{Problems, Section};
@@ -79,7 +79,7 @@ impl Chunk {
     /// bytes: what is held besides is what the observations cost.
     pub fn distinct_bytes(&self) -> u64 {
         match &self.0 {
-            Mode::Hold(hold) => hold.windows.distinct_bytes(),
+            Mode::Hold(hold) => hold.distinct_bytes(),
             Mode::Instant(_) => 0,
         }
     }
@@ -111,8 +111,7 @@ impl Processor for Chunk {
 
     fn due(&self) -> Option<u64> {
         match &self.0 {
-            Mode::Hold(hold) if hold.is_absorbing() => Some(0),
-            Mode::Hold(hold) => hold.windows.due(),
+            Mode::Hold(hold) => hold.due(),
             Mode::Instant(instant) => instant.is_cutting().then_some(0),
         }
     }
@@ -126,7 +125,7 @@ impl Processor for Chunk {
 
     fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
         match &mut self.0 {
-            Mode::Hold(hold) => hold.windows.relieve(out),
+            Mode::Hold(hold) => hold.relieve(out),
             Mode::Instant(_) => false,
         }
     }

@@ -1,6 +1,8 @@
 //! What can be written about `dedup`, and what it means.
 
 use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
+use profbridge_model::arena;
+use profbridge_windows::Limits;
 use serde::Deserialize;
 
 /// What was written. Every key may be left out.
@@ -54,6 +56,22 @@ pub struct Settings {
     /// For how long profiles are remembered; `None` where resends are kept.
     pub(crate) memory: Option<u64>,
     pub(crate) max_entries: usize,
+}
+
+impl Settings {
+    /// What the store of windows may hold: one for each sender, with an arena of its own.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            open_for: self.window,
+            max_observations: self.max_observations,
+            max_window_bytes: u64::MAX,
+            max_groups: usize::MAX,
+            max_bytes: self.max_bytes,
+            max_arena_age: 0,
+            max_arena_bytes: u64::MAX,
+            arena: arena::Limits::ADDRESSABLE,
+        }
+    }
 }
 
 impl Default for Settings {

@@ -1,0 +1,167 @@
+//! The dictionaries of senders.
+//!
+//! All windows of a sender that are opened within some minutes share an arena, so what they have in common is there
+//! once. An arena is left by age or size: windows that are opened later get another one, and the old one is freed with
+//! its last window.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profbridge_model::arena::{Arena, Work};
+
+use crate::ENTRY;
+use crate::limits::Limits;
+
+/// Who sent something.
+pub(crate) type Peer = Option<Arc<str>>;
+
+/// An arena and who uses it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) arena: Arena,
+    /// Tells it from all arenas there ever were: another one may get its place.
+    pub(crate) number: u64,
+    /// How many windows use it.
+    pub(crate) windows: u32,
+    /// What it was last counted with, in bytes.
+    pub(crate) counted: u64,
+    opened: u64,
+    peer: Peer,
+}
+
+/// The arenas that are in use.
+#[derive(Debug, Default)]
+pub(crate) struct Arenas {
+    places: Vec<Option<Box<Shared>>>,
+    free: Vec<u32>,
+    /// The arena that the next window of a sender gets.
+    current: HashMap<Peer, u32>,
+    /// Arenas whose last window may have gone.
+    idle: Vec<u32>,
+    begun: u64,
+    /// Memory of all arenas, in bytes.
+    counted: u64,
+    /// What arenas that are gone have done.
+    work: Work,
+}
+
+impl Arenas {
+    /// The memory of all of them, as allocated when they were last counted, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tables = self.places.capacity() * size_of::<Option<Box<Shared>>>()
+            + (self.free.capacity() + self.idle.capacity()) * size_of::<u32>()
+            + self.current.len() * (size_of::<(Peer, u32)>() + ENTRY);
+        self.counted + tables as u64
+    }
+
+    /// The memory that the distinct elements take, without hash tables and spare room, in bytes.
+    pub(crate) fn distinct_bytes(&self) -> u64 {
+        self.places.iter().flatten().map(|shared| shared.arena.distinct_bytes()).sum()
+    }
+
+    /// What all arenas that there are and were have done.
+    pub(crate) fn work(&self) -> Work {
+        self.places.iter().flatten().fold(self.work, |sum, shared| sum + shared.arena.work())
+    }
+
+    /// The arena for a window that is opened now.
+    pub(crate) fn for_window(&mut self, peer: &Peer, limits: &Limits, monotonic_nano: u64) -> u32 {
+        let current = self.current.get(peer).copied().filter(|&at| {
+            self.get(at).is_some_and(|shared| {
+                monotonic_nano.saturating_sub(shared.opened) < limits.max_arena_age
+                    && shared.arena.bytes() < limits.max_arena_bytes
+            })
+        });
+        let at = current.unwrap_or_else(|| self.begin(peer, limits, monotonic_nano));
+        if let Some(shared) = self.get_mut(at) {
+            shared.windows += 1;
+        }
+        at
+    }
+
+    fn begin(&mut self, peer: &Peer, limits: &Limits, opened: u64) -> u32 {
+        let arena = Arena::new(limits.arena);
+        let counted = size_of::<Shared>() as u64 + arena.bytes();
+        self.counted += counted;
+        let shared = Shared { arena, number: self.begun, windows: 0, counted, opened, peer: peer.clone() };
+        self.begun += 1;
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        self.places[at as usize] = Some(Box::new(shared));
+        if let Some(before) = self.current.insert(peer.clone(), at) {
+            self.idle.push(before);
+        }
+        at
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&Shared> {
+        self.places.get(at as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Shared> {
+        self.places.get_mut(at as usize)?.as_deref_mut()
+    }
+
+    /// Whether there still is an arena with a number.
+    pub(crate) fn has(&self, at: u32, number: u64) -> bool {
+        self.get(at).is_some_and(|shared| shared.number == number)
+    }
+
+    /// Counts what an arena has come to.
+    pub(crate) fn settle(&mut self, at: u32) {
+        if let Some(shared) = self.places.get_mut(at as usize).and_then(Option::as_deref_mut) {
+            let bytes = size_of::<Shared>() as u64 + shared.arena.bytes();
+            self.counted = self.counted - shared.counted + bytes;
+            shared.counted = bytes;
+        }
+    }
+
+    /// Lets windows that are opened from now on have another arena than this one.
+    pub(crate) fn leave(&mut self, at: u32) {
+        if let Some(shared) = self.places.get(at as usize).and_then(Option::as_deref)
+            && self.current.get(&shared.peer) == Some(&at)
+        {
+            self.current.remove(&shared.peer);
+            self.idle.push(at);
+        }
+    }
+
+    /// Lets all windows that are opened from now on have other arenas.
+    pub(crate) fn leave_all(&mut self) {
+        self.idle.extend(std::mem::take(&mut self.current).into_values());
+        self.free_idle();
+    }
+
+    /// One window less uses an arena.
+    pub(crate) fn release(&mut self, at: u32) {
+        if let Some(shared) = self.get_mut(at) {
+            shared.windows -= 1;
+            if shared.windows == 0 {
+                self.idle.push(at);
+            }
+        }
+        self.free_idle();
+    }
+
+    /// Frees the arenas that no window needs any more.
+    pub(crate) fn free_idle(&mut self) {
+        for at in std::mem::take(&mut self.idle) {
+            let Some(shared) = self.places[at as usize].take_if(|shared| shared.windows == 0) else { continue };
+            self.counted -= shared.counted;
+            self.work = self.work + shared.arena.work();
+            self.free.push(at);
+            if self.current.get(&shared.peer) == Some(&at) {
+                self.current.remove(&shared.peer);
+            }
+        }
+    }
+
+    /// Gives back the tables where nothing is in them.
+    pub(crate) fn shrink_tables(&mut self) {
+        if self.free.len() == self.places.len() {
+            (self.places, self.free) = (Vec::new(), Vec::new());
+        }
+    }
+}
