@@ -121,6 +121,8 @@ pub struct Held {
     series: Interned<Series>,
     joined: Vec<Joined>,
     observations: u64,
+    /// The memory of everything but the log, in bytes.
+    tables: usize,
 }
 
 impl Held {
@@ -131,12 +133,16 @@ impl Held {
 
     /// A resource that series can refer to.
     pub fn resource(&mut self, resource: HeldResource) -> u32 {
-        self.resources.get_or_add(resource)
+        let at = self.resources.get_or_add(resource);
+        self.count_tables();
+        at
     }
 
     /// A scope that series can refer to.
     pub fn scope(&mut self, scope: HeldScope) -> u32 {
-        self.scopes.get_or_add(scope)
+        let at = self.scopes.get_or_add(scope);
+        self.count_tables();
+        at
     }
 
     /// A series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the Unix
@@ -151,6 +157,7 @@ impl Held {
             });
             self.joined.push(Joined::default());
         }
+        self.count_tables();
         let joined = &mut self.joined[at as usize];
         if range.start <= range.end && range.end > 0 {
             let known = joined.end > 0;
@@ -185,11 +192,14 @@ impl Held {
 
     /// The memory that is allocated, in bytes, without the arena.
     pub fn bytes(&self) -> u64 {
-        (size_of::<Self>()
-            + self.log.allocated()
-            + self.resources.allocated()
+        (size_of::<Self>() + self.log.allocated() + self.tables) as u64
+    }
+
+    /// Counted when it changes, since [`Held::bytes`] is asked for with every sample.
+    fn count_tables(&mut self) {
+        self.tables = self.resources.allocated()
             + self.scopes.allocated()
             + self.series.allocated()
-            + self.joined.capacity() * size_of::<Joined>()) as u64
+            + self.joined.capacity() * size_of::<Joined>();
     }
 }

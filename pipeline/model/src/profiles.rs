@@ -369,6 +369,12 @@ impl Profiles {
         Ok(other)
     }
 
+    /// A batch of what was checked before. Debug builds check again.
+    pub(crate) fn of_checked(dictionary: Arc<Dictionary>, resources: Vec<ResourceProfiles>, samples: Samples) -> Self {
+        debug_assert_eq!(Self::new(Arc::clone(&dictionary), resources.clone(), samples.clone()).err(), None);
+        Self::checked(dictionary, resources.into(), Arc::new(samples))
+    }
+
     fn checked(dictionary: Arc<Dictionary>, resources: Arc<[ResourceProfiles]>, samples: Arc<Samples>) -> Self {
         let mut batch = Self {
             dictionary,

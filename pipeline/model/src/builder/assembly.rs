@@ -15,6 +15,16 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
+    /// A batch that will have so many samples.
+    pub(crate) fn with_samples(count: usize) -> Self {
+        let mut samples = Samples::default();
+        samples.stack.reserve_exact(count);
+        samples.attributes.reserve_exact(count);
+        samples.link.reserve_exact(count);
+        samples.timestamps.reserve_exact(count);
+        Self { resources: Vec::new(), samples }
+    }
+
     /// Starts a resource.
     pub(crate) fn resource(&mut self, resource: ResourceProfiles) {
         self.resources.push(resource);
@@ -68,6 +78,11 @@ impl Assembly {
     fn rows(&self) -> u32 {
         // Each row has a byte or more in the buffer, which is shorter than 4 GiB.
         u32::try_from(self.samples.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Makes the batch of what was checked before, in another batch or an arena. Debug builds check again.
+    pub(crate) fn finish_checked(self, tables: Tables) -> Profiles {
+        Profiles::of_checked(Arc::new(Dictionary::of_checked(tables)), self.resources, self.samples)
     }
 
     /// Checks everything and makes the batch.

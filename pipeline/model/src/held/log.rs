@@ -51,18 +51,6 @@ pub(crate) struct Head {
     pub(crate) link: Option<LinkId>,
 }
 
-/// One record, with what it takes to read its timestamps.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Record<'a> {
-    pub(crate) head: Head,
-    /// How many timestamps.
-    pub(crate) count: usize,
-    times: &'a [u8],
-    before: u64,
-    /// The packed values.
-    pub(crate) values: &'a [u8],
-}
-
 fn zigzag(delta: i64) -> u64 {
     ((delta << 1) ^ (delta >> 63)) as u64
 }
@@ -129,38 +117,37 @@ impl Log {
         self.records as usize
     }
 
-    /// The records in order.
-    pub(crate) fn records(&self) -> Records<'_> {
-        Records { rest: &self.bytes, last: State::default() }
+    /// Reads it from the beginning.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader { rest: &self.bytes, last: State::default() }
     }
 }
 
-/// Reads a log.
+/// Reads a log: of each record first its [`Reader::head`], then its timestamps, then its [`Reader::values`].
 #[derive(Debug, Clone)]
-pub(crate) struct Records<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     last: State,
 }
 
-impl<'a> Records<'a> {
+/// What stands before the timestamps of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) head: Head,
+    /// How many timestamps.
+    pub(crate) count: usize,
+    has_values: bool,
+}
+
+impl<'a> Reader<'a> {
+    #[inline]
     fn varint(&mut self) -> Option<u64> {
         varint::take(&mut self.rest)
     }
 
-    /// Takes `count` varints as they stand.
-    fn run(&mut self, count: usize) -> Option<&'a [u8]> {
-        let all = self.rest;
-        for _ in 0..count {
-            self.varint()?;
-        }
-        Some(&all[..all.len() - self.rest.len()])
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Record<'a>;
-
-    fn next(&mut self) -> Option<Record<'a>> {
+    /// The next record.
+    #[inline]
+    pub(crate) fn head(&mut self) -> Option<Opening> {
         let (&first, rest) = self.rest.split_first()?;
         self.rest = rest;
         let mut count = u64::from(first >> COUNT_SHIFT);
@@ -175,39 +162,59 @@ impl<'a> Iterator for Records<'a> {
         }
         let link = if first & LINK != 0 { self.varint()? as u32 } else { 0 };
         let stack = self.varint()? as u32;
-        let before = self.last.time;
-        let all = self.rest;
-        for _ in 0..count {
-            self.last.time = self.last.time.wrapping_add(unzigzag(self.varint()?));
-        }
-        let times = &all[..all.len() - self.rest.len()];
-        let values = match (first & VALUES != 0, count) {
-            (false, _) => &[][..],
-            (true, 0) => {
-                let len = self.varint()? as usize;
-                let (values, rest) = self.rest.split_at_checked(len)?;
-                self.rest = rest;
-                values
-            }
-            (true, count) => self.run(count as usize)?,
-        };
         let head = Head {
             series: self.last.series,
             stack: StackId::new(stack),
             attributes: AttributeSetId::new(self.last.attributes),
             link: LinkId::new(link),
         };
-        Some(Record { head, count: count as usize, times, before, values })
+        Some(Opening { head, count: count as usize, has_values: first & VALUES != 0 })
     }
-}
 
-impl Record<'_> {
-    /// The timestamps, in nanoseconds since the Unix epoch.
-    pub(crate) fn timestamps(&self) -> impl Iterator<Item = u64> + '_ {
-        varint::Packed::new(self.times).scan(self.before, |before, delta| {
-            *before = before.wrapping_add(unzigzag(delta));
-            Some(*before)
-        })
+    /// Passes over the timestamps of a record. Whoever skips some cannot read those that follow.
+    #[inline]
+    pub(crate) fn skip_timestamps(&mut self, record: &Opening) {
+        self.run(record.count);
+    }
+
+    /// The timestamps of a record, in nanoseconds since the Unix epoch, one for each place.
+    #[inline]
+    pub(crate) fn timestamps<'b>(&mut self, places: impl Iterator<Item = &'b mut [u8; 8]>) {
+        for place in places {
+            let Some(delta) = self.varint() else { return };
+            self.last.time = self.last.time.wrapping_add(unzigzag(delta));
+            *place = self.last.time.to_le_bytes();
+        }
+    }
+
+    /// The packed values of a record.
+    #[inline]
+    pub(crate) fn values(&mut self, record: &Opening) -> &'a [u8] {
+        match (record.has_values, record.count) {
+            (false, _) => &[],
+            (true, 0) => {
+                let len = self.varint().unwrap_or_default() as usize;
+                let (values, rest) = self.rest.split_at(len.min(self.rest.len()));
+                self.rest = rest;
+                values
+            }
+            (true, count) => self.run(count),
+        }
+    }
+
+    /// Takes `count` varints as they stand.
+    #[inline]
+    fn run(&mut self, count: usize) -> &'a [u8] {
+        let all = self.rest;
+        let mut left = count;
+        let end = all.iter().position(|&byte| {
+            left -= usize::from(left > 0 && byte < 0x80);
+            left == 0
+        });
+        let len = if count == 0 { 0 } else { end.map_or(all.len(), |last| last + 1) };
+        let (run, rest) = all.split_at(len);
+        self.rest = rest;
+        run
     }
 }
 
@@ -238,19 +245,28 @@ mod tests {
     }
 
     fn read(log: &Log) -> Vec<Plain> {
-        let plain = |record: Record<'_>| {
-            let times: Vec<_> = record.timestamps().collect();
-            assert_eq!(times.len(), record.count);
-            (
-                record.head.series,
-                StackId::wire(record.head.stack),
-                AttributeSetId::wire(record.head.attributes),
-                LinkId::wire(record.head.link),
-                times,
-                varint::Packed::new(record.values).collect(),
-            )
-        };
-        log.records().map(plain).collect()
+        let (mut reader, mut skipping) = (log.reader(), log.reader());
+        let mut all = Vec::new();
+        while let Some(record) = reader.head() {
+            let mut times = vec![[0; 8]; record.count];
+            reader.timestamps(times.iter_mut());
+            let values = reader.values(&record);
+            // Who passes over the timestamps sees the same of everything else.
+            let other = skipping.head().unwrap();
+            skipping.skip_timestamps(&other);
+            assert_eq!((other.head, other.count, skipping.values(&other)), (record.head, record.count, values));
+            let Head { series, stack, attributes, link } = record.head;
+            all.push((
+                series,
+                StackId::wire(stack),
+                AttributeSetId::wire(attributes),
+                LinkId::wire(link),
+                times.into_iter().map(u64::from_le_bytes).collect(),
+                varint::Packed::new(values).collect(),
+            ));
+        }
+        assert!(skipping.head().is_none());
+        all
     }
 
     fn record() -> impl Strategy<Value = Plain> {

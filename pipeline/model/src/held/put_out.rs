@@ -6,12 +6,11 @@
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-use super::log::{Head, Record};
+use super::log::{Head, Reader};
 use super::{Held, Series, Shape};
 use crate::arena::{Arena, Full, Source, Store, Transfer};
 use crate::buffer::Span;
 use crate::builder::Assembly;
-use crate::dictionary::Invalid;
 use crate::id::AttributeSetId;
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
 use crate::varint;
@@ -36,26 +35,20 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// Only that the batch would be larger than 4 GiB, or that ids of another arena were pushed.
-    pub fn put_out(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
-        self.assemble(arena, transfer).map_err(|error| match error {
-            Error::Full(full) => Invalid { place: "batch".to_owned(), rule: full.to_string() },
-            Error::Invalid(invalid) => invalid,
-        })
-    }
-
-    fn assemble(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Error> {
+    /// Only that the batch would be larger than 4 GiB.
+    pub fn put_out(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Full> {
         let (rows, row_of_record) = self.rows();
         let series = self.order();
         let order = by_series(&rows, &series);
         let mut store = Store::default();
         let (spans, mut cursors) = places(&rows, &order, &mut store)?;
-        for (record, &row) in self.log.records().zip(&row_of_record) {
-            write(&record, &mut store.data, &mut cursors[row as usize]);
+        let mut reader = self.log.reader();
+        for &row in &row_of_record {
+            write(&mut reader, &mut store.data, &mut cursors[row as usize]);
         }
 
         transfer.begin();
-        let mut carry = Carry { source: arena.source(), transfer, store, assembly: Assembly::default() };
+        let mut carry = Carry { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
         let mut next = order.iter().zip(&spans).peekable();
         let mut parents = None;
         for &at in &series {
@@ -74,17 +67,20 @@ impl Held {
                 carry.row(&rows[row as usize].head, timestamps, values)?;
             }
         }
-        Ok(carry.assembly.finish(carry.store.into_tables())?)
+        // All of it was in the arena, whose elements were checked when they came.
+        Ok(carry.assembly.finish_checked(carry.store.into_tables()))
     }
 
     /// The samples and, for each record, which of them it belongs to.
     fn rows(&self) -> (Vec<Row>, Vec<u32>) {
         let state = foldhash::fast::RandomState::default();
         let mut index: HashTable<u32> = HashTable::new();
+        let mut reader = self.log.reader();
         let mut rows: Vec<Row> = Vec::new();
         let mut row_of_record = Vec::with_capacity(self.log.len());
-        for record in self.log.records() {
-            let (times, values) = (record.count as u32, record.values.len() as u32);
+        while let Some(record) = reader.head() {
+            reader.skip_timestamps(&record);
+            let (times, values) = (record.count as u32, reader.values(&record).len() as u32);
             let hash = state.hash_one(record.head);
             // A sample without timestamps is one observation and stays one.
             let known = if times == 0 {
@@ -115,23 +111,6 @@ impl Held {
             (series.resource, series.scope)
         });
         order
-    }
-}
-
-enum Error {
-    Full(Full),
-    Invalid(Invalid),
-}
-
-impl From<Full> for Error {
-    fn from(full: Full) -> Self {
-        Self::Full(full)
-    }
-}
-
-impl From<Invalid> for Error {
-    fn from(invalid: Invalid) -> Self {
-        Self::Invalid(invalid)
     }
 }
 
@@ -173,14 +152,15 @@ fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full
     Ok((spans, cursors))
 }
 
-fn write(record: &Record<'_>, data: &mut [u8], cursor: &mut Cursor) {
-    let times = data[cursor.times..][..8 * record.count].chunks_exact_mut(8);
-    for (place, time) in times.zip(record.timestamps()) {
-        place.copy_from_slice(&time.to_le_bytes());
-    }
+/// Writes the next record of a log.
+fn write(reader: &mut Reader<'_>, data: &mut [u8], cursor: &mut Cursor) {
+    let Some(record) = reader.head() else { return };
+    let (places, _) = data[cursor.times..][..8 * record.count].as_chunks_mut::<8>();
+    reader.timestamps(places.iter_mut());
     cursor.times += 8 * record.count;
-    data[cursor.values..][..record.values.len()].copy_from_slice(record.values);
-    cursor.values += record.values.len();
+    let values = reader.values(&record);
+    data[cursor.values..][..values.len()].copy_from_slice(values);
+    cursor.values += values.len();
 }
 
 struct Carry<'a> {
@@ -236,7 +216,8 @@ impl Carry<'_> {
         let joined = held.joined[at as usize];
         let (time_unix_nano, duration_nano, profile_id) = match series.shape {
             Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
-            _ => (joined.start, joined.end - joined.start, joined.profile_id),
+            // A duration is positive if it is read as signed.
+            _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };
         let profile = Profile {
             sample_type: self.value_type(series.sample_type)?,
