@@ -40,7 +40,7 @@ pub(crate) struct Arenas {
     idle: Vec<u32>,
     begun: u64,
     /// Memory of all arenas, in bytes.
-    counted: u64,
+    pub(crate) counted: u64,
     /// What arenas that are gone have done.
     work: Work,
 }

@@ -87,9 +87,9 @@ struct Carried {
 }
 
 impl Carried {
-    fn new(arena: u32, number: u64) -> Self {
+    fn new(arena: u32, number: u64, transfer: Transfer) -> Self {
         let (kept, resources, scopes) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { arena, number, transfer: Transfer::default(), kept, resources, scopes }
+        Self { arena, number, transfer, kept, resources, scopes }
     }
 
     fn entries(&self) -> usize {
@@ -142,6 +142,13 @@ impl<K: Key> Intake<K> {
     pub fn resume(&mut self, store: &Store<K>) {
         // Arenas that went away meanwhile took their ids along.
         self.carried.retain(|carried| store.arenas.has(carried.arena, carried.number));
+    }
+
+    /// Gives back what the next request can use.
+    pub(crate) fn give_back(self, store: &mut Store<K>) {
+        for carried in self.carried {
+            store.give_back(carried.transfer);
+        }
     }
 
     /// Counts what the arenas have come to that this request got to.
@@ -255,10 +262,12 @@ impl<K: Key> Intake<K> {
     ) -> Result<(u32, usize, u32), Full> {
         let slot = store.find(piece.key, &request.profiles.peer, request.monotonic_nano);
         let Some((window, shared)) = store.get_mut(slot) else { return Err(no_window()) };
-        let at = self.carried.iter().rposition(|carried| carried.number == shared.number).unwrap_or_else(|| {
-            self.carried.push(Carried::new(window.arena, shared.number));
+        let (arena, number) = (window.arena, shared.number);
+        let at = self.carried.iter().rposition(|carried| carried.number == number).unwrap_or_else(|| {
+            self.carried.push(Carried::new(arena, number, store.transfer()));
             self.carried.len() - 1
         });
+        let Some((window, shared)) = store.get_mut(slot) else { return Err(no_window()) };
         let Carried { transfer, resources, scopes, .. } = &mut self.carried[at];
         let mut carrier = Carrier { source: &request.source, transfer, arena: &mut shared.arena };
         let resource = match self.resources.get(&(piece.resource, window.order)) {

@@ -10,12 +10,16 @@ use profbridge_model::{Held, Profiles};
 
 use crate::ENTRY;
 use crate::arenas::{Arenas, Peer, Shared};
+use crate::intake::Intake;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::relief::Relief;
 
 /// More scratch memory than this is given back, in bytes.
 const SCRATCH: usize = 1 << 20;
+
+/// So many are kept for the next requests. Most requests need one.
+const SPARE: usize = 2;
 
 /// A window: what is held of one key.
 #[derive(Debug)]
@@ -66,7 +70,9 @@ pub struct Store<K> {
     observations: u64,
     /// Memory of all windows, in bytes.
     bytes: u64,
-    pub(crate) scratch: Transfer,
+    scratch: Transfer,
+    /// For the next requests, so that each does not make tables as large as its dictionary anew.
+    spare: Vec<Transfer>,
 }
 
 impl<K: Key> Store<K> {
@@ -87,12 +93,20 @@ impl<K: Key> Store<K> {
             observations: 0,
             bytes: 0,
             scratch: Transfer::default(),
+            spare: Vec::new(),
         }
     }
 
     /// How many observations are held.
     pub fn observations(&self) -> u64 {
         self.observations
+    }
+
+    /// The memory of windows and arenas when they were last counted, without that of tables that lead to them, in bytes.
+    /// Cheap enough to be asked for with every sample.
+    #[inline]
+    pub fn counted_bytes(&self) -> u64 {
+        self.bytes + self.arenas.counted
     }
 
     /// The memory of everything that is held, as allocated, in bytes.
@@ -103,8 +117,27 @@ impl<K: Key> Store<K> {
             + self.by_key.len() * (size_of::<(K, u32)>() + ENTRY)
             + self.closed.capacity() * size_of::<Box<Window<K>>>()
             + self.relief.as_ref().map_or(0, |relief| relief.windows.capacity() * size_of::<u64>())
-            + self.scratch.bytes();
+            + self.scratch_bytes();
         self.bytes + self.arenas.bytes() + tables as u64
+    }
+
+    /// The memory that is kept for what comes next, in bytes.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.scratch.bytes() + self.spare.iter().map(Transfer::bytes).sum::<usize>()
+    }
+
+    /// What a request remembers of what it carried into an arena.
+    pub(crate) fn transfer(&mut self) -> Transfer {
+        let mut transfer = self.spare.pop().unwrap_or_default();
+        transfer.begin();
+        transfer
+    }
+
+    /// Takes it back.
+    pub(crate) fn give_back(&mut self, transfer: Transfer) {
+        if self.spare.len() < SPARE && transfer.bytes() <= SCRATCH {
+            self.spare.push(transfer);
+        }
     }
 
     /// The memory that the distinct elements of the dictionaries take, without hash tables and spare room, in bytes.
@@ -322,7 +355,8 @@ impl<K: Key> Store<K> {
 
     /// Ends the intake of a request: gives back what it needed, and lets windows be closed where all together have become
     /// too large.
-    pub fn end_request(&mut self) {
+    pub fn end_request(&mut self, intake: Intake<K>) {
+        intake.give_back(self);
         self.sweep();
         if self.bytes() > self.limits.max_bytes {
             self.shrink(self.limits.max_bytes / 4 * 3);
@@ -335,6 +369,9 @@ impl<K: Key> Store<K> {
         self.arenas.free_idle();
         if self.scratch.bytes() > SCRATCH {
             self.scratch = Transfer::default();
+        }
+        if self.is_empty() {
+            self.spare = Vec::new();
         }
         if self.order.is_empty() {
             (self.slots, self.free) = (Vec::new(), Vec::new());

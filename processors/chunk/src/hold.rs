@@ -13,7 +13,7 @@ use profbridge_identity::{RequestId, skew};
 use profbridge_model::{Profiles, Reason};
 use profbridge_windows::Store;
 
-use self::request::Step;
+use self::request::take_in;
 use self::under_way::UnderWay;
 use crate::budget::Budget;
 use crate::config::Settings;
@@ -50,7 +50,7 @@ impl Hold {
     }
 
     pub(crate) fn observations(&self) -> u64 {
-        self.windows.observations() + self.under_way.as_ref().map_or(0, |work| work.left)
+        self.windows.observations() + self.under_way.as_ref().map_or(0, |work| work.found.left)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -140,22 +140,22 @@ impl Hold {
     /// Takes in as much of a request as fits into one step.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
-        work.may_wait = work.may_wait.min(self.windows.closed() + WAITING);
-        work.intake.resume(&self.windows);
-        let profiles = work.profiles.clone();
-        let is_done = Step::new(&self.settings, &mut self.windows, &mut work, &profiles, out).run();
-        work.intake.settle(&mut self.windows);
-        if work.weak > 0 {
-            out.note(crate::WEAK_IDENTITY, std::mem::take(&mut work.weak));
+        let found = &mut work.found;
+        found.may_wait = found.may_wait.min(self.windows.closed() + WAITING);
+        found.intake.resume(&self.windows);
+        let is_done = take_in(&mut work, &self.settings, &mut self.windows, out);
+        let found = &mut work.found;
+        found.intake.settle(&mut self.windows);
+        if found.weak > 0 {
+            out.note(crate::WEAK_IDENTITY, std::mem::take(&mut found.weak));
         }
         if !is_done {
             self.under_way = Some(work);
             return;
         }
-        debug_assert_eq!(work.left, 0);
-        close_passed(&mut self.windows, &mut work.touched, &self.settings, now);
-        drop(work);
-        self.windows.end_request();
+        debug_assert_eq!(found.left, 0);
+        close_passed(&mut self.windows, &mut found.touched, &self.settings, now);
+        self.windows.end_request(work.found.intake);
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod budget;
 mod config;
+mod divide;
 mod hold;
 mod instant;
 mod key;

@@ -115,7 +115,7 @@ impl Merge {
         let is_done = walk(profiles, at, &mut step);
         work.intake.settle(&mut self.windows);
         if is_done {
-            self.windows.end_request();
+            self.windows.end_request(work.intake);
         } else {
             self.under_way = Some(work);
         }

@@ -8,26 +8,27 @@ use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profile
 use profbridge_windows::{Intake, MEMO, Place, Rewrite};
 
 use crate::config::Settings;
+use crate::divide::Divider;
 use crate::key::ProcessCell;
-use crate::parts::{self, Ranged, Timed};
 
 /// A request that is being taken in.
 pub(super) struct UnderWay {
     pub(super) profiles: Profiles,
+    pub(super) at: Position,
+    pub(super) divider: Divider,
+    pub(super) found: Found,
+}
+
+/// What was found about a request.
+pub(super) struct Found {
     pub(super) processes: Moved,
     /// When it came.
     pub(super) now: Now,
-    pub(super) at: Position,
     /// So many closed windows may wait to be flushed while it is taken in.
     pub(super) may_wait: usize,
     /// Observations that are neither in a window nor lost yet.
     pub(super) left: u64,
     pub(super) intake: Intake<ProcessCell>,
-    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
-    pub(super) timed: Option<Timed>,
-    pub(super) ranged: Option<Ranged>,
-    /// How many parts observations may still be divided into, beyond the first of each.
-    pub(super) parts: u64,
     /// Processes that got something.
     pub(super) touched: HashSet<u128>,
     /// Processes of the resource at hand of which nothing else will come.
@@ -51,36 +52,33 @@ impl Rewrite for Moved {
 
 impl UnderWay {
     pub(super) fn new(profiles: Profiles, settings: &Settings, id: RequestId, now: Now) -> Self {
-        Self {
+        let (left, width) = (profiles.observations(), settings.rules.cell_width());
+        let found = Found {
             processes: Moved(Processes::new(&profiles, &settings.rules, id)),
-            left: profiles.observations(),
-            timed: None,
-            ranged: None,
-            parts: parts::allowance(profiles.observations()),
-            profiles,
             now,
-            at: Position::default(),
             may_wait: usize::MAX,
+            left,
             intake: Intake::default(),
             touched: HashSet::new(),
             alone: HashSet::new(),
             weak: 0,
-        }
+        };
+        let divider = Divider::new(left, width, settings.max_observations, now.unix_nano);
+        Self { profiles, at: Position::default(), divider, found }
     }
 
     /// The memory that is taken besides the request itself, which is charged to whoever sent it. Rough, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        let bytes = size_of::<Self>()
-            + self.processes.0.bytes()
-            + self.intake.bytes()
-            + (self.touched.capacity() + self.alone.capacity()) * (size_of::<u128>() + 1);
-        bytes as u64
+        let Found { processes, intake, touched, alone, .. } = &self.found;
+        let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1);
+        (size_of::<Self>() + processes.0.bytes() + intake.bytes() + sets) as u64
     }
+}
 
+impl Found {
     /// Forgets what can be found again, where it has become much.
     pub(super) fn forget_much(&mut self) {
-        // Where values without timestamps lie is remembered by process.
-        if self.ranged.is_none() && (self.intake.entries() >= MEMO || self.processes.0.are_many()) {
+        if self.intake.entries() >= MEMO || self.processes.0.are_many() {
             self.processes.0.forget();
             self.intake.forget();
         }

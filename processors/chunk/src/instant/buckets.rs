@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{Cell, Identity, Processes, leading, timestamp};
+use profbridge_identity::{Cell, Processes};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
-use profbridge_model::{AttributeSetId, Profile, Profiles, ScopeProfiles, Span};
+use profbridge_model::{AttributeSetId, Position, Profile, Profiles, ScopeProfiles, Span};
 
 use super::Groups;
 use crate::config::Settings;
-use crate::parts::{self, Part, Parts, Ranged, Timed};
+use crate::divide::{self, Divider, Sink};
+use crate::parts::Part;
 
 /// Some timestamps of a sample, or, with a length of 0, a sample that has none.
 #[derive(Debug, Clone, Copy)]
@@ -65,134 +66,87 @@ pub(super) fn sort_out(
     now: Now,
     out: &mut Outbox,
 ) -> Vec<Bucket> {
-    let parts = parts::allowance(profiles.observations());
-    let mut buckets = Buckets { groups, settings, open: HashMap::new(), all: Vec::new(), parts, synthesized: 0 };
+    let width = settings.rules.cell_width();
+    let mut divider = Divider::new(profiles.observations(), width, settings.max_observations, now.unix_nano);
+    let mut buckets = Buckets { max_observations: settings.max_observations, open: HashMap::new(), all: Vec::new() };
     for (at, resource) in profiles.resources().iter().enumerate() {
         for (scope_at, scope) in resource.scopes.iter().enumerate() {
             for (profile_at, profile) in scope.profiles.iter().enumerate() {
-                let process = |set| processes.of(at as u32, set);
-                let mut long = Long {
-                    timed: Timed::of(profiles, profile),
-                    ranged: Ranged::of(profiles, profile, settings.rules.cell_width(), now.unix_nano, process),
-                };
+                divider.profile(profiles, profile, |set| processes.of(at as u32, set));
                 for row in profile.samples.clone() {
-                    let Some(process) = processes.of(at as u32, profiles.sample(row).attributes) else { continue };
+                    let sample = profiles.sample(row);
+                    let Some(process) = processes.of(at as u32, sample.attributes) else { continue };
+                    let hash = processes.get(process).identity.hash;
+                    let Some(&group) = groups.index.get(&hash) else { continue };
+                    let phase = groups.all[group as usize].first % width;
                     let (scope, profile_at) = (scope_at as u32, profile_at as u32);
-                    let (from, len, values, part, ranged) = (0, 0, Span::default(), None, false);
-                    let piece = Piece { process, scope, profile: profile_at, row, from, len, values, part, ranged };
-                    let identity = processes.get(process).identity;
-                    buckets.put(profiles, profile, (identity, &mut long), piece, now);
+                    let buckets = &mut buckets;
+                    let mut one =
+                        OfOneSample { buckets, out, group, phase, width, now, process, scope, profile_at, row };
+                    let mut at = Position::default();
+                    divider.sample((profiles, profile), process, &sample, &mut at, &mut one);
                 }
             }
         }
     }
-    out.synthesize(buckets.synthesized);
     buckets.all
 }
 
 /// The batches that a request is copied into.
-struct Buckets<'a> {
-    groups: &'a Groups,
-    settings: &'a Settings,
+struct Buckets {
+    max_observations: u64,
     open: HashMap<(u32, Cell), usize>,
     all: Vec<Bucket>,
-    /// How many parts observations may still be divided into, beyond the first of each, and how many there are.
-    parts: u64,
-    synthesized: u64,
 }
 
-/// What is known of a profile whose observations may be longer than a window.
-struct Long {
-    timed: Option<Timed>,
-    ranged: Option<Ranged>,
+/// Where the pieces of one sample go.
+struct OfOneSample<'a> {
+    buckets: &'a mut Buckets,
+    out: &'a mut Outbox,
+    group: u32,
+    phase: u64,
+    width: u64,
+    now: Now,
+    process: u32,
+    scope: u32,
+    profile_at: u32,
+    row: u32,
 }
 
-impl Buckets<'_> {
-    /// Puts a sample into the batches of its timestamps.
-    fn put(
-        &mut self,
-        profiles: &Profiles,
-        profile: &Profile,
-        (identity, long): (Identity, &mut Long),
-        piece: Piece,
-        now: Now,
-    ) {
-        let Some(&group) = self.groups.index.get(&identity.hash) else { return };
-        let width = self.settings.rules.cell_width();
-        let phase = self.groups.all[group as usize].first % width;
-        let sample = profiles.sample(piece.row);
-        let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
-        let all = sample.values_bytes();
-        if times.is_empty() {
-            let piece = Piece { values: Span { start: 0, len: all.len() as u32 }, ..piece };
-            let Some(ranged) = &mut long.ranged else {
-                let cell = Cell::of_range(profile, width, phase, now.unix_nano);
-                return self.put_piece(group, cell, piece, 1);
-            };
-            let parts = ranged.parts(profiles, piece.process, &sample, &mut self.parts);
-            self.synthesized += parts.len() as u64 - 1;
-            for &part in parts {
-                let own = (parts.len() > 1).then_some(part);
-                self.put_piece(group, part.cell, Piece { part: own, ranged: true, ..piece }, 1);
-            }
-            return;
-        }
-        let (mut from, mut rest) = (0, all);
-        while let Some(&time) = times.get(from) {
-            let cell = Cell::of(timestamp(time), width, phase);
-            let mut left = leading(&times[from..], cell);
-            while left > 0 {
-                let mut room = self.room(group, cell).min(left as u64) as usize;
-                let (mut mine, mut later) = split_values(rest, room);
-                let timed = long.timed.filter(|_| !mine.is_empty() && self.parts > 0);
-                let found = timed.and_then(|timed| timed.find(&times[from..][..room], mine, cell, width));
-                if let Some((0, parts)) = found {
-                    self.put_parts(group, parts, piece);
-                    (from, left, rest) = (from + 1, left - 1, split_values(rest, 1).1);
-                    continue;
-                }
-                if let Some((before, _)) = found {
-                    room = before;
-                    (mine, later) = split_values(rest, room);
-                }
-                let values = Span { start: (all.len() - rest.len()) as u32, len: mine.len() as u32 };
-                let piece = Piece { from: from as u32, len: room as u32, values, ..piece };
-                self.put_piece(group, cell, piece, room as u64);
-                (from, left, rest) = (from + room, left - room, later);
-            }
-        }
+impl Sink for OfOneSample<'_> {
+    fn cell(&self, time: u64) -> Cell {
+        Cell::of(time, self.width, self.phase)
     }
 
-    /// Puts an observation that is longer than its cell into the batches of its parts.
-    fn put_parts(&mut self, group: u32, parts: Parts, piece: Piece) {
-        for (number, part) in parts.enumerate() {
-            let more = u64::from(number > 0);
-            self.synthesized += more;
-            self.parts = self.parts.saturating_sub(more);
-            self.put_piece(group, part.cell, Piece { len: 1, part: Some(part), ..piece }, 1);
-        }
+    fn cell_of_range(&self, profile: &Profile) -> Cell {
+        Cell::of_range(profile, self.width, self.phase, self.now.unix_nano)
     }
 
-    /// How many observations the open batch of a cell still takes: one at least.
-    fn room(&self, group: u32, cell: Cell) -> u64 {
-        let used = self.open.get(&(group, cell)).map_or(0, |&at| self.all[at].observations);
-        if used >= self.settings.max_observations {
-            self.settings.max_observations
-        } else {
-            self.settings.max_observations - used
-        }
+    fn synthesize(&mut self) {
+        self.out.synthesize(1);
     }
 
-    fn put_piece(&mut self, group: u32, cell: Cell, piece: Piece, observations: u64) {
-        let at = self.open.get(&(group, cell)).copied();
-        let at = at.filter(|&at| self.all[at].observations < self.settings.max_observations).unwrap_or_else(|| {
-            self.all.push(Bucket { group: group as usize, cell, observations: 0, pieces: Vec::new() });
-            self.open.insert((group, cell), self.all.len() - 1);
-            self.all.len() - 1
+    fn take(&mut self, piece: divide::Piece<'_>) -> usize {
+        let divide::Piece { cell, timestamps, values, from, part, ranged, .. } = piece;
+        let Self { group, process, scope, profile_at: profile, row, .. } = *self;
+        let Buckets { max_observations, open, all } = &mut *self.buckets;
+        let at = open.get(&(group, cell)).copied().filter(|&at| all[at].observations < *max_observations);
+        let at = at.unwrap_or_else(|| {
+            all.push(Bucket { group: group as usize, cell, observations: 0, pieces: Vec::new() });
+            open.insert((group, cell), all.len() - 1);
+            all.len() - 1
         });
-        let bucket = &mut self.all[at];
-        bucket.observations += observations;
-        bucket.pieces.push(piece);
+        let bucket = &mut all[at];
+        let room = usize::try_from(*max_observations - bucket.observations).unwrap_or(usize::MAX);
+        let len = (timestamps.len() / 8).min(room);
+        let values = if len < timestamps.len() / 8 { split_values(values, len).0 } else { values };
+        // A part has a value of its own.
+        let span =
+            if part.is_some() { Span::default() } else { Span { start: from.1 as u32, len: values.len() as u32 } };
+        bucket.observations += len.max(1) as u64;
+        let (from, len) = (from.0 as u32, len as u32);
+        bucket.pieces.push(Piece { process, scope, profile, row, from, len, values: span, part, ranged });
+        len.max(1) as usize
     }
 }
 

@@ -1,0 +1,179 @@
+//! Divides samples among the cells of their process, and observations that are longer than one.
+
+use profbridge_identity::{Cell, leading, timestamp};
+use profbridge_model::compact::split_values;
+use profbridge_model::held::Shape;
+use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Sample};
+
+use crate::parts::{self, Part, Ranged, Timed};
+
+/// What of a sample lies in one cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub(crate) cell: Cell,
+    pub(crate) shape: Shape,
+    /// Eight little-endian bytes each. None where the sample has none.
+    pub(crate) timestamps: &'a [u8],
+    /// Packed varints, as many as timestamps, or none; without timestamps the sample's.
+    pub(crate) values: &'a [u8],
+    /// Where that begins in the sample: how many timestamps and how many bytes of values lie before.
+    pub(crate) from: (usize, usize),
+    /// The part of an observation that it is, where that is divided; its timestamp and value are no longer the sample's.
+    pub(crate) part: Option<Part>,
+    /// Whether its profile is longer than a window, so that it says when it was by its cell.
+    pub(crate) ranged: bool,
+    /// Whether it goes on with an observation of another cell.
+    pub(crate) continued: bool,
+}
+
+/// Where pieces go.
+pub(crate) trait Sink {
+    /// Whether nothing more is to come before a pause.
+    fn is_enough(&self) -> bool {
+        false
+    }
+
+    /// The cell of a time.
+    fn cell(&self, time: u64) -> Cell;
+
+    /// The cell of samples without timestamps.
+    fn cell_of_range(&self, profile: &Profile) -> Cell;
+
+    /// Counts an observation that is added: a further part of one that is divided.
+    fn synthesize(&mut self);
+
+    /// Takes a piece, or its first observations where it has several. Returns how many: at least one.
+    fn take(&mut self, piece: Piece<'_>) -> usize;
+}
+
+/// Divides the samples of a request.
+#[derive(Debug)]
+pub(crate) struct Divider {
+    width: u64,
+    /// So many observations are looked at together at most.
+    most: usize,
+    /// When what does not say it was, in nanoseconds since the Unix epoch.
+    unknown: u64,
+    /// How many parts observations may still be divided into, beyond the first of each.
+    parts: u64,
+    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
+    timed: Option<Timed>,
+    ranged: Option<Ranged>,
+}
+
+impl Divider {
+    /// For a request of so many observations. `width` is the length of a cell.
+    pub(crate) fn new(observations: u64, width: u64, max_observations: u64, unknown: u64) -> Self {
+        let most = usize::try_from(max_observations).unwrap_or(usize::MAX);
+        Self { width, most, unknown, parts: parts::allowance(observations), timed: None, ranged: None }
+    }
+
+    /// Begins a profile. `process` numbers the processes of samples by their attributes.
+    pub(crate) fn profile(
+        &mut self,
+        profiles: &Profiles,
+        profile: &Profile,
+        process: impl FnMut(Option<AttributeSetId>) -> Option<u32>,
+    ) {
+        self.timed = Timed::of(profiles, profile);
+        self.ranged = Ranged::of(profiles, profile, self.width, self.unknown, process);
+    }
+
+    /// Whether the profile at hand is longer than a window: then its processes are remembered by their numbers.
+    pub(crate) fn is_ranged(&self) -> bool {
+        self.ranged.is_some()
+    }
+
+    /// Ends a profile.
+    pub(crate) fn end_profile(&mut self) {
+        self.ranged = None;
+    }
+
+    /// Divides what is left of a sample of a process behind `at`, which says how far this has come when it pauses. Returns
+    /// whether that was all of it.
+    pub(crate) fn sample(
+        &mut self,
+        (profiles, profile): (&Profiles, &Profile),
+        process: u32,
+        sample: &Sample<'_>,
+        at: &mut Position,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let (all, all_values) = (sample.timestamps_bytes(), sample.values_bytes());
+        let shape = Shape::of(profile, all, all_values);
+        let whole = |cell| {
+            let (from, part, ranged, continued) = ((0, 0), None, false, false);
+            Piece { cell, shape, timestamps: all, values: all_values, from, part, ranged, continued }
+        };
+        let (times, _) = all.as_chunks::<8>();
+        if times.is_empty() {
+            match &mut self.ranged {
+                Some(ranged) => {
+                    let parts = ranged.parts(profiles, process, sample, &mut self.parts);
+                    ranges(profile, parts, &whole(Cell::FIRST), sink);
+                }
+                None => {
+                    sink.take(whole(sink.cell_of_range(profile)));
+                }
+            }
+            return true;
+        }
+        let (mut from, mut values) = (at.timestamps, &all_values[at.values..]);
+        let mut known: Option<Cell> = None;
+        while let Some(&first) = times.get(from) {
+            let values_from = all_values.len() - values.len();
+            if sink.is_enough() {
+                (at.timestamps, at.values) = (from, values_from);
+                return false;
+            }
+            let first = timestamp(first);
+            let cell = known.filter(|cell| cell.contains(first)).unwrap_or_else(|| sink.cell(first));
+            known = Some(cell);
+            let mut len = leading(&times[from..], cell).min(self.most);
+            let mut mine = if values.is_empty() { values } else { split_values(values, len).0 };
+            let timed = self.timed.filter(|_| !mine.is_empty() && self.parts > 0);
+            let long = timed.and_then(|timed| timed.find(&times[from..][..len], mine, cell, self.width));
+            let piece = Piece { from: (from, values_from), ..whole(cell) };
+            if let Some((0, parts)) = long {
+                for (number, part) in parts.enumerate() {
+                    if number > 0 {
+                        self.parts = self.parts.saturating_sub(1);
+                        sink.synthesize();
+                    }
+                    let (time, own) = (part.time.to_le_bytes(), part.packed());
+                    let continued = number > 0;
+                    let own = Piece { timestamps: &time, values: &own, part: Some(part), continued, ..piece };
+                    sink.take(Piece { cell: part.cell, ..own });
+                }
+                (from, values) = (from + 1, split_values(values, 1).1);
+                continue;
+            }
+            if let Some((before, _)) = long {
+                len = before;
+                mine = split_values(values, len).0;
+            }
+            let taken = sink.take(Piece { timestamps: &all[from * 8..(from + len) * 8], values: mine, ..piece });
+            let done = if taken < len && !mine.is_empty() { split_values(mine, taken).0.len() } else { mine.len() };
+            (from, values) = (from + taken, &values[done..]);
+        }
+        true
+    }
+}
+
+/// Hands over the parts of a sample without timestamps of a profile that is longer than a window.
+fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl Sink) {
+    for (number, &part) in parts.iter().enumerate() {
+        if number > 0 {
+            sink.synthesize();
+        }
+        let Cell { start, end } = part.cell;
+        let (time_unix_nano, duration_nano, profile_id) = (start, end - start, profile.profile_id);
+        let shape = Shape::Values { time_unix_nano, duration_nano, profile_id };
+        let piece = Piece { cell: part.cell, shape, ranged: true, ..*whole };
+        if parts.len() > 1 {
+            sink.take(Piece { values: &part.packed(), part: Some(part), ..piece });
+        } else {
+            sink.take(piece);
+        }
+    }
+}
