@@ -291,8 +291,11 @@ impl Transfer {
             let mut packed = std::mem::take(&mut self.packed);
             packed.clear();
             for location in varint::Packed::new(from.bytes(from.stacks[index])) {
-                let there = self.location(from, to, LocationId::new(location as u32))?;
-                varint::put(&mut packed, u64::from(LocationId::wire(there)));
+                let there = match self.locations.get(location as usize, self.stamp) {
+                    Some(known) => known,
+                    None => LocationId::wire(self.location(from, to, LocationId::new(location as u32))?),
+                };
+                varint::put(&mut packed, u64::from(there));
             }
             let stack = to.put_stack(&packed);
             self.packed = packed;

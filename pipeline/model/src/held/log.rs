@@ -92,7 +92,7 @@ impl Log {
             make_room(&mut self.bytes, run.len() * varint::MAX_LEN);
             for &time in run {
                 let time = u64::from_le_bytes(time);
-                varint::put(&mut self.bytes, zigzag(time.wrapping_sub(before) as i64));
+                varint::put_in_room(&mut self.bytes, zigzag(time.wrapping_sub(before) as i64));
                 before = time;
             }
         }

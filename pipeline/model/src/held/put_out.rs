@@ -11,7 +11,7 @@ use super::{Held, Series, Shape};
 use crate::arena::{Arena, Full, Source, Store, Transfer};
 use crate::buffer::Span;
 use crate::builder::Assembly;
-use crate::id::AttributeSetId;
+use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
 use crate::varint;
 
@@ -74,25 +74,32 @@ impl Held {
     /// The samples and, for each record, which of them it belongs to.
     fn rows(&self) -> (Vec<Row>, Vec<u32>) {
         let state = foldhash::fast::RandomState::default();
-        let mut index: HashTable<u32> = HashTable::new();
+        let hash = |head: &Head| {
+            let &Head { series, stack, attributes, link } = head;
+            let wide = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+            let (stack, attributes) = (StackId::wire(stack), AttributeSetId::wire(attributes));
+            state.hash_one((wide(series, stack), wide(attributes, LinkId::wire(link))))
+        };
+        // What a window holds of a stack are a few records.
+        let mut index: HashTable<u32> = HashTable::with_capacity(self.log.len() / 4);
         let mut reader = self.log.reader();
         let mut rows: Vec<Row> = Vec::new();
         let mut row_of_record = Vec::with_capacity(self.log.len());
         while let Some(record) = reader.head() {
             reader.skip_timestamps(&record);
             let (times, values) = (record.count as u32, reader.values(&record).len() as u32);
-            let hash = state.hash_one(record.head);
+            let hashed = hash(&record.head);
             // A sample without timestamps is one observation and stays one.
             let known = if times == 0 {
                 None
             } else {
-                index.find(hash, |&row| rows[row as usize].head == record.head).copied()
+                index.find(hashed, |&row| rows[row as usize].head == record.head).copied()
             };
             let row = known.unwrap_or_else(|| {
                 let row = rows.len() as u32;
                 rows.push(Row { head: record.head, times: 0, values: 0 });
                 if times > 0 {
-                    index.insert_unique(hash, row, |&row| state.hash_one(rows[row as usize].head));
+                    index.insert_unique(hashed, row, |&row| hash(&rows[row as usize].head));
                 }
                 row
             });
