@@ -21,6 +21,9 @@ mod relief;
 mod store;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
 pub use self::key::Key;
 pub use self::limits::Limits;
