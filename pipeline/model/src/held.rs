@@ -120,6 +120,7 @@ pub struct Held {
     scopes: Interned<HeldScope>,
     series: Interned<Series>,
     joined: Vec<Joined>,
+    state: foldhash::fast::RandomState,
     observations: u64,
     /// The memory of everything but the log, in bytes.
     tables: usize,
@@ -133,14 +134,14 @@ impl Held {
 
     /// A resource that series can refer to.
     pub fn resource(&mut self, resource: HeldResource) -> u32 {
-        let at = self.resources.get_or_add(resource);
+        let at = self.resources.get_or_add(resource, &self.state);
         self.count_tables();
         at
     }
 
     /// A scope that series can refer to.
     pub fn scope(&mut self, scope: HeldScope) -> u32 {
-        let at = self.scopes.get_or_add(scope);
+        let at = self.scopes.get_or_add(scope, &self.state);
         self.count_tables();
         at
     }
@@ -148,7 +149,7 @@ impl Held {
     /// A series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the Unix
     /// epoch; `0..0`, and a range that ends before it starts, is one that is not known.
     pub fn series(&mut self, series: Series, range: std::ops::Range<u64>, profile_id: Option<[u8; 16]>) -> u32 {
-        let at = self.series.get_or_add(series);
+        let at = self.series.get_or_add(series, &self.state);
         if self.joined.len() <= at as usize {
             self.joined.reserve_exact(if self.joined.len() == self.joined.capacity() {
                 1 + at as usize / 4

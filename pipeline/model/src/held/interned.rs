@@ -4,25 +4,34 @@ use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
 
+/// So many values are looked through one by one. Few windows have more resources, scopes or series.
+const FEW: usize = 8;
+
 /// Distinct values in order of first appearance.
 #[derive(Debug)]
 pub(crate) struct Interned<T> {
     values: Vec<T>,
+    /// Empty where there are few values.
     index: HashTable<u32>,
-    state: foldhash::fast::RandomState,
 }
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), index: HashTable::new(), state: foldhash::fast::RandomState::default() }
+        Self { values: Vec::new(), index: HashTable::new() }
     }
 }
 
 impl<T: Hash + Eq> Interned<T> {
-    /// The position of a value, which is added where it is not there.
-    pub(crate) fn get_or_add(&mut self, value: T) -> u32 {
-        let hash = self.state.hash_one(&value);
-        if let Some(&found) = self.index.find(hash, |&at| self.values[at as usize] == value) {
+    /// The position of a value, which is added where it is not there. `state` is the same in every call.
+    pub(crate) fn get_or_add(&mut self, value: T, state: &foldhash::fast::RandomState) -> u32 {
+        let few = self.values.len() <= FEW;
+        let hash = if few { 0 } else { state.hash_one(&value) };
+        let found = if few {
+            self.values.iter().position(|known| *known == value).map(|at| at as u32)
+        } else {
+            self.index.find(hash, |&at| self.values[at as usize] == value).copied()
+        };
+        if let Some(found) = found {
             return found;
         }
         // Each value stands for at least one record, and a window is closed long before it has 2^32 of those.
@@ -33,8 +42,12 @@ impl<T: Hash + Eq> Interned<T> {
             0
         });
         self.values.push(value);
-        let (values, state) = (&self.values, &self.state);
-        self.index.insert_unique(hash, at, |&at| state.hash_one(&values[at as usize]));
+        let hash_at = |at: u32| state.hash_one(&self.values[at as usize]);
+        if few && self.values.len() > FEW {
+            (0..=at).for_each(|at| _ = self.index.insert_unique(hash_at(at), at, |&at| hash_at(at)));
+        } else if !few {
+            self.index.insert_unique(hash, at, |&at| hash_at(at));
+        }
         at
     }
 
@@ -46,5 +59,23 @@ impl<T: Hash + Eq> Interned<T> {
     /// The allocated memory, in bytes.
     pub(crate) fn allocated(&self) -> usize {
         self.values.capacity() * size_of::<T>() + self.index.allocation_size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a value has the position of its first appearance, with few values and with many.
+    #[test]
+    fn positions_are_those_of_first_appearance() {
+        let (mut table, state) = (Interned::default(), foldhash::fast::RandomState::default());
+        for round in 0..3 {
+            for value in 0..100u32 {
+                assert_eq!(table.get_or_add(value * 7, &state), value, "round {round}");
+                assert_eq!(table.get_or_add(value / 2 * 7, &state), value / 2);
+            }
+        }
+        assert_eq!(table.values().len(), 100);
     }
 }
