@@ -179,8 +179,8 @@ pub struct Sample<'a> {
     values: &'a [u8],
 }
 
-/// What a sample refers to, all of it: whoever copies a sample takes this apart without `..`, so that what is added here
-/// is forgotten nowhere.
+/// What a sample refers to, all of it: whoever copies a sample takes this apart without `..`, so that what is added
+/// here is forgotten nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleIds {
     /// The stack.

@@ -140,7 +140,7 @@ mod tests {
         /// Guarantees: what is put is taken again, in `len` bytes, and runs keep their order and count.
         #[test]
         fn round_trip(
-            values in proptest::collection::vec((any::<u64>(), 0u32..64).prop_map(|(value, bits)| value >> bits), 0..50),
+            values in proptest::collection::vec((any::<u64>(), 0u32..64).prop_map(|(all, bits)| all >> bits), 0..50),
         ) {
             let mut buffer = Vec::new();
             let mut lengths = 0;

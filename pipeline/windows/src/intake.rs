@@ -158,14 +158,15 @@ impl<K: Key> Intake<K> {
         }
     }
 
-    /// The key of the window that the last piece of a resource and shape got to, if it still is that of the profile at hand.
+    /// The key of the window that the last piece of a resource and shape got to, if it still is that of the profile at
+    /// hand.
     pub fn key_of_last(&self, resource: u32, shape: Shape) -> Option<&K> {
         let cursor = self.cursor.as_ref()?;
         (cursor.resource == resource && cursor.shape == shape).then_some(&cursor.key)
     }
 
-    /// Puts a piece of a sample into its window, or as many of its observations as that still takes, and closes the window
-    /// if it is full then. Returns how many observations there are room for: all, or put in what is left.
+    /// Puts a piece of a sample into its window, or as many of its observations as that still takes, and closes the
+    /// window if it is full then. Returns how many observations were put in; the rest is put in by another call.
     ///
     /// # Errors
     ///
@@ -202,7 +203,8 @@ impl<K: Key> Intake<K> {
         store.retire_if_large(slot);
     }
 
-    /// Puts what there is room for of a piece into its window. Returns the window's slot and how many observations it were.
+    /// Puts what there is room for of a piece into its window. Returns the window's slot and how many observations
+    /// these are.
     fn try_put(
         &mut self,
         store: &mut Store<K>,

@@ -37,8 +37,8 @@ pub trait Key: Ord + Clone + Debug {
         self.clone()
     }
 
-    /// The part of a profile's range that its samples in this window are of, in nanoseconds since the Unix epoch: `0..0`
-    /// where the profile does not say when it was.
+    /// The part of a profile's range that its samples in this window are of, in nanoseconds since the Unix epoch:
+    /// `0..0` where the profile does not say when it was.
     fn range_of(&self, profile: &Profile) -> std::ops::Range<u64> {
         match profile.time_unix_nano {
             0 => 0..0,

@@ -1,9 +1,9 @@
 //! Holds observations by key until their windows close.
 //!
 //! A [`Store`] has one window for each [`Key`]: a sender, a process, a process in a minute. Samples are put into it as
-//! ids of an arena, in which equal strings, functions, locations and stacks of a sender are stored once; the request that
-//! brought them is let go. A window closes by age, at a bound ([`Limits`]), or because memory is short, and comes out as
-//! one batch with only those elements of the arena that it refers to.
+//! ids of an arena, in which equal strings, functions, locations and stacks of a sender are stored once; the request
+//! that brought them is let go. A window closes by age, at a bound ([`Limits`]), or because memory is short, and comes
+//! out as one batch with only those elements of the arena that it refers to.
 //!
 //! A request is put in by [`walk`] and [`Intake::put`], in steps: whoever drives this looks after other things between
 //! them. Windows come out one in each [`Store::flush`], so there is never more than one batch.

@@ -11,7 +11,8 @@ pub struct Limits {
     pub max_observations: u64,
     /// A window that takes so much memory, its arena aside, is closed. In bytes.
     pub max_window_bytes: u64,
-    /// So many groups of keys may have an open window, and twice as many windows may be open; then the oldest is closed.
+    /// So many groups of keys may have an open window, and twice as many windows may be open; then the oldest is
+    /// closed.
     pub max_groups: usize,
     /// All windows and arenas together, in bytes; then those windows are closed that free the most.
     pub max_bytes: u64,

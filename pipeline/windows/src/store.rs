@@ -45,8 +45,8 @@ pub struct Flushed<K> {
     pub key: K,
     /// What was held.
     pub observations: u64,
-    /// The batch, with the peer of the first request that opened the window. `None` where the caller did not want it, or
-    /// it would be larger than 4 GiB.
+    /// The batch, with the peer of the first request that opened the window. `None` where the caller did not want it,
+    /// or it would be larger than 4 GiB.
     pub batch: Option<Profiles>,
 }
 
@@ -102,8 +102,8 @@ impl<K: Key> Store<K> {
         self.observations
     }
 
-    /// The memory of windows and arenas when they were last counted, without that of tables that lead to them, in bytes.
-    /// Cheap enough to be asked for with every sample.
+    /// The memory of windows and arenas when they were last counted, without that of tables that lead to them, in
+    /// bytes. Cheap enough to be asked for with every sample.
     #[inline]
     pub fn counted_bytes(&self) -> u64 {
         self.bytes + self.arenas.counted
@@ -264,8 +264,8 @@ impl<K: Key> Store<K> {
         self.close_early(slot);
     }
 
-    /// Closes a window whose arena has grown to twice what it may be, so that no batch can have a larger dictionary than
-    /// that.
+    /// Closes a window whose arena has grown to twice what it may be, so that no batch can have a larger dictionary
+    /// than that.
     pub(crate) fn retire_if_large(&mut self, slot: u32) {
         let most = self.limits.max_arena_bytes.saturating_mul(2);
         if self.get_mut(slot).is_some_and(|(_, shared)| shared.arena.bytes() >= most) {
@@ -353,8 +353,8 @@ impl<K: Key> Store<K> {
         None
     }
 
-    /// Ends the intake of a request: gives back what it needed, and lets windows be closed where all together have become
-    /// too large.
+    /// Ends the intake of a request: gives back what it needed, and lets windows be closed where all together have
+    /// become too large.
     pub fn end_request(&mut self, intake: Intake<K>) {
         intake.give_back(self);
         self.sweep();
@@ -363,8 +363,8 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// Frees the arenas that no window needs any more, and scratch memory that got large. Not behind each window that is
-    /// flushed: the scratch memory would have to be made anew for each, as large as the dictionary.
+    /// Frees the arenas that no window needs any more, and scratch memory that got large. Not behind each window that
+    /// is flushed: the scratch memory would have to be made anew for each, as large as the dictionary.
     pub fn sweep(&mut self) {
         self.arenas.free_idle();
         if self.scratch.bytes() > SCRATCH {

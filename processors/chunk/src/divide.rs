@@ -18,7 +18,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) values: &'a [u8],
     /// Where that begins in the sample: how many timestamps and how many bytes of values lie before.
     pub(crate) from: (usize, usize),
-    /// The part of an observation that it is, where that is divided; its timestamp and value are no longer the sample's.
+    /// The part of an observation that it is, where that is divided; its timestamp and value are no longer the
+    /// sample's.
     pub(crate) part: Option<Part>,
     /// Whether its profile is longer than a window, so that it says when it was by its cell.
     pub(crate) ranged: bool,
@@ -89,8 +90,8 @@ impl Divider {
         self.ranged = None;
     }
 
-    /// Divides what is left of a sample of a process behind `at`, which says how far this has come when it pauses. Returns
-    /// whether that was all of it.
+    /// Divides what is left of a sample of a process behind `at`, which says how far this has come when it pauses.
+    /// Returns whether that was all of it.
     pub(crate) fn sample(
         &mut self,
         (profiles, profile): (&Profiles, &Profile),

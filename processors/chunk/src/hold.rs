@@ -159,8 +159,8 @@ impl Hold {
     }
 }
 
-/// Closes those windows of these processes that the process's own time has passed. Times far in the future do not count:
-/// a wrong clock would close every window at once.
+/// Closes those windows of these processes that the process's own time has passed. Times far in the future do not
+/// count: a wrong clock would close every window at once.
 fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, settings: &Settings, now: Now) {
     for process in in_order(touched) {
         let process = ProcessCell::first(process);

@@ -121,8 +121,8 @@ impl Merge {
         }
     }
 
-    /// Flushes a window that is closed, is to be closed for want of memory, or is due, and takes in more of the request that
-    /// is being taken in.
+    /// Flushes a window that is closed, is to be closed for want of memory, or is due, and takes in more of the
+    /// request that is being taken in.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         self.windows.close_due(now.monotonic_nano);
         self.flush_one(out);

@@ -11,8 +11,8 @@ const KEYS: &[(&str, &str, &str)] = &[
     (
         "sending_queue",
         "batch",
-        "leave it out: a queue does not put requests together; `chunk` does, by `service.identity.window`, or `dedup` with a \
-         `window` where nothing is cut",
+        "leave it out: a queue does not put requests together; `chunk` does, by `service.identity.window`, or `dedup` \
+         with a `window` where nothing is cut",
     ),
     (
         "sending_queue",

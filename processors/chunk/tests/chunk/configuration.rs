@@ -41,8 +41,8 @@ fn every_rule_is_checked() {
     assert_eq!(problems("latenes: 5s"), ["unknown key `latenes`"]);
 }
 
-/// Guarantees: who writes a key that has moved to `service.identity` is told its new path and what to write there, at the
-/// place of the old one, together with everything else that is wrong.
+/// Guarantees: who writes a key that has moved to `service.identity` is told its new path and what to write there, at
+/// the place of the old one, together with everything else that is wrong.
 #[test]
 fn moved_keys_say_where_they_went() {
     let written =
