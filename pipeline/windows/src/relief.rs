@@ -31,10 +31,9 @@ impl<K: Key> Store<K> {
 
     /// Closes the next window of a relief, or ends the relief.
     pub(crate) fn close_heaviest(&mut self) {
-        let kept = self.scratch_bytes();
         let Some(relief) = &mut self.relief else { return };
         // What is kept for the next window to be flushed is given back in the end, and so is the list itself.
-        let kept = kept + relief.windows.capacity() * size_of::<u64>();
+        let kept = self.scratch.bytes() + relief.windows.capacity() * size_of::<u64>();
         let target = relief.target.saturating_add(kept as u64);
         let next = relief.windows.pop();
         match next.filter(|_| self.bytes() > target) {

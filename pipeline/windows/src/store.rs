@@ -18,9 +18,6 @@ use crate::relief::Relief;
 /// More scratch memory than this is given back, in bytes.
 const SCRATCH: usize = 1 << 20;
 
-/// So many are kept for the next requests. Most requests need one.
-const SPARE: usize = 2;
-
 /// A window: what is held of one key.
 #[derive(Debug)]
 pub struct Window<K> {
@@ -70,9 +67,9 @@ pub struct Store<K> {
     observations: u64,
     /// Memory of all windows, in bytes.
     bytes: u64,
-    scratch: Transfer,
-    /// For the next requests, so that each does not make tables as large as its dictionary anew.
-    spare: Vec<Transfer>,
+    /// What the last request or flush carried. It is kept so that the next does not make tables as large as its
+    /// dictionary anew.
+    pub(crate) scratch: Transfer,
 }
 
 impl<K: Key> Store<K> {
@@ -93,7 +90,6 @@ impl<K: Key> Store<K> {
             observations: 0,
             bytes: 0,
             scratch: Transfer::default(),
-            spare: Vec::new(),
         }
     }
 
@@ -117,26 +113,21 @@ impl<K: Key> Store<K> {
             + self.by_key.len() * (size_of::<(K, u32)>() + ENTRY)
             + self.closed.capacity() * size_of::<Box<Window<K>>>()
             + self.relief.as_ref().map_or(0, |relief| relief.windows.capacity() * size_of::<u64>())
-            + self.scratch_bytes();
+            + self.scratch.bytes();
         self.bytes + self.arenas.bytes() + tables as u64
     }
 
-    /// The memory that is kept for what comes next, in bytes.
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        self.scratch.bytes() + self.spare.iter().map(Transfer::bytes).sum::<usize>()
-    }
-
-    /// What a request remembers of what it carried into an arena.
+    /// For what a request remembers of what it carried into an arena.
     pub(crate) fn transfer(&mut self) -> Transfer {
-        let mut transfer = self.spare.pop().unwrap_or_default();
+        let mut transfer = std::mem::take(&mut self.scratch);
         transfer.begin();
         transfer
     }
 
     /// Takes it back.
     pub(crate) fn give_back(&mut self, transfer: Transfer) {
-        if self.spare.len() < SPARE && transfer.bytes() <= SCRATCH {
-            self.spare.push(transfer);
+        if transfer.bytes() > self.scratch.bytes() {
+            self.scratch = transfer;
         }
     }
 
@@ -369,9 +360,6 @@ impl<K: Key> Store<K> {
         self.arenas.free_idle();
         if self.scratch.bytes() > SCRATCH {
             self.scratch = Transfer::default();
-        }
-        if self.is_empty() {
-            self.spare = Vec::new();
         }
         if self.order.is_empty() {
             (self.slots, self.free) = (Vec::new(), Vec::new());
