@@ -189,6 +189,10 @@ struct Step<'a> {
 
 impl<'a> Visitor<'a> for Step<'_> {
     fn profile(&mut self, place: Place<'a>, at: Position) -> bool {
+        // Before it is noted that the profile begins, or it would be noted again after the pause.
+        if self.samples == 0 || self.windows.closed() >= self.may_wait {
+            return false;
+        }
         self.intake.begin_profile();
         if self.intake.entries() >= MEMO {
             self.intake.forget();

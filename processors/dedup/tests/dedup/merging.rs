@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles};
-use profbridge_processor_dedup::CLOSED_EARLY;
+use profbridge_processor_dedup::{CLOSED_EARLY, PAYLOAD_REMOVED};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -180,4 +180,21 @@ fn relief_closes_the_largest_window() {
     while dedup.relieve(at(0), &mut out) {}
     assert_eq!(observations(&out), [10_000]);
     assert_eq!(dedup.held().quantities.total(), 20);
+}
+
+/// Guarantees: a profile whose payload is left out is counted once, wherever the steps end in which a request is taken in.
+#[test]
+fn payloads_are_counted_once() {
+    let mut dedup = dedup("window: 10s");
+    let mut builder = Builder::new();
+    let payload = builder.bytes(b"the profiler's own file");
+    // A step ends behind the samples of the first profile.
+    for samples in [8192, 1] {
+        builder.profile(Profile { original_payload: payload, time_unix_nano: T, ..Profile::default() });
+        for n in 0..samples {
+            builder.sample(None, None, None, &[T + n], &[]);
+        }
+    }
+    let out = process(&mut dedup, builder.finish().unwrap(), at(0));
+    assert_eq!(out.notes, [(PAYLOAD_REMOVED, 2)]);
 }
