@@ -79,7 +79,7 @@ pub struct Identity {
     pub hash: u128,
     /// Whether the process is told apart by more than by all that it says of itself.
     pub strength: IdentityStrength,
-    /// Whether nothing that comes later is of this process, see [`Identity::alone`].
+    /// Whether nothing that comes later is of this process: it says the same as others and may be another's.
     pub alone: bool,
 }
 

@@ -47,7 +47,7 @@ pub struct Flushed<K> {
     pub batch: Option<Profiles>,
 }
 
-/// Windows by key. See the [crate](crate).
+/// Windows by key. See the [crate].
 #[derive(Debug)]
 pub struct Store<K> {
     pub(crate) limits: Limits,
