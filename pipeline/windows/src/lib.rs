@@ -5,8 +5,8 @@
 //! that brought them is let go. A window closes by age, at a bound ([`Limits`]), or because memory is short, and comes
 //! out as one batch with only those elements of the arena that it refers to.
 //!
-//! A request is put in by [`walk()`] and [`Intake::put`], in steps: whoever drives this looks after other things between
-//! them. Windows come out one in each [`Store::flush`], so there is never more than one batch.
+//! A request is put in by [`walk()`] and [`Intake::put`], in steps: whoever drives this looks after other things
+//! between them. Windows come out one in each [`Store::flush`], so there is never more than one batch.
 //!
 //! Everything that is held is counted: [`Store::bytes`] is what is allocated, [`Intake::bytes`] what a request that is
 //! being put in takes besides itself.
