@@ -1,5 +1,5 @@
-//! The real capture of an eBPF profiler (189 observations, four containers, `process.*` on samples), read from the folder
-//! of shared data beside the project; skipped, and said so, where that is absent.
+//! The real capture of an eBPF profiler (189 observations, four containers, `process.*` on samples), read from the
+//! folder of shared data beside the project; skipped, and said so, where that is absent.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -64,8 +64,8 @@ fn the_real_capture() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // The capture's processes are weakly identified: their ids, and so where their windows start, depend on the path that
-    // `convert` is given. It is the same one wherever this project lies.
+    // The capture's processes are weakly identified: their ids, and so where their windows start, depend on the path
+    // that `convert` is given. It is the same one wherever this project lies.
     std::fs::copy(&input, folder.path().join("capture.otlp")).unwrap();
     let finished = run(folder.path(), &["convert", "capture.otlp", "-o", "out"]);
     assert!(finished.status.success(), "{}", finished.stderr);

@@ -154,8 +154,8 @@ fn convert_from_sentry() {
     assert!(stacks[0].contains("ContinuousScheduler.run"), "{}", stacks[0]);
 }
 
-/// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and the last
-/// line says which of the two there were.
+/// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and
+/// the last line says which of the two there were.
 #[test]
 fn convert_counts_what_it_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +179,8 @@ fn convert_counts_what_it_made() {
     assert_eq!(std::fs::read_dir(folder.path().join("both")).unwrap().count(), 2);
 }
 
-/// Guarantees: time that was sampled and is not shown is said, however little it is, in a unit that fits; where all is shown nothing is.
+/// Guarantees: time that was sampled and is not shown is said, however little it is, in a unit that fits; where all is
+/// shown nothing is.
 #[test]
 fn convert_says_what_time_is_missing() {
     let folder = tempfile::tempdir().unwrap();

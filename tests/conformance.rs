@@ -1,8 +1,8 @@
-//! Holds `CONFORMANCE.md` against the tree: whoever renames a file, a function or a test, or takes one away, has to say what
-//! keeps the rule now.
+//! Holds `CONFORMANCE.md` against the tree: whoever renames a file, a function or a test, or takes one away, has to say
+//! what keeps the rule now.
 //!
-//! A reference is a text in backquotes that begins with a folder of the tree: a file, or `file::name` for a function, type
-//! or test in it.
+//! A reference is a text in backquotes that begins with a folder of the tree: a file, or `file::name` for a function,
+//! type or test in it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

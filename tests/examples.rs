@@ -65,7 +65,8 @@ fn went(places: [(&str, &str); 2]) -> BTreeSet<(String, String)> {
     places.map(|(path, release)| (path.to_owned(), release.to_owned())).into()
 }
 
-/// Guarantees: no example sends every signal of a service to profbridge, which takes profiles only: its traces would be lost.
+/// Guarantees: no example sends every signal of a service to profbridge, which takes profiles only: its traces would be
+/// lost.
 #[test]
 fn no_example_breaks_tracing() {
     let mut profiles = 0;
@@ -101,8 +102,8 @@ fn all_are_listed() {
     }
 }
 
-/// Guarantees: every configuration, those of agents included, is valid without a change as soon as the variables that it
-/// asks for are set, and says so without one warning.
+/// Guarantees: every configuration, those of agents included, is valid without a change as soon as the variables that
+/// it asks for are set, and says so without one warning.
 #[test]
 fn all_are_valid() {
     let dsn = format!("https://{KEY}@sentry.example/1");
@@ -240,8 +241,8 @@ fn collector() {
     assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
 }
 
-/// When the threads of some chunks had frames, joined where the pause is less than a tenth of a second, in seconds. A sample
-/// owns the time until the next of its thread.
+/// When the threads of some chunks had frames, joined where the pause is less than a tenth of a second, in seconds. A
+/// sample owns the time until the next of its thread.
 #[cfg(target_os = "linux")]
 fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
     let mut busy = Vec::new();
@@ -266,8 +267,8 @@ fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
     busy
 }
 
-/// Runs the example's program, and says of each of its root spans whether it is sampled, when it began, and when profbridge had heard of
-/// its end.
+/// Runs the example's program, and says of each of its root spans whether it is sampled, when it began, and when
+/// profbridge had heard of its end.
 #[cfg(target_os = "linux")]
 const TIMED: &str = r#"
 import contextlib, runpy, sys, time
@@ -284,8 +285,8 @@ profbridge_spans.Announcer.root_span = root_span
 runpy.run_path(sys.path[0] + "/app.py", run_name="__main__")
 "#;
 
-/// Guarantees: the sampler's program is found while it runs, and the chunks under `out/` hold its sampled root spans, and neither the
-/// others nor the pauses, with the names that the configuration gives.
+/// Guarantees: the sampler's program is found while it runs, and the chunks under `out/` hold its sampled root spans,
+/// and neither the others nor the pauses, with the names that the configuration gives.
 #[cfg(target_os = "linux")]
 #[test]
 fn sampler() {
@@ -317,8 +318,8 @@ fn sampler() {
         assert_eq!((&chunk["release"], &chunk["environment"]), (&"sampler-example@1.0".into(), &"development".into()));
     }
     let busy = busy_times(&chunks);
-    // That a span ended is heard late on a busy machine, so a part of the pause behind it may be there as well; but it is not part of
-    // what is sampled, so where the machine is in time it is not there.
+    // That a span ended is heard late on a busy machine, so a part of the pause behind it may be there as well; but it
+    // is not part of what is sampled, so where the machine is in time it is not there.
     let (mut whole, mut without_pause) = (0, 0);
     for (start, end) in &busy {
         let of = spans.windows(3).find(|near| near[0][2] < start + 0.05 && *end < near[2][1]);

@@ -49,8 +49,8 @@ fn an_outage_is_retried() {
 /// What [`an_outage_loses_nothing`] sends: so many requests of so many observations, a second each.
 const OUTAGE: (u64, u64) = (160, 1000);
 
-/// Sends a request as the Collector's exporter does: again, after a pause, for as long as the answer is UNAVAILABLE with
-/// RetryInfo, each time counted. The pause is shorter than what the answer asks for, so that a test need not wait.
+/// Sends a request as the Collector's exporter does: again, after a pause, for as long as the answer is UNAVAILABLE
+/// with RetryInfo, each time counted. The pause is shorter than what the answer asks for, so that a test need not wait.
 fn export_patiently(
     address: std::net::SocketAddr,
     request: &opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest,
@@ -67,8 +67,9 @@ fn export_patiently(
     }
 }
 
-/// Guarantees: while Sentry is away, senders are told to come back as soon as the queue is full, with windows and without;
-/// when it returns everything has arrived in the end: of many times what queue and windows hold, nothing is lost.
+/// Guarantees: while Sentry is away, senders are told to come back as soon as the queue is full, with windows and
+/// without; when it returns everything has arrived in the end: of many times what queue and windows hold, nothing is
+/// lost.
 #[test]
 fn an_outage_loses_nothing() {
     for (identity, chunk) in [("{window: 0s}", ""), ("{window: 60s}", "{max_observations: 3000}")] {
@@ -119,8 +120,9 @@ fn an_outage_loses_nothing() {
     }
 }
 
-/// Guarantees: a shutdown that finds a request being taken in piece by piece, because Sentry is away and the queue is full,
-/// tells its sender that it is taken, over gRPC and over HTTP: all of it is delivered, so it must not be sent again.
+/// Guarantees: a shutdown that finds a request being taken in piece by piece, because Sentry is away and the queue is
+/// full, tells its sender that it is taken, over gRPC and over HTTP: all of it is delivered, so it must not be sent
+/// again.
 #[test]
 fn a_request_that_is_being_taken_in_is_taken() {
     let times: Vec<u64> = (0..40).map(|n| T0 + n * 100_000_000).collect();
@@ -213,8 +215,8 @@ fn rate_limits_hold() {
     assert_eq!(profbridge.stop().0.code(), Some(1));
 }
 
-/// Guarantees: a run in which everything that was taken was lost does not end as if all were well; one that took nothing
-/// does, and so does one that sent something.
+/// Guarantees: a run in which everything that was taken was lost does not end as if all were well; one that took
+/// nothing does, and so does one that sent something.
 #[test]
 fn losing_everything_is_an_exit_status() {
     for (answers, requests, expected) in [(vec![], 0, 0), (vec![401], 1, 1), (vec![401, 200], 2, 0)] {
@@ -232,9 +234,9 @@ fn losing_everything_is_an_exit_status() {
     }
 }
 
-/// Guarantees: requests that are not taken are not silent: the first of each reason has a line with the sender and what it
-/// was told, the others of that minute have none of their own. Traces that come here by a variable that means every signal
-/// are told which one to set.
+/// Guarantees: requests that are not taken are not silent: the first of each reason has a line with the sender and what
+/// it was told, the others of that minute have none of their own. Traces that come here by a variable that means every
+/// signal are told which one to set.
 #[test]
 fn what_is_not_taken_is_in_the_log() {
     let sentry = Sentry::start();

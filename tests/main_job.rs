@@ -199,9 +199,9 @@ fn routes_by_service() {
     assert_eq!(projects, wanted.map(|(path, release)| (path.to_owned(), release.to_owned())).into());
 }
 
-/// Guarantees: profiles that name no host and come from this machine are of one process of this machine, over several requests;
-/// those that a peer passes on for several machines are not put together though all that they say is equal, and the log says what
-/// to set.
+/// Guarantees: profiles that name no host and come from this machine are of one process of this machine, over several
+/// requests; those that a peer passes on for several machines are not put together though all that they say is equal,
+/// and the log says what to set.
 #[test]
 fn hosts_are_not_mixed_up() {
     let unnamed = |start: u64| {
@@ -237,9 +237,9 @@ fn hosts_are_not_mixed_up() {
     assert!(log.contains("127.0.0.1 passes on the profiles of several machines") && log.contains("host.id"), "{log}");
 }
 
-/// Guarantees: processes behind the loopback that are equal but for one word that says that they are of two machines are two chunks: nodes
-/// of a cluster, copies of one machine's image with names of their own, and services. Only where nothing said names the machine the
-/// log says what to set.
+/// Guarantees: processes behind the loopback that are equal but for one word that says that they are of two machines
+/// are two chunks: nodes of a cluster, copies of one machine's image with names of their own, and services. Only where
+/// nothing said names the machine the log says what to set.
 #[test]
 fn one_process_id_on_two_machines() {
     let image = [("host.id", "f00d")];
@@ -264,8 +264,8 @@ fn one_process_id_on_two_machines() {
     }
 }
 
-/// Guarantees: a process without a service's name is called what its environment calls it, else by its executable, and is routed by
-/// that name.
+/// Guarantees: a process without a service's name is called what its environment calls it, else by its executable, and
+/// is routed by that name.
 #[test]
 fn services_are_named_by_their_environment() {
     let sentry = Sentry::start();

@@ -39,9 +39,9 @@ fn peak(pid: u32) -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
 }
 
-/// Guarantees: thousands of open windows with a dictionary in common, behind a limit that is too small for them, are put
-/// out without a loss, and neither that nor the end takes more memory than the limit and 32 MiB beside what the idle
-/// program has.
+/// Guarantees: thousands of open windows with a dictionary in common, behind a limit that is too small for them, are
+/// put out without a loss, and neither that nor the end takes more memory than the limit and 32 MiB beside what the
+/// idle program has.
 #[test]
 fn a_small_limit_holds() {
     let sentry = Sentry::start();

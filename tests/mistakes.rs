@@ -239,8 +239,8 @@ fn names_cannot_command_the_terminal() {
     assert!(!finished.stderr.contains(['\u{1b}', '\u{202e}']), "{:?}", finished.stderr);
 }
 
-/// Guarantees: a configuration without `--config` in front of it, and a file as the demo's folder, are answered with the way to
-/// write it.
+/// Guarantees: a configuration without `--config` in front of it, and a file as the demo's folder, are answered with
+/// the way to write it.
 #[test]
 fn misplaced_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -52,8 +52,8 @@ fn prepare(command: &mut Command, folder: &Path) {
     }
 }
 
-/// The words that start profbridge. A shell has what it starts in the background ignore SIGINT, and `nohup` SIGHUP: what the tests start is not
-/// to ignore them.
+/// The words that start profbridge. A shell has what it starts in the background ignore SIGINT, and `nohup` SIGHUP:
+/// what the tests start is not to ignore them.
 pub(crate) fn program() -> &'static [&'static str] {
     static IGNORED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

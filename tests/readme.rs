@@ -1,4 +1,5 @@
-//! The README: its commands are taken out of it and run, what it links to is there, and its picture is what the demo draws.
+//! The README: its commands are taken out of it and run, what it links to is there, and its picture is what the demo
+//! draws.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,8 +61,8 @@ fn functions(svg: &str) -> BTreeSet<String> {
     titles.map(str::to_owned).collect()
 }
 
-/// Guarantees: the tests below know every command that the README gives, so none is untested. What is installed is the binary
-/// `profbridge`, with the Rust that is named; the gate runs that command itself.
+/// Guarantees: the tests below know every command that the README gives, so none is untested. What is installed is the
+/// binary `profbridge`, with the Rust that is named; the gate runs that command itself.
 #[test]
 fn every_command_is_known() {
     let known = [
@@ -101,8 +102,8 @@ fn profile_a_process() {
     assert!(met.status.success() && met.stderr.contains("wrote profile-"), "{}", met.stderr);
 }
 
-/// Guarantees: the three steps to Sentry work with the configuration beside the README: what the demo sends arrives in the DSN's
-/// project, and the profiler's command names a port on which profbridge listens.
+/// Guarantees: the three steps to Sentry work with the configuration beside the README: what the demo sends arrives in
+/// the DSN's project, and the profiler's command names a port on which profbridge listens.
 #[test]
 fn send_to_sentry() {
     let sentry = Sentry::start();

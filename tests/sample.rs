@@ -38,7 +38,8 @@ impl Stacks {
         Self(inside.map(|(stack, nano)| (stack[1..].to_vec(), *nano)).collect())
     }
 
-    /// Those that say where the time went, and not only how much it was: on a busy machine some of it is sampled by chance only.
+    /// Those that say where the time went, and not only how much it was: on a busy machine some of it is sampled by
+    /// chance only.
     fn sampled(&self) -> Self {
         let sampled =
             self.0.iter().filter(|(stack, _)| stack.iter().all(|name| name != "[processor time not sampled]"));
@@ -80,7 +81,8 @@ impl Stacks {
     }
 }
 
-/// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to be stopped.
+/// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to
+/// be stopped.
 pub(crate) fn stops() -> &'static [&'static str] {
     if permitted() { &[] } else { &["--stops", "always"] }
 }
@@ -113,8 +115,8 @@ fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (
     (finished, stacks)
 }
 
-/// Runs something that samples for a time of its own until it met the process: on a machine that has no time for it there may be not
-/// a single sample, which it says.
+/// Runs something that samples for a time of its own until it met the process: on a machine that has no time for it
+/// there may be not a single sample, which it says.
 pub(crate) fn until_met(mut sample: impl FnMut() -> Finished) -> Finished {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -189,7 +191,8 @@ impl Sampling {
         self.ended_by_itself()
     }
 
-    /// Waits for its end, and for that of all who hold its standard output, with the standard input that it shares with its command open.
+    /// Waits for its end, and for that of all who hold its standard output, with the standard input that it shares with
+    /// its command open.
     fn ended_by_itself(&mut self) -> Finished {
         let status = eventually("the run ends", || self.child.try_wait().unwrap());
         let mut stdout = String::new();

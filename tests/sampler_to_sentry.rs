@@ -1,5 +1,5 @@
-//! From a program that knows of nothing to a chunk in Sentry: the receiver `ptrace`, the processor `chunk`, the exporter
-//! `sentry`, and the commands that start and stop the profiler meanwhile.
+//! From a program that knows of nothing to a chunk in Sentry: the receiver `ptrace`, the processor `chunk`, the
+//! exporter `sentry`, and the commands that start and stop the profiler meanwhile.
 
 use std::collections::HashMap;
 
@@ -29,8 +29,8 @@ service:
     )
 }
 
-/// The microseconds that Sentry gives to the innermost function of the program's own in each sample of a chunk's running
-/// thread: a sample owns the time until the next of its thread.
+/// The microseconds that Sentry gives to the innermost function of the program's own in each sample of a chunk's
+/// running thread: a sample owns the time until the next of its thread.
 fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
     let profile = &chunk["profile"];
     let mut threads: HashMap<&str, Vec<(f64, usize)>> = HashMap::new();
@@ -55,11 +55,12 @@ fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
     leaves
 }
 
-/// How often the program has to be seen to compute: nine of ten are in one function, and chance must not make that less than eight.
+/// How often the program has to be seen to compute: nine of ten are in one function, and chance must not make that less
+/// than eight.
 const SEEN: usize = 400;
 
-/// Guarantees: a Rust program that runs already is sampled without its knowledge, each chunk passes Relay's rules, names the
-/// service, and the hot function leads with its share, as the program's own code.
+/// Guarantees: a Rust program that runs already is sampled without its knowledge, each chunk passes Relay's rules,
+/// names the service, and the hot function leads with its share, as the program's own code.
 #[test]
 fn a_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -129,7 +130,8 @@ fn tests_may_trace() -> bool {
     may
 }
 
-/// Guarantees: the process with the pipeline does not keep the right to trace, in any of its threads; its sampler has it.
+/// Guarantees: the process with the pipeline does not keep the right to trace, in any of its threads; its sampler has
+/// it.
 #[test]
 fn only_the_sampler_may_trace() {
     if !tests_may_trace() {
@@ -152,8 +154,8 @@ fn only_the_sampler_may_trace() {
     program.end();
 }
 
-/// Guarantees: a processor keeps the right for the process with the pipeline only where a pipeline uses it and it opens files of
-/// processes; that is said once, with the reason.
+/// Guarantees: a processor keeps the right for the process with the pipeline only where a pipeline uses it and it opens
+/// files of processes; that is said once, with the reason.
 #[test]
 fn who_else_may_trace() {
     if !tests_may_trace() {
@@ -193,8 +195,8 @@ fn open_files(pid: u32) -> (String, String) {
     (words.next().unwrap(), words.next().unwrap())
 }
 
-/// Guarantees: the process with the pipeline may open as many files as the system allows, and a command that its sampler starts has
-/// the limit that profbridge was started with.
+/// Guarantees: the process with the pipeline may open as many files as the system allows, and a command that its
+/// sampler starts has the limit that profbridge was started with.
 #[test]
 fn open_files_of_a_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -210,8 +212,8 @@ fn open_files_of_a_command() {
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why, and
-/// the status follows.
+/// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why,
+/// and the status follows.
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();

@@ -50,8 +50,8 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Starts the Rust program with so many seconds of processor time to use, and waits until it is there. It computes once
-    /// it is [told to](Self::tell).
+    /// Starts the Rust program with so many seconds of processor time to use, and waits until it is there. It computes
+    /// once it is [told to](Self::tell).
     pub(crate) fn hot(seconds: &str) -> Self {
         let mut program = Self::start(Command::new(hot()).arg(seconds));
         assert_eq!(program.line(), "started\n");

@@ -1,5 +1,5 @@
-//! The time that Sentry gives to a thread is the time for which it was sampled: from the sampler's batches over the receiver's assembler,
-//! windows of a minute and the conversion to chunks.
+//! The time that Sentry gives to a thread is the time for which it was sampled: from the sampler's batches over the
+//! receiver's assembler, windows of a minute and the conversion to chunks.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ const PERIOD: u64 = SECOND / 101;
 const BLOCKED: &str = "1";
 const BUSY: &str = "2";
 
-/// What the sampler says of half a second from a tick on: a run of the thread that waits, and each tick of the one that runs.
+/// What the sampler says of half a second from a tick on: a run of the thread that waits, and each tick of the one that
+/// runs.
 fn batch(ticks: std::ops::Range<u64>) -> Batch {
     let sample = |thread: u32, stack: u32, tick: u64, ticks: u64| Sample {
         thread,
@@ -76,8 +77,9 @@ fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
     }
 }
 
-/// Guarantees: of a thread that waits for three minutes and one that runs meanwhile, Sentry shows all of the time for which they were
-/// sampled, wherever the windows of their process end: within 2 in 10,000, and the ends of windows cost a thread that waits nothing.
+/// Guarantees: of a thread that waits for three minutes and one that runs meanwhile, Sentry shows all of the time for
+/// which they were sampled, wherever the windows of their process end: within 2 in 10,000, and the ends of windows cost
+/// a thread that waits nothing.
 #[test]
 fn time_owned_is_time_sampled() {
     for pid in 1..=20 {

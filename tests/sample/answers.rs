@@ -12,8 +12,8 @@ fn measured(finished: &Finished) -> HashMap<&str, u64> {
     finished.stdout.lines().map(|line| line.split_once(' ').map(entry).unwrap()).collect()
 }
 
-/// Guarantees: a program that spends 70 %, 20 % and 10 % of its processor time in three functions, and measures it itself,
-/// is measured within two points.
+/// Guarantees: a program that spends 70 %, 20 % and 10 % of its processor time in three functions, and measures it
+/// itself, is measured within two points.
 #[test]
 fn shares() {
     let folder = tempfile::tempdir().unwrap();
@@ -34,11 +34,13 @@ fn shares() {
     assert_eq!(sampled.hottest(), "seventy");
 }
 
-/// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of functions.
+/// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of
+/// functions.
 #[test]
 fn recursion() {
     let folder = tempfile::tempdir().unwrap();
-    // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter of its calls.
+    // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter of
+    // its calls.
     let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "4");
     let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
     let stacks = stacks.sampled();
@@ -63,8 +65,8 @@ fn inlined() {
     assert!(share > 0.95 && found > 500_000_000, "{share:.3}: {:?}", stacks.0);
 }
 
-/// Guarantees: each thread's time is under its own name and in its own function, and is the processor time that the thread measured
-/// of itself, but for what it used after it was last looked at.
+/// Guarantees: each thread's time is under its own name and in its own function, and is the processor time that the
+/// thread measured of itself, but for what it used after it was last looked at.
 #[test]
 fn threads() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,8 +81,9 @@ fn threads() {
     }
 }
 
-/// Guarantees: eight threads that sleep do not hide the one that runs: it leads the list, and the sleepers are listed by
-/// where they wait, with all of their time: eight times that of the one, which runs or waits for a processor meanwhile.
+/// Guarantees: eight threads that sleep do not hide the one that runs: it leads the list, and the sleepers are listed
+/// by where they wait, with all of their time: eight times that of the one, which runs or waits for a processor
+/// meanwhile.
 #[test]
 fn sleep_and_spin() {
     let folder = tempfile::tempdir().unwrap();

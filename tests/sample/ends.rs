@@ -9,8 +9,8 @@ use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
 use crate::targets::{Running, hot, known};
 
-/// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is no
-/// failure; standard output is the command's alone.
+/// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is
+/// no failure; standard output is the command's alone.
 #[test]
 fn exit_status() {
     let folder = tempfile::tempdir().unwrap();
@@ -22,7 +22,8 @@ fn exit_status() {
     }
 }
 
-/// Guarantees: profbridge may open as many files as the system allows, and a command has the limit that profbridge was started with.
+/// Guarantees: profbridge may open as many files as the system allows, and a command has the limit that profbridge was
+/// started with.
 #[test]
 fn open_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -35,7 +35,8 @@ fn arguments() {
     refused(&["true"], &["--"]);
 }
 
-/// Guarantees: where perf events find no file descriptor, nobody is stopped in their place, and what is said to help is that limit and no right.
+/// Guarantees: where perf events find no file descriptor, nobody is stopped in their place, and what is said to help is
+/// that limit and no right.
 #[test]
 fn few_descriptors() {
     if !permitted() {
@@ -63,7 +64,8 @@ fn help() {
     assert!(["start", "stop", "status"].iter().all(|action| help.contains(action)), "{help}");
 }
 
-/// Guarantees: whoever has all running threads stopped is warned of what that does to long system calls, and nobody else is.
+/// Guarantees: whoever has all running threads stopped is warned of what that does to long system calls, and nobody
+/// else is.
 #[test]
 fn stops() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +91,8 @@ fn missing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Guarantees: a file that cannot be written is found out before anything is sampled, and it is said how to write elsewhere.
+/// Guarantees: a file that cannot be written is found out before anything is sampled, and it is said how to write
+/// elsewhere.
 #[test]
 fn unwritable() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,8 +105,8 @@ fn unwritable() {
     assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
 }
 
-/// Guarantees: whatever stands where the file should be is found out before the command is started, also what a link leads to; a folder that is not
-/// there is made.
+/// Guarantees: whatever stands where the file should be is found out before the command is started, also what a link
+/// leads to; a folder that is not there is made.
 #[test]
 fn in_the_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,8 +163,8 @@ fn folder_for_nobody(mode: u32) -> Option<TempDir> {
     }
 }
 
-/// Guarantees: where the current folder is not ours to write to, the result that goes there by default is missed before anything is
-/// sampled, and it is said how to write elsewhere.
+/// Guarantees: where the current folder is not ours to write to, the result that goes there by default is missed before
+/// anything is sampled, and it is said how to write elsewhere.
 #[test]
 fn unwritable_folder() {
     let Some(folder) = folder_for_nobody(0o555) else { return };

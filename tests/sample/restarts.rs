@@ -29,8 +29,9 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Guarantees: a sampler process that is killed is replaced, the command goes on unharmed and its status comes back; the result says for how long
-/// nothing was sampled, and so does each thread's time in the file. The frame stands in the format that OpenTelemetry reads as well.
+/// Guarantees: a sampler process that is killed is replaced, the command goes on unharmed and its status comes back;
+/// the result says for how long nothing was sampled, and so does each thread's time in the file. The frame stands in
+/// the format that OpenTelemetry reads as well.
 #[test]
 fn another_one_takes_its_place() {
     for name in ["out.folded", "out.otlp"] {
@@ -58,7 +59,8 @@ fn another_one_takes_its_place() {
     }
 }
 
-/// Guarantees: the same with a process that profbridge did not start; that it ends while there is no sampler process is found out by the next.
+/// Guarantees: the same with a process that profbridge did not start; that it ends while there is no sampler process is
+/// found out by the next.
 #[test]
 fn a_process_of_somebody_else() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +78,8 @@ fn a_process_of_somebody_else() {
     assert!(finished.stdout.contains("ended by itself 2 times"), "{}", finished.stdout);
 }
 
-/// Guarantees: a sampler process that ends again and again is given up; what was sampled is written, and the command goes on to its own end.
+/// Guarantees: a sampler process that ends again and again is given up; what was sampled is written, and the command
+/// goes on to its own end.
 #[test]
 fn not_for_ever() {
     let folder = tempfile::tempdir().unwrap();

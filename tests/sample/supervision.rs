@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use super::{Sampling, Stacks, until_met};
 use crate::process::{Finished, eventually, program};
 
-/// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or `after` so many of them.
+/// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or
+/// `after` so many of them.
 fn counting(after: u32) -> String {
     format!(
         "n=0
@@ -29,8 +30,8 @@ fn start(folder: &Path, options: &[&str], script: &str) -> Sampling {
     sampling
 }
 
-/// Guarantees: a signal that profbridge alone gets is passed on to the command, which decides what it means: here its own exit status comes
-/// back, and the result is written.
+/// Guarantees: a signal that profbridge alone gets is passed on to the command, which decides what it means: here its
+/// own exit status comes back, and the result is written.
 #[test]
 fn signals_are_passed_on() {
     for name in ["TERM", "HUP", "INT"] {
@@ -43,7 +44,8 @@ fn signals_are_passed_on() {
     }
 }
 
-/// Guarantees: a command that takes a signal for no reason to end is waited for, and gets each signal of one request once.
+/// Guarantees: a command that takes a signal for no reason to end is waited for, and gets each signal of one request
+/// once.
 #[test]
 fn a_command_that_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +75,8 @@ fn a_terminal_interrupts_once() {
     interrupted_by_a_terminal("sh counting.sh", "the terminal sent SIGINT to the command");
 }
 
-/// Guarantees: so it does where the terminal does not reach the command, which has left its session: then it is passed on.
+/// Guarantees: so it does where the terminal does not reach the command, which has left its session: then it is passed
+/// on.
 #[test]
 fn a_terminal_does_not_reach_other_sessions() {
     interrupted_by_a_terminal("setsid sh counting.sh", "SIGINT was passed on to the command");
@@ -129,8 +132,8 @@ fn at_a_terminal(folder: &Path, what: &str) -> Finished {
     Finished { status, stdout: shown.clone(), stderr: shown }
 }
 
-/// Guarantees: a second signal ends profbridge and a command that ignores both; nothing of them is left, and the result that was written
-/// before stays.
+/// Guarantees: a second signal ends profbridge and a command that ignores both; nothing of them is left, and the result
+/// that was written before stays.
 #[test]
 fn twice_ends_both() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,8 +146,8 @@ fn twice_ends_both() {
             sampling.signal("-TERM");
             sampling.child.try_wait().unwrap()
         });
-        // Its standard output ends when nobody holds it any more: neither the command, which waits for a standard input that is open, nor
-        // the sampler process.
+        // Its standard output ends when nobody holds it any more: neither the command, which waits for a standard input
+        // that is open, nor the sampler process.
         sampling.ended_by_itself()
     });
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);

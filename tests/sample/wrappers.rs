@@ -29,8 +29,8 @@ fn sample(wrapper: &[&str], name: &str) -> Option<(tempfile::TempDir, crate::pro
     Some((folder, finished))
 }
 
-/// Guarantees: whatever starts the program that does the work, by executing it in its own place or as a child that it waits for, the result has
-/// the work under the program's own name, and none of it under that of the wrapper.
+/// Guarantees: whatever starts the program that does the work, by executing it in its own place or as a child that it
+/// waits for, the result has the work under the program's own name, and none of it under that of the wrapper.
 #[test]
 fn the_one_that_works_has_the_work() {
     let wrappers: [&[&str]; 9] = [

@@ -1,5 +1,5 @@
-//! A program with one hot function: `hot SECONDS` waits until its standard input has a line or ends, and ends after so many
-//! seconds of processor time. One more thread waits.
+//! A program with one hot function: `hot SECONDS` waits until its standard input has a line or ends, and ends after so
+//! many seconds of processor time. One more thread waits.
 
 /// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
 macro_rules! burn {

@@ -25,7 +25,8 @@ pub struct Config {
     pub compression: CompressionConfig,
     /// What is kept.
     pub rotation: Rotation,
-    /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
+    /// `format: otlp`: whether `original_payload` is written, of profiles that nobody changed and never where it is
+    /// pprof.
     pub original_payload: bool,
     /// How long one write may take. It cannot be taken back: it may still end later.
     pub timeout: config::Duration,

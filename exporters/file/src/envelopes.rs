@@ -119,7 +119,8 @@ fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
     create(path)?.write_all(body)
 }
 
-/// A file of this name that is new: one that a crash left is removed, and a link that somebody put there is not followed.
+/// A file of this name that is new: one that a crash left is removed, and a link that somebody put there is not
+/// followed.
 fn create(path: &std::path::Path) -> io::Result<File> {
     remove(path)?;
     create_new(path)
@@ -137,7 +138,8 @@ fn remove(path: &std::path::Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a link in the place of a new file is replaced and not followed, and what a crash left is no obstacle.
+    /// Guarantees: a link in the place of a new file is replaced and not followed, and what a crash left is no
+    /// obstacle.
     #[test]
     fn links_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -29,8 +29,8 @@ pub(crate) struct FileExporter {
 /// What is there after the start.
 struct Opened {
     worker: Worker,
-    /// One write at a time: the disk is one, and so is the file. Whoever waits for it holds no thread, so a disk that hangs
-    /// holds one.
+    /// One write at a time: the disk is one, and so is the file. Whoever waits for it holds no thread, so a disk that
+    /// hangs holds one.
     output: Arc<tokio::sync::Mutex<Output>>,
 }
 
@@ -59,8 +59,8 @@ impl FileExporter {
         Ok(Opened { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
     }
 
-    /// The result of work on the disk, or an error once it has taken too long. As in the Collector, a timeout of zero is
-    /// none.
+    /// The result of work on the disk, or an error once it has taken too long. As in the Collector, a timeout of zero
+    /// is none.
     async fn within_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let limit = self.settings.timeout;
         if limit.is_zero() {
@@ -105,7 +105,8 @@ impl Exporter for FileExporter {
         Box::pin(async move {
             let attempt = async {
                 let opened = self.opened.get().ok_or_else(|| io::Error::other("the exporter was not started"))?;
-                // A write cannot be stopped: where this future is dropped, it goes on, and the next attempt waits for it.
+                // A write cannot be stopped: where this future is dropped, it goes on, and the next attempt waits for
+                // it.
                 let mut output = Arc::clone(&opened.output).lock_owned().await;
                 let request = request.clone();
                 opened.worker.run(move || write(&mut output, &request)).await

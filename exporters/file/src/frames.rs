@@ -28,9 +28,9 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// Opens the file, in a folder that is made where it is missing. A file that ends within a frame, because a
-    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe that
-    /// nobody reads yet is opened later.
+    /// Opens the file, in a folder that is made where it is missing. A file that ends within a frame, because a process
+    /// was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe that nobody
+    /// reads yet is opened later.
     pub(crate) fn open(path: PathBuf, rotation: FileRotation, now: SystemTime) -> io::Result<Appended> {
         let kind = Kind::at(&path)?;
         if kind != Kind::File && rotation.asked_for {
@@ -66,8 +66,8 @@ impl Appended {
                 Ok(())
             }
             Err(error) => {
-                // Takes the part back that was written. Where that fails too, the file is looked at anew. Whoever reads a
-                // pipe sees its end instead.
+                // Takes the part back that was written. Where that fails too, the file is looked at anew. Whoever reads
+                // a pipe sees its end instead.
                 if self.kind == Kind::File && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }

@@ -34,8 +34,8 @@ pub struct Config {
     pub retry_on_failure: RetryConfig,
     /// The largest request, before compression.
     pub max_request_bytes: ByteSize,
-    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only, and never where it
-    /// is pprof.
+    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only, and never where
+    /// it is pprof.
     pub original_payload: bool,
     /// What is done with attributes that refer to the string table.
     pub attribute_references: AttributeReferences,

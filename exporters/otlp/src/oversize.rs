@@ -27,8 +27,8 @@ impl PeerLimit {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Cuts a request that the peer found too large, to the limit that is known now or to about half its size. `None` where
-    /// it cannot be cut, or is so small that its size cannot be what is wrong with it.
+    /// Cuts a request that the peer found too large, to the limit that is known now or to about half its size. `None`
+    /// where it cannot be cut, or is so small that its size cannot be what is wrong with it.
     pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
         let (known, body, compression) = (self.get(), request.body.clone(), request.meta.compression);
         let Cut { messages, size, limit } =

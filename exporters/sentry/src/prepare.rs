@@ -92,8 +92,8 @@ fn unroutable(quantities: Quantities) -> Prepared<Meta> {
     prepared
 }
 
-/// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of it.
-/// A service is called in the same way as in the release, see [`Told::service`].
+/// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of
+/// it. A service is called in the same way as in the release, see [`Told::service`].
 fn route(settings: &Settings, batches: &[Profiles]) -> Option<usize> {
     if settings.routes.is_empty() {
         return settings.default;

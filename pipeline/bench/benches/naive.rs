@@ -1,5 +1,5 @@
-//! The control's parts on each shape: decode, convert, serialize, compress, and all of them. Divide by the observations that the
-//! `shapes` command prints.
+//! The control's parts on each shape: decode, convert, serialize, compress, and all of them. Divide by the observations
+//! that the `shapes` command prints.
 
 use divan::{Bencher, counter::ItemsCount};
 use profbridge_bench::{

@@ -1,6 +1,6 @@
 //! profbridge's stages on each shape, with the binary's own components: decode, cut by process, write chunks, write and
-//! compress them, and all of it. The control's are in `naive.rs`. The codec beside prost's, and the converter by itself,
-//! are measured in `pipeline/wire`. For ratios use `profbridge-bench parts`, which measures both in turns.
+//! compress them, and all of it. The control's are in `naive.rs`. The codec beside prost's, and the converter by
+//! itself, are measured in `pipeline/wire`. For ratios use `profbridge-bench parts`, which measures both in turns.
 
 use bytes::Bytes;
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};

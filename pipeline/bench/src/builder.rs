@@ -1,8 +1,9 @@
 //! Small requests, written tersely.
 //!
-//! A request is written from the outside in: [`RequestBuilder::resource`] (or [`RequestBuilder::process`]) opens a resource,
-//! [`RequestBuilder::on_cpu`] and its siblings open a profile in it, [`RequestBuilder::sample`] adds samples to that.
-//! [`RequestBuilder::attr`] and [`RequestBuilder::link`] decorate what was written last. All tables are interned.
+//! A request is written from the outside in: [`RequestBuilder::resource`] (or [`RequestBuilder::process`]) opens a
+//! resource, [`RequestBuilder::on_cpu`] and its siblings open a profile in it, [`RequestBuilder::sample`] adds samples
+//! to that. [`RequestBuilder::attr`] and [`RequestBuilder::link`] decorate what was written last. All tables are
+//! interned.
 //!
 //! ```
 //! use profbridge_bench::{Frame, RequestBuilder, ms};
@@ -93,14 +94,15 @@ impl RequestBuilder {
         self
     }
 
-    /// Opens the resource of a process with a complete identity: `service.name`, `process.pid`, and a `container.id` that depends on the
-    /// service's name only.
+    /// Opens the resource of a process with a complete identity: `service.name`, `process.pid`, and a `container.id`
+    /// that depends on the service's name only.
     pub fn process(self, service: &str, pid: i64) -> Self {
         let container: String = service.bytes().cycle().take(32).map(|byte| format!("{byte:02x}")).collect();
         self.resource().attr("service.name", service).attr("process.pid", pid).attr("container.id", container)
     }
 
-    /// Opens a profile that starts at [`T0`] and lasts 5 s, with `sample_type` (type, unit), no period, and no period type.
+    /// Opens a profile that starts at [`T0`] and lasts 5 s, with `sample_type` (type, unit), no period, and no period
+    /// type.
     pub fn profile(mut self, kind: &str, unit: &str) -> Self {
         let sample_type = Some(self.dictionary.value_type(kind, unit));
         let profile = Profile { sample_type, time_unix_nano: T0, duration_nano: 5_000_000_000, ..Profile::default() };

@@ -1,7 +1,7 @@
 //! An interning `ProfilesDictionary`: every table starts with its zero element, and equal values share one index.
 //!
-//! Source: opentelemetry-proto `profiles.proto`, message `ProfilesDictionary` ("element 0 MUST be present and be the zero value",
-//! "dups SHOULD NOT exist").
+//! Source: opentelemetry-proto `profiles.proto`, message `ProfilesDictionary` ("element 0 MUST be present and be the
+//! zero value", "dups SHOULD NOT exist").
 
 use std::collections::HashMap;
 

@@ -1,8 +1,10 @@
 //! One request with the shapes of real producers' data, for tests in every clone. The same bytes each time.
 //!
-//! - [`ebpf`]: the eBPF profiler (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`): a resource per container with `process.*` on
-//!   samples, as releases before 2026 wrote it; a resource per process for each interpreter; a profile of blocked time.
-//! - [`pprof`]: what the Collector's pprof receiver makes of a Go CPU profile: values only, one profile per sample type.
+//! - [`ebpf`]: the eBPF profiler (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`): a resource per
+//!   container with `process.*` on samples, as releases before 2026 wrote it; a resource per process for each
+//!   interpreter; a profile of blocked time.
+//! - [`pprof`]: what the Collector's pprof receiver makes of a Go CPU profile: values only, one profile per sample
+//!   type.
 //! - [`async_profiler`]: Java, with values and timestamps, class names in the function's name, no mappings.
 //!
 //! [`request`] is all of them in one; each function also extends any builder.
@@ -255,8 +257,8 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
     process(builder, 610, "/usr/local/bin/agent")
 }
 
-/// The frames of a stack with the places that the eBPF profiler gives them: Go's and the kernel's in their binaries, interpreted ones at a small
-/// bytecode index.
+/// The frames of a stack with the places that the eBPF profiler gives them: Go's and the kernel's in their binaries,
+/// interpreted ones at a small bytecode index.
 fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
     let place = |(position, text): (usize, &&str)| {
         let number: u64 = text.bytes().map(u64::from).sum();
@@ -275,7 +277,8 @@ fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A process with an on-CPU and an off-CPU profile: two threads, one of them busy in bursts, one observation in ten linked.
+/// A process with an on-CPU and an off-CPU profile: two threads, one of them busy in bursts, one observation in ten
+/// linked.
 fn interpreter(builder: RequestBuilder, number: u64, process: Interpreter) -> RequestBuilder {
     let (service, pid, executable, stacks) = process;
     let [first, second, third] = stacks.map(|stack| placed(executable, stack));

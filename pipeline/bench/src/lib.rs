@@ -1,7 +1,8 @@
 //! Workloads, fixtures and the control against which profbridge is measured. Never shipped.
 //!
-//! Nothing but the harness uses profbridge's own decoder or converter: requests are made of `opentelemetry-proto` types and chunks of plain serde
-//! structs. That is what makes [`naive`] an oracle: where it and profbridge agree, two independent readings of the same rules agree.
+//! Nothing but the harness uses profbridge's own decoder or converter: requests are made of `opentelemetry-proto` types
+//! and chunks of plain serde structs. That is what makes [`naive`] an oracle: where it and profbridge agree, two
+//! independent readings of the same rules agree.
 //!
 //! - [`workload`]: seeded requests of known size and shape, for benchmarks.
 //! - [`builder`]: small requests, written tersely, for everybody's tests.

@@ -160,7 +160,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), harness::Error> {
     Ok(())
 }
 
-/// One line per shape and figure: what it is, what is wanted, and the deviation; then what the control makes of the request.
+/// One line per shape and figure: what it is, what is wanted, and the deviation; then what the control makes of the
+/// request.
 fn print_shapes(out: &mut impl Write, seed: u64, shapes: &[Shape]) -> Result<(), harness::Error> {
     for &shape in shapes {
         let request = Host::new(shape, seed).report(0);

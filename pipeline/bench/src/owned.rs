@@ -1,8 +1,9 @@
 //! Whose time is whose, by brute force: what a request says was sampled, and what its chunks show in Sentry.
 //!
-//! [`sampled`] adds up what each observation of a request stands for, by thread and innermost function. [`shown`] reads finished chunks as
-//! Sentry does: a sample owns the time until the next sample of its thread in its chunk, the last owns nothing, and one without frames
-//! is nobody's (observed with `vroomrs` 0.1.24). [`compare`] says where the two are apart. Nothing here knows how a chunk is made.
+//! [`sampled`] adds up what each observation of a request stands for, by thread and innermost function. [`shown`] reads
+//! finished chunks as Sentry does: a sample owns the time until the next sample of its thread in its chunk, the last
+//! owns nothing, and one without frames is nobody's (observed with `vroomrs` 0.1.24). [`compare`] says where the two
+//! are apart. Nothing here knows how a chunk is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +63,8 @@ pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
     sampled
 }
 
-/// The times of chunks. `named` are the threads that have a name of their own; all others are threads that were made up.
+/// The times of chunks. `named` are the threads that have a name of their own; all others are threads that were made
+/// up.
 pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -> Shown {
     let mut shown = Shown::default();
     for chunk in chunks {
@@ -86,8 +88,9 @@ pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -
     shown
 }
 
-/// Says which thread's function owns more or less than was sampled: by more than 2 % of the thread's time and one weight for each
-/// chunk that the thread is in. `clipped` nanoseconds, which a converter counted as not shown, may be missing.
+/// Says which thread's function owns more or less than was sampled: by more than 2 % of the thread's time and one
+/// weight for each chunk that the thread is in. `clipped` nanoseconds, which a converter counted as not shown, may be
+/// missing.
 ///
 /// # Errors
 ///
@@ -116,8 +119,9 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
     Ok(())
 }
 
-/// The functions of own code whose time Sentry does not list: those that own the time of only one sample of a chunk (observed with
-/// `vroomrs` 0.1.24). Functions are told apart by module, else by the file of the code; the root frame is none.
+/// The functions of own code whose time Sentry does not list: those that own the time of only one sample of a chunk
+/// (observed with `vroomrs` 0.1.24). Functions are told apart by module, else by the file of the code; the root frame
+/// is none.
 pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
     // Samples, and microseconds.
     let mut seen: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
@@ -190,8 +194,8 @@ fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     format!("[{}]", path.rsplit('/').next().unwrap_or(path))
 }
 
-/// The last word of a name, without its arguments: what is left of it where module and function are told apart. Of code without
-/// a name the file, in brackets.
+/// The last word of a name, without its arguments: what is left of it where module and function are told apart. Of code
+/// without a name the file, in brackets.
 fn tail(name: &str) -> String {
     if let Some((file, _)) = name.strip_prefix('[').and_then(|name| name.split_once(']')) {
         return format!("[{file}]");

@@ -113,8 +113,8 @@ pub(crate) struct ConvertArgs {
     pub(crate) to: Option<Format>,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
     /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
-    /// `processors.chunk` and `service.identity`, and where OTLP is written `processors.dedup`. The value is YAML. May be
-    /// given several times.
+    /// `processors.chunk` and `service.identity`, and where OTLP is written `processors.dedup`. The value is YAML. May
+    /// be given several times.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) set: Vec<String>,
     /// The largest input to read, in MiB, after decompression too.

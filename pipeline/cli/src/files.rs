@@ -97,8 +97,8 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp` only its owner may
-/// remove a file (rename(2), `EPERM`; the sticky bit).
+/// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp`
+/// only its owner may remove a file (rename(2), `EPERM`; the sticky bit).
 #[cfg(target_os = "linux")]
 fn may_be_replaced(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;

@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(lines[2], format!(" INFO said name=\"{shown}\" debug=\"{shown}\"\n"));
     }
 
-    /// Guarantees: a flood of a library's lines is some lines and one that says how many there were; so is a flood of one
-    /// line of our own, and lines of our own that differ are all written.
+    /// Guarantees: a flood of a library's lines is some lines and one that says how many there were; so is a flood of
+    /// one line of our own, and lines of our own that differ are all written.
     #[test]
     fn floods_are_summed_up() {
         let (log, lines, subscriber) = log();

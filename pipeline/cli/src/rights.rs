@@ -1,9 +1,10 @@
-//! Who may trace: where profbridge runs a pipeline, only its sampler process, unless something else in it needs the right.
+//! Who may trace: where profbridge runs a pipeline, only its sampler process, unless something else in it needs the
+//! right.
 //!
 //! A process that listens on ports should not be able to read the memory of all others. The sampler is this program,
 //! executed once more: the kernel gives it the right anew, for root and for a file with capabilities (capabilities(7),
-//! "Transformation of capabilities during execve"). A right that is ambient is different: it is handed on by the one who
-//! has it and lost for both where that one gives it up.
+//! "Transformation of capabilities during execve"). A right that is ambient is different: it is handed on by the one
+//! who has it and lost for both where that one gives it up.
 
 use std::fs;
 
@@ -12,8 +13,8 @@ use profbridge_engine::config::{ComponentId, Config};
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Gives up the right to trace others in this thread and all that it starts, where it has the right and no pipeline of the
-/// configuration needs it; says why where it is kept. To be called before there are other threads.
+/// Gives up the right to trace others in this thread and all that it starts, where it has the right and no pipeline of
+/// the configuration needs it; says why where it is kept. To be called before there are other threads.
 pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
     if !holds("CapPrm:") {
         return;
@@ -42,7 +43,8 @@ fn samples(config: &Config) -> bool {
     config.pipelines.iter().any(|(_, pipeline)| pipeline.receivers.iter().any(|used| used.id.kind == "ptrace"))
 }
 
-/// The processor of a pipeline that opens the files of others through `/proc/PID/root`, which takes the right to trace them.
+/// The processor of a pipeline that opens the files of others through `/proc/PID/root`, which takes the right to trace
+/// them.
 fn opens_files_of_processes(config: &Config) -> Option<&ComponentId> {
     let mut used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.processors).map(|used| &used.id);
     used.find(|id| {
@@ -78,8 +80,8 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap()
     }
 
-    /// Guarantees: only a `symbolize` that a pipeline uses, and that looks into processes, needs the right; any of several will do,
-    /// and it is named.
+    /// Guarantees: only a `symbolize` that a pipeline uses, and that looks into processes, needs the right; any of
+    /// several will do, and it is named.
     #[test]
     fn who_opens_files() {
         let opens = |processors, used| opens_files_of_processes(&config(processors, used)).map(ToString::to_string);

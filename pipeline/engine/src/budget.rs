@@ -100,8 +100,8 @@ impl Budget {
         self.used() > self.shared.limit
     }
 
-    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do, when
-    /// a large request has ended, and while memory is short: what is free otherwise is soon taken again.
+    /// Gives memory back to the system that was freed, where that is much. To be called when nothing is left to do,
+    /// when a large request has ended, and while memory is short: what is free otherwise is soon taken again.
     pub(crate) fn give_back_freed(&self) {
         let shared = &self.shared;
         let much = MUCH.min(shared.limit / 4);

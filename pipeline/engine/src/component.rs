@@ -124,9 +124,9 @@ impl std::error::Error for StartError {}
 ///
 /// # One batch at a time
 ///
-/// A call puts out at most one batch, and takes on at most about a megabyte more than it held before. What is left to do
-/// stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever a
-/// request or a full processor comes to, and the engine can do something else between two calls.
+/// A call puts out at most one batch, and takes on at most about a megabyte more than it held before. What is left to
+/// do stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever
+/// a request or a full processor comes to, and the engine can do something else between two calls.
 pub trait Processor: Send {
     /// Says how much memory all data of the pipeline may take, in bytes. Called once, before anything else. Bounds that
     /// are too large for it are made smaller.
@@ -151,9 +151,9 @@ pub trait Processor: Send {
     /// Does a part of what is due at `now`. May be called when nothing is.
     fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Memory is short: puts out a part of what is held, as much as makes sense over all calls. Returns whether it shall
-    /// be called again.
-    fn relieve(&mut self, _now: Now, _out: &mut Outbox) -> bool {
+    /// Memory is short: puts out a part of what is held, as much as makes sense over all calls. Returns whether it
+    /// shall be called again.
+    fn on_memory_pressure(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
@@ -169,8 +169,8 @@ pub trait Processor: Send {
     }
 }
 
-/// Hands telemetry to a processor and lets it take in all of it, for whoever uses one without a pipeline. All that it puts
-/// out meanwhile is in `out`.
+/// Hands telemetry to a processor and lets it take in all of it, for whoever uses one without a pipeline. All that it
+/// puts out meanwhile is in `out`.
 pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now, out: &mut Outbox) {
     processor.process(telemetry, now, out);
     while processor.due().is_some_and(|due| due <= now.monotonic_nano) {

@@ -187,7 +187,7 @@ impl Holder {
     }
 
     /// Puts out the oldest. Returns whether there is another.
-    fn put_out(&mut self, out: &mut Outbox) -> bool {
+    fn send_held(&mut self, out: &mut Outbox) -> bool {
         if !self.held.is_empty() {
             out.send(self.held.remove(0));
         }
@@ -216,7 +216,7 @@ impl Processor for Holder {
         }
         self.held.push(telemetry);
         if self.window.is_zero() {
-            self.put_out(out);
+            self.send_held(out);
         }
     }
 
@@ -226,16 +226,16 @@ impl Processor for Holder {
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.put_out(out);
+            self.send_held(out);
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.put_out(out)
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.send_held(out)
     }
 
     fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.put_out(out)
+        self.send_held(out)
     }
 
     fn held(&self) -> Held {
@@ -252,7 +252,7 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    fn put_out(&mut self, out: &mut Outbox) -> bool {
+    fn send_held(&mut self, out: &mut Outbox) -> bool {
         if self.left > 0 {
             self.left -= 1;
             out.send(batch(1));
@@ -267,7 +267,7 @@ impl Processor for Splitter {
         match telemetry {
             Telemetry::Profiles(profiles) => {
                 self.left = profiles.observations();
-                self.put_out(out);
+                self.send_held(out);
             }
             // An envelope is one unit of delivery.
             Telemetry::Envelope(_) => out.send(telemetry),
@@ -283,11 +283,11 @@ impl Processor for Splitter {
     }
 
     fn advance(&mut self, _now: Now, out: &mut Outbox) {
-        self.put_out(out);
+        self.send_held(out);
     }
 
     fn flush(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.put_out(out)
+        self.send_held(out)
     }
 
     fn held(&self) -> Held {

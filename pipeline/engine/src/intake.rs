@@ -1,8 +1,8 @@
 //! The entrance to the pipelines, as a receiver sees it.
 //!
 //! A receiver asks whether there is room in the queues ([`Intake::room`]) and in memory ([`Intake::admit`]) before it
-//! reads a body, and hands over what it made of it ([`Intake::consume`]). `Ok` means that the processors of every pipeline
-//! have it: from there on the pipelines answer for it. Waiting is the backpressure.
+//! reads a body, and hands over what it made of it ([`Intake::consume`]). `Ok` means that the processors of every
+//! pipeline have it: from there on the pipelines answer for it. Waiting is the backpressure.
 
 mod arrivals;
 
@@ -32,7 +32,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// tries again for the first time.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after that.
+/// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after
+/// that.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// The entrance to one pipeline.
@@ -98,8 +99,8 @@ impl Intake {
         Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }) }
     }
 
-    /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before a
-    /// request is read. Waits where an exporter is configured so ([`Overflow::Wait`]), until the receiver shall stop.
+    /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before
+    /// a request is read. Waits where an exporter is configured so ([`Overflow::Wait`]), until the receiver shall stop.
     ///
     /// # Errors
     ///
@@ -150,8 +151,8 @@ impl Intake {
         })
     }
 
-    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system, if it
-    /// is much together with what went before.
+    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system,
+    /// if it is much together with what went before.
     pub fn refused_large(&self) {
         self.shared.budget.give_back_freed();
     }
@@ -179,8 +180,9 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// No pipeline took it, or none carries it, or the queue of an exporter is full, as for [`Intake::room`]: it may have
-    /// become so since the receiver asked. Or the receiver is about to be cut off, and no pipeline has begun to take it.
+    /// No pipeline took it, or none carries it, or the queue of an exporter is full, as for [`Intake::room`]: it may
+    /// have become so since the receiver asked. Or the receiver is about to be cut off, and no pipeline has begun to
+    /// take it.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let quantities = telemetry.quantities();
@@ -329,8 +331,8 @@ mod tests {
         tokio::spawn(async move { intake.consume(batch(observations), permit).await })
     }
 
-    /// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full queue, is
-    /// refused after a moment and never taken: its sender repeats it, and it must not be there twice.
+    /// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full
+    /// queue, is refused after a moment and never taken: its sender repeats it, and it must not be there twice.
     #[tokio::test(start_paused = true)]
     async fn what_waits_is_withdrawn() {
         let (intake, mut consumer) = intake(1 << 20);

@@ -106,7 +106,8 @@ proptest! {
         prop_assert_eq!(section.extract::<Settings>().map(|settings| settings.text).unwrap(), written);
     }
 
-    /// Guarantees: of any number of files, each setting has the value of the last file that has it, and assignments win.
+    /// Guarantees: of any number of files, each setting has the value of the last file that has it, and assignments
+    /// win.
     #[test]
     fn the_last_one_wins(
         files in vec(btree_map("[a-d]", btree_map("[x-z]", 0_u16..1000, 0..4), 0..4), 1..5),

@@ -1,10 +1,10 @@
 //! How the C library keeps memory: little of what is freed.
 //!
-//! glibc gives memory back late. What is freed between blocks that are still in use stays, and so does what threads with
-//! nothing to do have in arenas of their own; and once a large block was freed, blocks of that size are no longer asked
-//! of the system one by one, so that up to 64 MiB of each arena stay for good. After a burst that may be hundreds of megabytes, which
-//! the service beside profbridge cannot use. No safe library wraps these calls, so they have a crate of their own, with
-//! nothing else in it.
+//! glibc gives memory back late. What is freed between blocks that are still in use stays, and so does what threads
+//! with nothing to do have in arenas of their own; and once a large block was freed, blocks of that size are no longer
+//! asked of the system one by one, so that up to 64 MiB of each arena stay for good. After a burst that may be hundreds
+//! of megabytes, which the service beside profbridge cannot use. No safe library wraps these calls, so they have a
+//! crate of their own, with nothing else in it.
 
 /// Blocks from this size on are taken from the system one by one and given back at once when they are freed, in bytes.
 /// Buffers of large requests are above it; those of usual ones are reused.
@@ -15,8 +15,8 @@ const LARGE: i32 = 512 << 10;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ARENAS: i32 = 2;
 
-/// Makes the C library (glibc) give large blocks back as soon as they are freed; does nothing elsewhere. To be called before
-/// there are threads. Who set up glibc's allocator with `GLIBC_TUNABLES` or `MALLOC_*` is left alone.
+/// Makes the C library (glibc) give large blocks back as soon as they are freed; does nothing elsewhere. To be called
+/// before there are threads. Who set up glibc's allocator with `GLIBC_TUNABLES` or `MALLOC_*` is left alone.
 pub fn keep_little() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -31,8 +31,9 @@ pub fn keep_little() {
         for (parameter, value) in
             [(libc::M_MMAP_THRESHOLD, LARGE), (libc::M_TRIM_THRESHOLD, LARGE), (libc::M_ARENA_MAX, ARENAS)]
         {
-            // SAFETY: mallopt takes two integers and the lock of the allocator (mallopt(3): MT-Unsafe only in what it means for
-            // allocations at the same time, of which there are none before there are threads). An unknown parameter is refused.
+            // SAFETY: mallopt takes two integers and the lock of the allocator (mallopt(3): MT-Unsafe only in what it
+            // means for allocations at the same time, of which there are none before there are threads). An unknown
+            // parameter is refused.
             #[allow(unsafe_code, reason = "no library wraps mallopt")]
             unsafe {
                 libc::mallopt(parameter, value);
@@ -48,8 +49,8 @@ pub fn keep_little() {
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: malloc_trim has no preconditions, and takes the locks of the arenas that it looks through (malloc_trim(3):
-        // MT-Safe). It returns memory that no block lies in, and nothing is done with the result.
+        // SAFETY: malloc_trim has no preconditions, and takes the locks of the arenas that it looks through
+        // (malloc_trim(3): MT-Safe). It returns memory that no block lies in, and nothing is done with the result.
         #[allow(unsafe_code, reason = "no library wraps malloc_trim")]
         unsafe {
             libc::malloc_trim(0);
@@ -87,8 +88,8 @@ mod tests {
         assert_eq!(blocks.iter().flatten().count(), 500);
     }
 
-    /// Guarantees: once that is asked for, large blocks that threads free go back to the system at once, also those that come
-    /// after a larger one was freed.
+    /// Guarantees: once that is asked for, large blocks that threads free go back to the system at once, also those
+    /// that come after a larger one was freed.
     #[test]
     fn large_blocks_go_back_at_once() {
         const SIZE: usize = 24 << 20;

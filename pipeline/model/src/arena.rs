@@ -27,7 +27,7 @@ use hashbrown::HashTable;
 pub use self::source::Source;
 pub(crate) use self::store::{Store, make_room};
 pub use self::transfer::{Sink, Transfer};
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
@@ -98,7 +98,7 @@ pub struct Arena {
     state: RandomState,
     work: Work,
     strings: HashTable<u32>,
-    blobs: HashTable<Span>,
+    blobs: HashTable<ByteRange>,
     mappings: HashTable<u32>,
     functions: HashTable<u32>,
     locations: HashTable<u32>,
@@ -326,7 +326,7 @@ impl Arena {
     /// # Errors
     ///
     /// See [`Arena::string`].
-    pub fn blob(&mut self, bytes: &[u8]) -> Result<Span, Full> {
+    pub fn blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         self.put_blob(bytes)
     }
 }
@@ -348,9 +348,9 @@ impl Sink for Arena {
         )
     }
 
-    fn put_blob(&mut self, bytes: &[u8]) -> Result<Span, Full> {
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         if bytes.is_empty() {
-            return Ok(Span::default());
+            return Ok(ByteRange::default());
         }
         let hash = hash_bytes(&self.state, bytes);
         self.work.lookups += 1;

@@ -4,14 +4,14 @@ use bytes::Bytes;
 
 /// A place in a [`Buffer`]: where a slice starts and how long it is, both in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Span {
+pub struct ByteRange {
     /// The first byte.
     pub start: u32,
     /// The number of bytes.
     pub len: u32,
 }
 
-impl Span {
+impl ByteRange {
     /// Whether nothing lies behind this place.
     pub const fn is_empty(self) -> bool {
         self.len == 0
@@ -37,7 +37,7 @@ impl Buffer {
 
     /// The bytes at a place; `None` where it is outside, or lies across the two parts.
     #[inline]
-    pub fn get(&self, span: Span) -> Option<&[u8]> {
+    pub fn get(&self, span: ByteRange) -> Option<&[u8]> {
         let (start, len) = (span.start as usize, span.len as usize);
         match start.checked_sub(self.request.len()) {
             None => self.request.get(start..start.checked_add(len)?),

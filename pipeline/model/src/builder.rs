@@ -27,7 +27,7 @@ mod tests;
 pub use self::any::Any;
 pub(crate) use self::assembly::Assembly;
 use crate::arena::{Arena, Full};
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Invalid, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
@@ -208,13 +208,13 @@ impl Builder {
         self.assembly.row(stack, attributes, link, timestamps, values);
     }
 
-    fn put_scratch(&mut self) -> Span {
+    fn put_scratch(&mut self) -> ByteRange {
         let span = self.arena.store_mut().put(&self.scratch);
         self.take(span)
     }
 
     /// Bytes of the batch's buffer, such as an original payload.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Span {
+    pub fn bytes(&mut self, bytes: &[u8]) -> ByteRange {
         let span = self.arena.store_mut().put(bytes);
         self.take(span)
     }

@@ -1,8 +1,8 @@
 //! Cuts a batch into smaller ones that stand on their own.
 //!
-//! A part has the dictionary entries that it refers to and no others, so that cutting a batch into many parts costs what
-//! the parts hold together. (The Collector copies the whole dictionary into every part.) Even one sample is divisible,
-//! between two of its timestamps.
+//! A part has the dictionary entries that it refers to and no others, so that cutting a batch into many parts costs
+//! what the parts hold together. (The Collector copies the whole dictionary into every part.) Even one sample is
+//! divisible, between two of its timestamps.
 
 use std::ops::Range;
 
@@ -112,7 +112,7 @@ impl<'a> Compact<'a> {
             profile_id,
             dropped_attributes_count,
             original_payload_format: None,
-            original_payload: crate::Span::default(),
+            original_payload: crate::ByteRange::default(),
             attributes: self.carry(|transfer, from, to| transfer.attribute_set(from, to, attributes)),
         };
         self.assembly.profile(profile);

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::buffer::{Buffer, Span};
+use crate::buffer::{Buffer, ByteRange};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
 
@@ -52,12 +52,12 @@ impl Mapping {
         Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
     }
 
-    /// The 4 KiB page of an address in it, as an address that the file was linked for: another process has it elsewhere, and
-    /// what is called by it shall be the same.
+    /// The 4 KiB page of an address in it, as an address that the file was linked for: another process has it
+    /// elsewhere, and what is called by it shall be the same.
     ///
-    /// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions as
-    /// it has instructions. A page holds about ten functions, and is small enough to be looked up (`objdump
-    /// --start-address`).
+    /// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions
+    /// as it has instructions. A page holds about ten functions, and is small enough to be looked up
+    /// (`objdump --start-address`).
     pub fn page_of(&self, address: u64) -> Option<u64> {
         self.contains(address).then(|| address.saturating_sub(self.moved_by()) & !(PAGE - 1))
     }
@@ -137,7 +137,7 @@ pub enum Value {
     /// A floating-point number.
     Double(f64),
     /// Bytes, in the buffer.
-    Bytes(Span),
+    Bytes(ByteRange),
     /// An array.
     Array(Box<[Value]>),
     /// A list of keys and values.
@@ -163,7 +163,7 @@ pub struct Tables {
     /// The bytes that the spans refer to.
     pub buffer: Buffer,
     /// `string_table`, then the strings that stood inline: UTF-8 in the buffer.
-    pub strings: Vec<Span>,
+    pub strings: Vec<ByteRange>,
     /// `mapping_table`.
     pub mappings: Vec<Mapping>,
     /// `function_table`.
@@ -177,11 +177,11 @@ pub struct Tables {
     /// `attribute_table`.
     pub attributes: Vec<Attribute>,
     /// The distinct lists of attributes: places in `attribute_set_items`.
-    pub attribute_sets: Vec<Span>,
+    pub attribute_sets: Vec<ByteRange>,
     /// The attributes of all lists, one after the other. `None` stands for index 0.
     pub attribute_set_items: Vec<Option<AttributeId>>,
     /// `stack_table`: each a packed run of location indices in the buffer, leaf first.
-    pub stacks: Vec<Span>,
+    pub stacks: Vec<ByteRange>,
     /// How many of `strings` came from `string_table`; the others stood inline.
     pub table_strings: u32,
     /// Whether attributes came as references to `string_table` (`key_strindex` of a `KeyValue`,
@@ -193,14 +193,14 @@ impl Tables {
     /// Tables that hold nothing but their zero elements.
     pub fn empty() -> Self {
         Self {
-            strings: vec![Span::default()],
+            strings: vec![ByteRange::default()],
             mappings: vec![Mapping::default()],
             functions: vec![Function::default()],
             locations: vec![Location::default()],
             links: vec![Link::default()],
             attributes: vec![Attribute::default()],
-            attribute_sets: vec![Span::default()],
-            stacks: vec![Span::default()],
+            attribute_sets: vec![ByteRange::default()],
+            stacks: vec![ByteRange::default()],
             table_strings: 1,
             ..Self::default()
         }
@@ -209,8 +209,8 @@ impl Tables {
     /// Replaces what is not UTF-8 in strings by U+FFFD, and says in how many strings it did so. `grant` is asked first
     /// whether so many more bytes may be taken; `None` where not.
     pub fn replace_invalid_text(&mut self, grant: impl FnOnce(usize) -> bool) -> Option<u64> {
-        let bytes = |span: &Span| self.buffer.get(*span).unwrap_or_default();
-        let invalid = |span: &Span| std::str::from_utf8(bytes(span)).is_err();
+        let bytes = |span: &ByteRange| self.buffer.get(*span).unwrap_or_default();
+        let invalid = |span: &ByteRange| std::str::from_utf8(bytes(span)).is_err();
         let broken: Vec<usize> = (0..self.strings.len()).filter(|&i| invalid(&self.strings[i])).collect();
         // A byte that is no text becomes the three of U+FFFD.
         let most = broken.iter().map(|&i| self.strings[i].len as usize).sum::<usize>().saturating_mul(3);
@@ -222,7 +222,7 @@ impl Tables {
             let replaced = String::from_utf8_lossy(bytes(&self.strings[i])).into_owned();
             text.extend_from_slice(replaced.as_bytes());
             // A buffer of more than 4 GiB is refused when the tables are checked.
-            self.strings[i] = Span { start: start as u32, len: replaced.len() as u32 };
+            self.strings[i] = ByteRange { start: start as u32, len: replaced.len() as u32 };
             start += replaced.len();
         }
         self.buffer.append(&text);
@@ -384,8 +384,8 @@ impl Dictionary {
         }
     }
 
-    /// Tables that were checked, with more appended that was checked on its own: see [`crate::naming`]. Debug builds
-    /// check again.
+    /// Tables that were checked, with more appended that was checked on its own: see [`crate::symbol_overlay`]. Debug
+    /// builds check again.
     pub(crate) fn of_checked(tables: Tables) -> Self {
         debug_assert_eq!(Self::new(tables.clone()).err(), None);
         Self(tables)
@@ -417,7 +417,7 @@ impl Dictionary {
 
     /// The bytes at a place of the buffer, none where it is outside.
     #[inline]
-    pub fn bytes(&self, span: Span) -> &[u8] {
+    pub fn bytes(&self, span: ByteRange) -> &[u8] {
         self.0.buffer.get(span).unwrap_or_default()
     }
 
@@ -512,7 +512,7 @@ fn check_stack(packed: Option<&[u8]>, stack: usize, locations: usize) -> Result<
 /// Checks an attribute's strings and bytes, nested ones included. Decoders bound the depth.
 pub(crate) fn check_attribute(
     attribute: &Attribute,
-    strings: &[Span],
+    strings: &[ByteRange],
     buffer: &Buffer,
     place: &dyn Fn() -> String,
 ) -> Result<(), Invalid> {
@@ -524,7 +524,12 @@ pub(crate) fn check_attribute(
     check_value(&attribute.value, strings, buffer, place)
 }
 
-fn check_value(value: &Value, strings: &[Span], buffer: &Buffer, place: &dyn Fn() -> String) -> Result<(), Invalid> {
+fn check_value(
+    value: &Value,
+    strings: &[ByteRange],
+    buffer: &Buffer,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
     match value {
         Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => Ok(()),
         Value::String(id) => check_index(StringId::wire(*id), "string_table", strings.len(), || {

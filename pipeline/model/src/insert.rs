@@ -1,11 +1,11 @@
 //! Gives resources attributes that they came without: what their receiver knows of where they come from.
 //!
-//! Only the strings of the dictionary change, by appending, and the attributes of the resources named: every id stays what
-//! it is, so samples, stacks and locations are shared or moved and never looked at.
+//! Only the strings of the dictionary change, by appending, and the attributes of the resources named: every id stays
+//! what it is, so samples, stacks and locations are shared or moved and never looked at.
 
 use std::sync::Arc;
 
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::StringId;
 use crate::profiles::Profiles;
@@ -20,9 +20,9 @@ pub struct Insertion {
 }
 
 impl Profiles {
-    /// The batch with further attributes of resources: `attributes` are keys and texts, `insertions` say which resource gets
-    /// which, those of one resource one after the other. Without insertions it stays the request that it was received as
-    /// ([`Profiles::received`]). The dictionary is copied only where something else refers to it as well.
+    /// The batch with further attributes of resources: `attributes` are keys and texts, `insertions` say which resource
+    /// gets which, those of one resource one after the other. Without insertions it stays the request that it was
+    /// received as ([`Profiles::received`]). The dictionary is copied only where something else refers to it as well.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Profiles {
         let mut start = tables.buffer.len() as u32;
         let mut append = |text: &str| {
             let id = StringId::new(tables.strings.len() as u32);
-            tables.strings.push(Span { start, len: text.len() as u32 });
+            tables.strings.push(ByteRange { start, len: text.len() as u32 });
             start += text.len() as u32;
             id
         };
@@ -95,8 +95,8 @@ mod tests {
         all.map(|(key, text)| (dictionary.string(key), dictionary.string(text))).collect()
     }
 
-    /// Guarantees: a resource says what was inserted after what it said; the batch is no longer the request it came as, and
-    /// samples are where they were.
+    /// Guarantees: a resource says what was inserted after what it said; the batch is no longer the request it came as,
+    /// and samples are where they were.
     #[test]
     fn inserted_attributes_are_said() {
         let before = batch();

@@ -21,34 +21,34 @@ pub mod compact;
 pub mod content_hash;
 pub mod dictionary;
 pub mod envelope;
-pub mod held;
 pub mod id;
 pub mod insert;
 pub mod loss;
 pub mod meaning;
-pub mod naming;
 pub mod perf_name;
 pub mod process;
 pub mod profiles;
 pub mod quantities;
+pub mod sample_log;
+pub mod symbol_overlay;
 pub mod telemetry;
 pub mod varint;
 
 pub use arena::Arena;
-pub use buffer::{Buffer, Span};
+pub use buffer::{Buffer, ByteRange};
 pub use builder::Builder;
 pub use dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping, Stack, Tables, Value};
 pub use envelope::{Envelope, Item};
-pub use held::Held;
 pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 pub use insert::Insertion;
 pub use loss::{Loss, Losses, Reason};
 pub use meaning::{Meaning, Mode, TimelessTypes};
-pub use naming::{Name, Naming};
 pub use process::{IdentityStrength, ProcessWindow, ProfilerId};
 pub use profiles::{
     Position, Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Samples, Scope, ScopeProfiles,
     ValueType,
 };
 pub use quantities::{Quantities, Unit};
+pub use sample_log::SampleLog;
+pub use symbol_overlay::{Name, SymbolOverlay};
 pub use telemetry::{Telemetry, TelemetryKind};

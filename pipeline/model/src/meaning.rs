@@ -20,7 +20,8 @@ pub struct Meaning {
     pub ends_at_timestamp: bool,
 }
 
-/// The types of values that were found to be no time ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each is said once.
+/// The types of values that were found to be no time ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each
+/// is said once.
 #[derive(Debug, Clone, Default)]
 pub struct TimelessTypes(Vec<String>);
 
@@ -64,9 +65,9 @@ pub enum Mode {
 }
 
 impl Meaning {
-    /// What a profile's numbers mean; `None` where they are no time: the values have no unit of time, and they are no counts or
-    /// the period that each of these stands for is no time. Bytes are none, whatever the period says: that of a profiler which
-    /// records memory says how often it looks.
+    /// What a profile's numbers mean; `None` where they are no time: the values have no unit of time, and they are no
+    /// counts or the period that each of these stands for is no time. Bytes are none, whatever the period says: that of
+    /// a profiler which records memory says how often it looks.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Option<Self> {
         let unit = dictionary.string_bytes(profile.sample_type.unit);
         let value = unit_nanos(unit);

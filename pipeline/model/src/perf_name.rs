@@ -1,10 +1,10 @@
 //! The names that runtimes give the code they compile, in perf maps and in profiles made from them.
 //!
-//! A perf map has one line of text for each piece of code (perf, `tools/perf/Documentation/jit-interface.txt`), and every
-//! runtime puts into it what it likes. Read here:
+//! A perf map has one line of text for each piece of code (perf, `tools/perf/Documentation/jit-interface.txt`), and
+//! every runtime puts into it what it likes. Read here:
 //!
-//! * V8: `JS:*handle /srv.js:2:16`, with the tier in front of the name (v8/v8 `src/logging/log.cc`, `src/objects/code-kind.cc`
-//!   `CodeKindToMarker`). One function has a line for each tier it was compiled in.
+//! * V8: `JS:*handle /srv.js:2:16`, with the tier in front of the name (v8/v8 `src/logging/log.cc`,
+//!   `src/objects/code-kind.cc` `CodeKindToMarker`). One function has a line for each tier it was compiled in.
 //! * CPython 3.12 and later: `py::digest:/srv/h.py` (python/cpython `Python/perf_trampoline.c`).
 //! * HotSpot: `void com.x.Y.m(int)` (openjdk/jdk `src/hotspot/share/code/codeCache.cpp`, `write_perf_map`),
 //!   `Lcom/x/Y;::m` (jvm-profiling-tools/perf-map-agent `src/c/perf-map-agent.c`), `Lcom/x/Y;m(I)V` (perf,
@@ -61,7 +61,8 @@ impl<'a> PerfName<'a> {
     }
 }
 
-/// What profilers of runtimes call a function without a name (open-telemetry/opentelemetry-ebpf-profiler `interpreter/types.go`).
+/// What profilers of runtimes call a function without a name (open-telemetry/opentelemetry-ebpf-profiler
+/// `interpreter/types.go`).
 const ANONYMOUS: &str = "<anonymous>";
 
 /// Reads a name. `None` where it is none that these runtimes give.
@@ -77,8 +78,9 @@ pub fn parse(name: &str) -> Option<PerfName<'_>> {
     parsed.or_else(|| hot_spot(name)).filter(|parsed| !parsed.function.is_empty())
 }
 
-/// Whether a mapping of this name holds code that was compiled at run time, and no file: `perf-12.map`, `//anon`, `[JIT] tid 12`,
-/// `[anon:v8]`, memory without a file (perf, `tools/perf/util/map.c`, and names that profile converters pass on).
+/// Whether a mapping of this name holds code that was compiled at run time, and no file: `perf-12.map`, `//anon`,
+/// `[JIT] tid 12`, `[anon:v8]`, memory without a file (perf, `tools/perf/util/map.c`, and names that profile converters
+/// pass on).
 #[must_use]
 pub fn is_compiled_at_run_time(mapping: &str) -> bool {
     let name = mapping.rsplit('/').next().unwrap_or(mapping);
@@ -100,8 +102,8 @@ fn v8<'a>(name: &'a str, tag: &str, rest: &'a str) -> Option<PerfName<'a>> {
     }
 }
 
-/// Without the mark of a tier: `~` interpreted, `^` Sparkplug, `+` Maglev, `*` TurboFan, `-` Turboprop until V8 9; `'` behind it
-/// says that it is good for one context only.
+/// Without the mark of a tier: `~` interpreted, `^` Sparkplug, `+` Maglev, `*` TurboFan, `-` Turboprop until V8 9; `'`
+/// behind it says that it is good for one context only.
 fn without_tier(text: &str) -> &str {
     match text.strip_prefix(['~', '^', '+', '*', '-']) {
         Some(rest) => rest.strip_prefix('\'').unwrap_or(rest),
@@ -155,8 +157,9 @@ fn hot_spot(name: &str) -> Option<PerfName<'_>> {
     method.or_else(|| is_stub(name).then(|| PerfName::new(Compiler::HotSpot, name)))
 }
 
-/// `Lcom/x/Y;::m`, `Lcom/x/Y;.m(I)V`, `Lcom/x/Y;m(Y.java:12)`: a class as a descriptor (Java Virtual Machine Specification 4.3.2). Of
-/// functions that were inlined (`Lcom/x/Y;::m->Lcom/x/Z;::n`) the innermost is what is executed.
+/// `Lcom/x/Y;::m`, `Lcom/x/Y;.m(I)V`, `Lcom/x/Y;m(Y.java:12)`: a class as a descriptor (Java Virtual Machine
+/// Specification 4.3.2). Of functions that were inlined (`Lcom/x/Y;::m->Lcom/x/Z;::n`) the innermost is what is
+/// executed.
 fn descriptor(name: &str) -> Option<PerfName<'_>> {
     let name = name.rsplit("->").next().unwrap_or(name);
     let (class, method) = name.strip_prefix('L')?.split_once(';')?;
@@ -198,8 +201,9 @@ fn declared(name: &str) -> Option<PerfName<'_>> {
         .then(|| PerfName::new(Compiler::HotSpot, method))
 }
 
-/// `com.x.Y.m`, `com.x.Y::m`, either with arguments behind it: a package in small letters and a class with a capital one, by the
-/// conventions of the language (Java Language Specification 6.1), since nothing else tells it from other names with dots.
+/// `com.x.Y.m`, `com.x.Y::m`, either with arguments behind it: a package in small letters and a class with a capital
+/// one, by the conventions of the language (Java Language Specification 6.1), since nothing else tells it from other
+/// names with dots.
 fn qualified(name: &str) -> Option<PerfName<'_>> {
     let (method, arguments) = name.split_once('(').unwrap_or((name, ""));
     let (class, function) = method.split_once("::").or_else(|| method.rsplit_once('.'))?;
@@ -229,8 +233,8 @@ fn is_method(name: &str) -> bool {
     is_class_part(name.strip_prefix('<').and_then(|name| name.strip_suffix('>')).unwrap_or(name))
 }
 
-/// What HotSpot calls code that is none of a method (openjdk/jdk `src/hotspot/share/code/codeBlob.cpp`, `runtime/stubRoutines.cpp`,
-/// `c1/c1_Runtime1.cpp`, `opto/runtime.cpp`).
+/// What HotSpot calls code that is none of a method (openjdk/jdk `src/hotspot/share/code/codeBlob.cpp`,
+/// `runtime/stubRoutines.cpp`, `c1/c1_Runtime1.cpp`, `opto/runtime.cpp`).
 fn is_stub(name: &str) -> bool {
     let known = [
         "Interpreter",

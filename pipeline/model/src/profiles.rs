@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::process::ProcessWindow;
@@ -40,7 +40,7 @@ pub struct Resource {
     /// How many attributes the sender left out.
     pub dropped_attributes_count: u32,
     /// `entity_refs`, each message as it stood on the wire.
-    pub entity_refs: Vec<Span>,
+    pub entity_refs: Vec<ByteRange>,
 }
 
 /// OTLP's `InstrumentationScope`.
@@ -100,7 +100,7 @@ pub struct Profile {
     /// The format of `original_payload`, such as `pprof`.
     pub original_payload_format: Option<StringId>,
     /// The profile as the profiler wrote it, if the sender passed it on.
-    pub original_payload: Span,
+    pub original_payload: ByteRange,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
 }
@@ -119,9 +119,9 @@ pub struct Samples {
     /// The span in which the time was spent.
     pub link: Vec<Option<LinkId>>,
     /// When it was observed: eight bytes for each time.
-    pub timestamps: Vec<Span>,
+    pub timestamps: Vec<ByteRange>,
     /// How much was observed, in the profile's `sample_type`. See [`Samples::values_at`].
-    pub values: Vec<Span>,
+    pub values: Vec<ByteRange>,
 }
 
 impl Samples {
@@ -137,7 +137,7 @@ impl Samples {
 
     /// The values of a row; an empty place where it has none.
     #[inline]
-    pub fn values_at(&self, row: usize) -> Span {
+    pub fn values_at(&self, row: usize) -> ByteRange {
         self.values.get(row).copied().unwrap_or_default()
     }
 
@@ -148,8 +148,8 @@ impl Samples {
         stack: Option<StackId>,
         attributes: Option<AttributeSetId>,
         link: Option<LinkId>,
-        timestamps: Span,
-        values: Span,
+        timestamps: ByteRange,
+        values: ByteRange,
     ) {
         self.stack.push(stack);
         self.attributes.push(attributes);
@@ -160,7 +160,7 @@ impl Samples {
                 // As many as there is room for in the others, whose number a decoder knows.
                 self.values.reserve_exact(self.stack.capacity());
             }
-            self.values.resize(self.stack.len() - 1, Span::default());
+            self.values.resize(self.stack.len() - 1, ByteRange::default());
             self.values.push(values);
         }
     }
@@ -237,8 +237,8 @@ pub struct Profiles {
     observations: u64,
     /// Who sent it: the address of the peer, or the name of a file. Scopes processes that cannot be identified.
     pub peer: Option<Arc<str>>,
-    /// Whether the peer passes on what several machines send. Then profiles that do not say whose they are may be of different
-    /// processes even if all that they say is equal, and are not to be put together.
+    /// Whether the peer passes on what several machines send. Then profiles that do not say whose they are may be of
+    /// different processes even if all that they say is equal, and are not to be put together.
     pub relayed: bool,
     /// The process and window this batch was cut for; `None` before it was cut.
     pub window: Option<ProcessWindow>,
@@ -277,7 +277,8 @@ impl Profiles {
     /// says so, in order. For decoders: what is wrong with one profile is no reason to lose the others.
     ///
     /// `known` names what is already known to be wrong with a resource, scope or profile; it is asked about each that
-    /// is not part of something refused. The rows of refused profiles stay in the columns, where nothing refers to them.
+    /// is not part of something refused. The rows of refused profiles stay in the columns, where nothing refers to
+    /// them.
     ///
     /// # Errors
     ///

@@ -191,7 +191,8 @@ impl fmt::Display for Number {
 mod tests {
     use super::*;
 
-    /// Guarantees: each unit is computed with by itself, so that a surplus in one never hides what is missing in another.
+    /// Guarantees: each unit is computed with by itself, so that a surplus in one never hides what is missing in
+    /// another.
     #[test]
     fn units_do_not_mix() {
         let one = Quantities { observations: 5, spans: 1, items: 0 };

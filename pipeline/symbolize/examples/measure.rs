@@ -1,7 +1,8 @@
 //! What names cost: `cargo run --release -p profbridge-symbolize --example measure -- FILE START END [ADDRESSES]`.
 //!
-//! Asks for addresses spread evenly between two (hexadecimal ones, of `.text` as `readelf -S` prints it), twice with other addresses and once more with the same, and prints
-//! the time to the symbol table's answers, the time to the last answer, how many have names, and memory.
+//! Asks for addresses spread evenly between two (hexadecimal ones, of `.text` as `readelf -S` prints it), twice with
+//! other addresses and once more with the same, and prints the time to the symbol table's answers, the time to the last
+//! answer, how many have names, and memory.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use std::error::Error;

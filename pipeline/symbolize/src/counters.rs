@@ -3,7 +3,8 @@
 /// Defines the counters once: as atomics to count with and as plain numbers to read.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a [`Symbolizer`](crate::Symbolizer) has done. All are totals since its start, except for the sizes at the end.
+        /// What a [`Symbolizer`](crate::Symbolizer) has done. All are totals since its start, except for the sizes at
+        /// the end.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: u64,)+

@@ -9,8 +9,8 @@ const MAX_DEPTH: u32 = 192;
 
 /// Demangles a name: Rust of both kinds, C++ (Itanium ABI), or what it is.
 ///
-/// A suffix of a linker or compiler stays where the demanglers leave it (`.cold`, `.llvm.123`), except for a symbol's version
-/// (`memcpy@@GLIBC_2.14`), which is no part of the name.
+/// A suffix of a linker or compiler stays where the demanglers leave it (`.cold`, `.llvm.123`), except for a symbol's
+/// version (`memcpy@@GLIBC_2.14`), which is no part of the name.
 pub(crate) fn demangle(name: &str) -> String {
     let name = match name.find('@') {
         Some(at) if at > 0 => &name[..at],

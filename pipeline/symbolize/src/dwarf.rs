@@ -1,11 +1,11 @@
 //! DWARF: which functions were inlined at an address, and the lines.
 //!
 //! It is read with gimli directly, where addr2line would offer itself: that follows nested inlined functions by
-//! recursion, one level for each byte of a file if the file wills it, and a stack that overflows takes the
-//! process along; and it keeps every range that units and functions refer to, which is the square of the file's size where
-//! all refer to the same list. Here every step is paid from a [`Budget`], nothing recurses, only an index of units and
-//! functions is kept, and the rest is read again for the addresses of one batch at a time.
-//! addr2line is what the tests compare with.
+//! recursion, one level for each byte of a file if the file wills it, and a stack that overflows takes the process
+//! along; and it keeps every range that units and functions refer to, which is the square of the file's size where all
+//! refer to the same list. Here every step is paid from a [`Budget`], nothing recurses, only an index of units and
+//! functions is kept, and the rest is read again for the addresses of one batch at a time. addr2line is what the tests
+//! compare with.
 
 mod budget;
 mod function;
@@ -78,8 +78,8 @@ impl Dwarf {
         elf.section(b".debug_info").is_some_and(|section| section.size > 0)
     }
 
-    /// Reads the sections and makes the index. `limit` is what the sections may have, decompressed and in total. Code outside of `code` was
-    /// removed by the linker, which leaves its addresses at 0 or thereabouts.
+    /// Reads the sections and makes the index. `limit` is what the sections may have, decompressed and in total. Code
+    /// outside of `code` was removed by the linker, which leaves its addresses at 0 or thereabouts.
     pub(crate) fn load(
         elf: &Elf,
         code: Vec<(u64, u64)>,
@@ -97,7 +97,8 @@ impl Dwarf {
         self.sections.bytes() + self.index.bytes()
     }
 
-    /// What is known about addresses, which are in ascending order. What makes no sense in one unit costs that unit's answers.
+    /// What is known about addresses, which are in ascending order. What makes no sense in one unit costs that unit's
+    /// answers.
     pub(crate) fn find(&mut self, addresses: &[u64], budget: &mut Budget<'_>) -> Result<Vec<Option<Place>>, Error> {
         budget.allow(self.sections.bytes());
         let dwarf = self.sections.dwarf();

@@ -1,7 +1,8 @@
 //! The parts of an ELF file that names are found by.
 //!
-//! The tables are taken apart here, field by field, since a library that takes a file as one slice would need all of it in memory, or
-//! mapped. What is read: ELF for 64 bits, of either byte order ("System V Application Binary Interface", chapters 4 and 5).
+//! The tables are taken apart here, field by field, since a library that takes a file as one slice would need all of it
+//! in memory, or mapped. What is read: ELF for 64 bits, of either byte order ("System V Application Binary Interface",
+//! chapters 4 and 5).
 
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};

@@ -1,7 +1,8 @@
 //! Reading files that may have been made, and may still be changed, by somebody hostile.
 //!
-//! Bytes come by `pread` into memory of our own, so a file that changes or shrinks meanwhile gives other bytes or an error and no
-//! signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may do something.
+//! Bytes come by `pread` into memory of our own, so a file that changes or shrinks meanwhile gives other bytes or an
+//! error and no signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may do
+//! something.
 
 mod open;
 

@@ -15,8 +15,8 @@ const MAX_VDSO: u64 = 64 << 10;
 /// How much of our own memory map is read to find it.
 const MAX_MAPS: u64 = 16 << 20;
 
-/// Reads the symbols of the running kernel. Where `kernel.kptr_restrict` or a missing `CAP_SYSLOG` hides the addresses, all
-/// of them are 0 (`Documentation/admin-guide/sysctl/kernel.rst`).
+/// Reads the symbols of the running kernel. Where `kernel.kptr_restrict` or a missing `CAP_SYSLOG` hides the addresses,
+/// all of them are 0 (`Documentation/admin-guide/sysctl/kernel.rst`).
 pub(crate) fn symbols() -> Result<SymbolTable, Unknown> {
     let file = File::open("/proc/kallsyms").map_err(|_| Unknown::NoFile)?;
     read(BufReader::new(file.take(MAX_KALLSYMS))).map_err(|_| Unknown::NoFile)?.ok_or(Unknown::NoFile)
@@ -24,7 +24,8 @@ pub(crate) fn symbols() -> Result<SymbolTable, Unknown> {
 
 /// Lines of `ADDRESS TYPE NAME` or `ADDRESS TYPE NAME\t[MODULE]`.
 fn read(mut input: impl BufRead) -> io::Result<Option<SymbolTable>> {
-    // The kernel has no sections here: its own code ends with `_etext`, and a module's last function with the next symbol.
+    // The kernel has no sections here: its own code ends with `_etext`, and a module's last function with the next
+    // symbol.
     let mut builder = Builder::new(vec![(1, u64::MAX)], MAX_KALLSYMS as usize);
     let mut line = Vec::new();
     let mut found = false;

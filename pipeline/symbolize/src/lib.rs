@@ -1,19 +1,21 @@
-//! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps, the kernel's symbols.
+//! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps, the kernel's
+//! symbols.
 //!
 //! A [`Symbolizer`] has one thread that reads files, so nobody who asks ever waits for a disk: [`Symbolizer::ask`] puts
 //! addresses into a bounded queue, and [`Symbolizer::answer`] says what is known by now. The symbol tables of all
 //! objects that wait are read before the DWARF of any, since a name without a line is worth more than a line too late.
 //!
-//! Files are hostile: most belong to the process that is being profiled. So they are read with `pread` and never mapped (a
-//! mapping of a file that is cut short is a SIGBUS), only if they are regular, every size is checked before anything is allocated,
-//! DWARF is read under a budget of work (its tables may refer to each other so that reading takes the square of their
-//! size), without recursion, and a panic costs the answer and not the program.
+//! Files are hostile: most belong to the process that is being profiled. So they are read with `pread` and never mapped
+//! (a mapping of a file that is cut short is a SIGBUS), only if they are regular, every size is checked before anything
+//! is allocated, DWARF is read under a budget of work (its tables may refer to each other so that reading takes the
+//! square of their size), without recursion, and a panic costs the answer and not the program.
 //!
 //! A file without a symbol table, nor a debug file that has one, still has names where Go made it (its `pclntab`), and
 //! else the starts of its functions, which unwinding needs: `nginx+0x2a3f0`.
 //!
-//! Not read: `.gnu_debugdata` (needs an LZMA decoder, and has nothing that a debug package has not), `.gnu_debugaltlink`, split
-//! DWARF (`.dwo`, `.dwp`), 32-bit files. Each of these ends with the name that the symbol table has.
+//! Not read: `.gnu_debugdata` (needs an LZMA decoder, and has nothing that a debug package has not),
+//! `.gnu_debugaltlink`, split DWARF (`.dwo`, `.dwp`), 32-bit files. Each of these ends with the name that the symbol
+//! table has.
 
 mod answer;
 mod counters;

@@ -38,8 +38,8 @@ pub enum Key {
 }
 
 impl Key {
-    /// The key of a build id in hexadecimal digits, as in `process.executable.build_id.gnu`. `None` where it is no such thing or has
-    /// less than 2 or more than 64 bytes.
+    /// The key of a build id in hexadecimal digits, as in `process.executable.build_id.gnu`. `None` where it is no such
+    /// thing or has less than 2 or more than 64 bytes.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();

@@ -1,7 +1,7 @@
 //! Perf maps: the names of what a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`).
 //!
-//! Lines of `START SIZE NAME`, the numbers hexadecimal, appended while the process runs. Code is moved and freed without
-//! notice, so a later line has the addresses it names, whatever was said of them before.
+//! Lines of `START SIZE NAME`, the numbers hexadecimal, appended while the process runs. Code is moved and freed
+//! without notice, so a later line has the addresses it names, whatever was said of them before.
 
 use std::collections::BTreeMap;
 use std::fs::File;

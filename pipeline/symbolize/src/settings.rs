@@ -23,15 +23,15 @@ pub struct Settings {
     pub max_open_files: usize,
     /// Addresses that wait at the same time: further ones are refused, and may be asked again.
     pub max_waiting: usize,
-    /// Folders with separate debug files, as GDB's `debug-file-directory` (gdb documentation, "Debugging Information in Separate
-    /// Files"): `FOLDER/.build-id/xx/yyyy.debug`, and `FOLDER/path/of/object/LINK` for a debug link.
+    /// Folders with separate debug files, as GDB's `debug-file-directory` (gdb documentation, "Debugging Information in
+    /// Separate Files"): `FOLDER/.build-id/xx/yyyy.debug`, and `FOLDER/path/of/object/LINK` for a debug link.
     pub debug_folders: Vec<PathBuf>,
     /// Whether names are demangled.
     pub demangle: bool,
     /// Whether DWARF is read, for inlined functions, files and lines.
     pub dwarf: bool,
-    /// Whether files on FUSE file systems are read. Off by default, since whoever serves the file can let a read hang for
-    /// ever, and with it all work that waits behind. Containers of rootless Podman may need it (`fuse-overlayfs`).
+    /// Whether files on FUSE file systems are read. Off by default, since whoever serves the file can let a read hang
+    /// for ever, and with it all work that waits behind. Containers of rootless Podman may need it (`fuse-overlayfs`).
     pub fuse: bool,
 }
 

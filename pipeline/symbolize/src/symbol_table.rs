@@ -1,7 +1,7 @@
 //! Which symbol an address belongs to.
 //!
-//! Symbols nest and overlap, have aliases, and have no size in assembly. All of that is settled once, when the table is made: what
-//! is kept are disjoint ranges of addresses, in order, each with the one name it shall have.
+//! Symbols nest and overlap, have aliases, and have no size in assembly. All of that is settled once, when the table is
+//! made: what is kept are disjoint ranges of addresses, in order, each with the one name it shall have.
 
 use std::cmp::Reverse;
 
@@ -32,7 +32,8 @@ pub(crate) struct Builder {
     code: Vec<(u64, u64)>,
     candidates: Vec<Candidate>,
     names: Vec<u8>,
-    /// How many bytes of names and symbols are taken at most: names may lie inside of each other in a file, and do not here.
+    /// How many bytes of names and symbols are taken at most: names may lie inside of each other in a file, and do not
+    /// here.
     limit: usize,
 }
 
@@ -56,8 +57,8 @@ impl Builder {
         Self { code, candidates: Vec::new(), names: Vec::new(), limit }
     }
 
-    /// Takes the symbols of an ELF file, of both tables: a program without `.symtab` may still have `.dynsym`, and where
-    /// there are both, what stands in both is one.
+    /// Takes the symbols of an ELF file, of both tables: a program without `.symtab` may still have `.dynsym`, and
+    /// where there are both, what stands in both is one.
     pub(crate) fn add_elf(&mut self, file: &Elf) -> Result<(), Unknown> {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let Some(table) = file.sections().iter().find(|section| section.kind == kind.0) else { continue };
@@ -157,8 +158,8 @@ impl Builder {
 
     /// The best symbol at each address, in order: a function before a label, one with a size before one without, a
     /// global (or weak, which is how glibc exports its standard names) before a local one, then the name with fewer
-    /// leading underscores (`malloc` before `__libc_malloc`), the shorter one, and the first in alphabetical order; where one name
-    /// stands there with several sizes, the largest.
+    /// leading underscores (`malloc` before `__libc_malloc`), the shorter one, and the first in alphabetical order;
+    /// where one name stands there with several sizes, the largest.
     fn one_per_start(&mut self) -> Vec<Candidate> {
         let names = &self.names;
         let mut candidates = std::mem::take(&mut self.candidates);

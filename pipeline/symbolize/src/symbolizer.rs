@@ -18,8 +18,8 @@ use state::{Content, Identity, State};
 
 /// Finds names for addresses, in the background.
 ///
-/// Clones are handles to the same one. Its thread ends when the last handle is dropped, or on a defect of the machine (a file
-/// system that hangs) with the program.
+/// Clones are handles to the same one. Its thread ends when the last handle is dropped, or on a defect of the machine
+/// (a file system that hangs) with the program.
 #[derive(Debug, Clone)]
 pub struct Symbolizer {
     handle: Arc<Handle>,
@@ -80,8 +80,8 @@ impl Symbolizer {
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Names an object. One with the same key is the same object; where its file is closed by now, that of `object` takes its
-    /// place. Nothing is read before it is asked about.
+    /// Names an object. One with the same key is the same object; where its file is closed by now, that of `object`
+    /// takes its place. Nothing is read before it is asked about.
     #[must_use]
     pub fn object(&self, object: Object) -> ObjectId {
         let shared = self.shared();
@@ -92,23 +92,24 @@ impl Symbolizer {
     /// Names what a process compiles at run time, by its perf map (`/tmp/perf-PID.map`, perf's
     /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that tells processes apart.
     ///
-    /// Addresses of it are addresses in the process. It is read again, as far as it has grown, whenever it is asked about; another file for
-    /// the same process takes its place.
+    /// Addresses of it are addresses in the process. It is read again, as far as it has grown, whenever it is asked
+    /// about; another file for the same process takes its place.
     #[must_use]
     pub fn perf_map(&self, process: u64, file: File) -> ObjectId {
         let shared = self.shared();
         shared.state().object(Identity::PerfMap(process), Content::PerfMap(Arc::new(file)), &shared.counting)
     }
 
-    /// Names the running kernel. Addresses of it are absolute, as in `/proc/kallsyms`. Unknown where that hides addresses.
+    /// Names the running kernel. Addresses of it are absolute, as in `/proc/kallsyms`. Unknown where that hides
+    /// addresses.
     #[must_use]
     pub fn kernel(&self) -> ObjectId {
         let shared = self.shared();
         shared.state().object(Identity::Kernel, Content::Kernel, &shared.counting)
     }
 
-    /// Names the vDSO: the code that the kernel maps into every process, which no file holds. It is the one of this process, so
-    /// it stands for 64-bit processes on this machine only.
+    /// Names the vDSO: the code that the kernel maps into every process, which no file holds. It is the one of this
+    /// process, so it stands for 64-bit processes on this machine only.
     #[must_use]
     pub fn vdso(&self) -> ObjectId {
         let shared = self.shared();
@@ -127,8 +128,8 @@ impl Symbolizer {
         shared.work.notify_one();
     }
 
-    /// Asks for the names of addresses: ELF virtual addresses, of callers already moved back into the call. Returns how many
-    /// of them were taken or known; the others were refused since too much is waiting.
+    /// Asks for the names of addresses: ELF virtual addresses, of callers already moved back into the call. Returns how
+    /// many of them were taken or known; the others were refused since too much is waiting.
     pub fn ask(&self, object: ObjectId, addresses: &[u64]) -> usize {
         let shared = self.shared();
         let taken = shared.state().ask(object, addresses, &shared.settings, &shared.counting);
@@ -142,8 +143,8 @@ impl Symbolizer {
         self.shared().state().answer(object, address)
     }
 
-    /// Like [`Symbolizer::answer`], for whoever has to do with what is known by now: counts the answer as late where it is
-    /// not final.
+    /// Like [`Symbolizer::answer`], for whoever has to do with what is known by now: counts the answer as late where it
+    /// is not final.
     #[must_use]
     pub fn last_answer(&self, object: ObjectId, address: u64) -> Answer {
         let answer = self.answer(object, address);
@@ -153,8 +154,8 @@ impl Symbolizer {
         answer
     }
 
-    /// Waits until nothing that was asked waits any more, and returns whether that came true within `limit`. It blocks the thread, so it
-    /// is for programs that have nothing else to do.
+    /// Waits until nothing that was asked waits any more, and returns whether that came true within `limit`. It blocks
+    /// the thread, so it is for programs that have nothing else to do.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let shared = self.shared();

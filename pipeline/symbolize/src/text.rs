@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// How long a name may be, in bytes; the rest is cut off. C++ makes names of some thousand bytes; a file may claim one of a
-/// gigabyte.
+/// How long a name may be, in bytes; the rest is cut off. C++ makes names of some thousand bytes; a file may claim one
+/// of a gigabyte.
 pub(crate) const MAX_NAME: usize = 4096;
 
 /// Text from a file: at most [`MAX_NAME`] bytes, valid UTF-8, and without control characters.

@@ -1,7 +1,7 @@
 //! Files made to hurt whoever reads them.
 //!
-//! Each test names what a file may try, and the safe outcome: an answer, in time, within a bounded amount of memory, and with every
-//! panic counted as a defect.
+//! Each test names what a file may try, and the safe outcome: an answer, in time, within a bounded amount of memory,
+//! and with every panic counted as a defect.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -137,8 +137,8 @@ fn thirty_two_bits() {
     assert_eq!(counters.unsupported, 1);
 }
 
-/// Guarantees: names that all lie in the same megabyte, each starting one byte later, are cut and limited: two million names would
-/// be eight gigabytes.
+/// Guarantees: names that all lie in the same megabyte, each starting one byte later, are cut and limited: two million
+/// names would be eight gigabytes.
 #[test]
 fn names_in_names() {
     let symbols: Vec<_> = (0..200_000_u32).map(|at| (at, ADDRESS + u64::from(at), 1)).collect();
@@ -150,8 +150,8 @@ fn names_in_names() {
     assert!(counters.table_bytes <= 32 << 20);
 }
 
-/// Guarantees: a compressed section that claims to have more than allowed is not decompressed, and one that has less or more than it
-/// claims is malformed.
+/// Guarantees: a compressed section that claims to have more than allowed is not decompressed, and one that has less or
+/// more than it claims is malformed.
 #[test]
 fn compression_bombs() {
     let compressed = |claims: u64, data: &[u8]| {
@@ -201,7 +201,8 @@ fn inlined_without_end() {
     assert_eq!(counters.dwarf_found, 1);
 }
 
-/// Guarantees: units that all refer to one long list of ranges, or functions that do, are given up: kept, that would be the square of the file.
+/// Guarantees: units that all refer to one long list of ranges, or functions that do, are given up: kept, that would be
+/// the square of the file.
 #[test]
 fn the_same_ranges_for_all() {
     // Start and length, in DWARF 5's lists (7.25).
@@ -259,8 +260,8 @@ fn references_in_circles() {
     }
 }
 
-/// Guarantees: a table of abbreviations that every unit reads again, attributes of no size by the thousand in entries of one byte, and
-/// strings without an end are paid for.
+/// Guarantees: a table of abbreviations that every unit reads again, attributes of no size by the thousand in entries
+/// of one byte, and strings without an end are paid for.
 #[test]
 fn work_without_size() {
     let many: Vec<_> = (0..60_000).map(|_| (0x7f, 0x19)).collect();
@@ -297,7 +298,8 @@ fn work_without_size() {
     assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
 }
 
-/// Guarantees: the header of a line program that names as many files as it has bytes, or claims to, costs the lines and nothing else.
+/// Guarantees: the header of a line program that names as many files as it has bytes, or claims to, costs the lines and
+/// nothing else.
 #[test]
 fn files_without_end() {
     let mut abbreviations =

@@ -89,7 +89,8 @@ fn stripped_has_no_names() {
     assert!(split.is_only_a_start(&one.answer(split.outer)));
 }
 
-/// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug folder.
+/// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug
+/// folder.
 #[test]
 fn by_debug_link() {
     for place in ["stripped.debug", ".debug/stripped.debug"] {
@@ -120,7 +121,8 @@ fn wrong_checksum() {
     assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
 }
 
-/// Guarantees: a debug file is found by the build id in a configured folder; one with another build id there is refused and counted.
+/// Guarantees: a debug file is found by the build id in a configured folder; one with another build id there is refused
+/// and counted.
 #[test]
 fn by_build_id() {
     let Some(split) = split(false) else { return };
@@ -149,8 +151,8 @@ fn only_a_build_id() {
     is_outer(&One::new(settings, object).answer(split.outer));
 }
 
-/// Guarantees: debug files and objects are found inside a process's root, where absolute symbolic links mean the root and nothing leads
-/// out of it.
+/// Guarantees: debug files and objects are found inside a process's root, where absolute symbolic links mean the root
+/// and nothing leads out of it.
 #[test]
 fn inside_a_root() {
     let Some(split) = split(true) else { return };

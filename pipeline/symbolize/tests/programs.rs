@@ -49,8 +49,8 @@ fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: a function of glibc is called as everybody calls it, also where debug information has the name by which only glibc
-/// does; and its line is known.
+/// Guarantees: a function of glibc is called as everybody calls it, also where debug information has the name by which
+/// only glibc does; and its line is known.
 #[test]
 fn names_of_glibc() {
     if !has("gcc") || !has("nm") {
@@ -96,7 +96,8 @@ fn cpp_names_are_demangled() {
     assert!(function.starts_with("int shapes::largest<int>("), "{function}");
 }
 
-/// Guarantees: names of both of Rust's manglings are demangled, without the hash of the first, and the symbol's own name is kept.
+/// Guarantees: names of both of Rust's manglings are demangled, without the hash of the first, and the symbol's own
+/// name is kept.
 #[test]
 fn rust_names_are_demangled() {
     if !has("rustc") || !has("nm") {
@@ -235,7 +236,8 @@ fn rust_as_addr2line_has_it() {
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: what has no debug information at all still has final answers, and an address outside of all code has none.
+/// Guarantees: what has no debug information at all still has final answers, and an address outside of all code has
+/// none.
 #[test]
 fn outside_of_code() {
     if !has("gcc") {

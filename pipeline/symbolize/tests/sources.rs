@@ -21,8 +21,8 @@ fn perf_map(path: &Path, settings: Settings) -> One {
     One { symbolizer, object }
 }
 
-/// Guarantees: what is appended to a perf map is found when it is asked about again; a line without its end is not taken; a later line has
-/// the addresses that it names; names are not demangled.
+/// Guarantees: what is appended to a perf map is found when it is asked about again; a line without its end is not
+/// taken; a later line has the addresses that it names; names are not demangled.
 #[test]
 fn perf_maps_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +103,8 @@ fn vdso() {
     assert!(functions.iter().flatten().any(|function| known.contains(&&**function)), "{functions:?}");
 }
 
-/// Guarantees: what was asked before is not asked again, an object with the same key is the same, and forgetting one takes its answers.
+/// Guarantees: what was asked before is not asked again, an object with the same key is the same, and forgetting one
+/// takes its answers.
 #[test]
 fn objects_and_answers() {
     if !has("gcc") || !has("nm") {
@@ -148,7 +149,8 @@ fn too_much_waits() {
     assert_eq!(function(&one.answer(outer)), Some("outer"));
 }
 
-/// Guarantees: answers and tables stay within the bytes they may have, what is dropped is counted, and can be asked again.
+/// Guarantees: answers and tables stay within the bytes they may have, what is dropped is counted, and can be asked
+/// again.
 #[test]
 fn caches_are_bounded() {
     if !has("gcc") || !has("nm") {
@@ -175,8 +177,8 @@ fn caches_are_bounded() {
     assert!(counters.answers_evicted > 0 && counters.tables_evicted > 0, "{counters:?}");
 }
 
-/// Guarantees: more objects and open files than allowed make room for each other, the least recently used first, and all are
-/// answered.
+/// Guarantees: more objects and open files than allowed make room for each other, the least recently used first, and
+/// all are answered.
 #[test]
 fn objects_make_room() {
     if !has("gcc") || !has("nm") {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use profbridge_model::arena::{Full, Source, Transfer};
 use profbridge_model::compact::split_values;
-use profbridge_model::held::{Carrier, HeldResource, HeldScope, Shape};
+use profbridge_model::sample_log::{Carrier, LoggedResource, LoggedScope, Shape};
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Profiles, Sample, SampleIds};
 
 use crate::key::Key;
@@ -82,8 +82,8 @@ struct Carried {
     transfer: Transfer,
     /// Attribute sets without what does not stay in them.
     kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
-    resources: HashMap<u32, HeldResource>,
-    scopes: HashMap<(u32, u32), HeldScope>,
+    resources: HashMap<u32, LoggedResource>,
+    scopes: HashMap<(u32, u32), LoggedScope>,
 }
 
 impl Carried {
@@ -100,8 +100,8 @@ impl Carried {
     fn bytes(&self) -> usize {
         self.transfer.bytes()
             + self.kept.capacity() * (size_of::<(AttributeSetId, Option<AttributeSetId>)>() + 1)
-            + self.resources.capacity() * (size_of::<(u32, HeldResource)>() + 1)
-            + self.scopes.capacity() * (size_of::<((u32, u32), HeldScope)>() + 1)
+            + self.resources.capacity() * (size_of::<(u32, LoggedResource)>() + 1)
+            + self.scopes.capacity() * (size_of::<((u32, u32), LoggedScope)>() + 1)
     }
 }
 

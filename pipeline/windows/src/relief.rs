@@ -48,7 +48,7 @@ impl<K: Key> Store<K> {
 
     /// Closes a window because memory is short, unless one is closed already. Flush one, and go on until
     /// [`Store::is_relieving`] is over: then half of what was held at the beginning is left.
-    pub fn relieve(&mut self) {
+    pub fn on_memory_pressure(&mut self) {
         if self.relief.is_none() {
             self.shrink(self.bytes() / 2);
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use profbridge_model::arena::{Transfer, Work};
-use profbridge_model::{Held, Profiles};
+use profbridge_model::{Profiles, SampleLog};
 
 use crate::ENTRY;
 use crate::arenas::{Arenas, Peer, Shared};
@@ -25,7 +25,7 @@ pub struct Window<K> {
     pub key: K,
     /// The latest time that was observed, in nanoseconds since the Unix epoch.
     pub latest: u64,
-    pub(crate) held: Held,
+    pub(crate) held: SampleLog,
     pub(crate) arena: u32,
     /// When it was opened, among all windows there ever were.
     pub(crate) order: u64,
@@ -173,7 +173,7 @@ impl<K: Key> Store<K> {
         self.make_room(key);
         let arena = self.arenas.for_window(peer, &self.limits, monotonic_nano);
         let due = monotonic_nano.saturating_add(self.limits.open_for);
-        let (order, peer, held) = (self.opened, peer.clone(), Held::new());
+        let (order, peer, held) = (self.opened, peer.clone(), SampleLog::new());
         self.opened += 1;
         let counted = size_of::<Window<K>>() as u64 + held.bytes();
         self.bytes += counted;
@@ -332,7 +332,7 @@ impl<K: Key> Store<K> {
             self.observations -= observations;
             let wanted = self.arenas.get(arena).filter(|_| is_wanted && observations > 0);
             let batch = wanted.and_then(|shared| {
-                let mut batch = held.put_out(&shared.arena, &mut self.scratch).ok()?;
+                let mut batch = held.flush(&shared.arena, &mut self.scratch).ok()?;
                 batch.peer = peer;
                 Some(batch)
             });

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use profbridge_model::builder::Any;
-use profbridge_model::held::Shape;
+use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Builder, Position, Profiles, Sample, arena};
 use proptest::prelude::*;
 
@@ -130,7 +130,7 @@ proptest! {
             now += wait;
             match what {
                 0 => store.close_due(now),
-                1 => store.relieve(),
+                1 => store.on_memory_pressure(),
                 2 => store.close_group(&Pair(group, 9), |open| open.key.1 == window),
                 _ => {
                     let times: Vec<u64> = (0..count as u64).map(|n| time + n).collect();
@@ -187,10 +187,10 @@ fn relief_closes_the_largest_first() {
     put(&mut store, &batch(1, &times[..10]), &Pair(0, 0), 0);
     put(&mut store, &batch(1, &times), &Pair(1, 0), 0);
     put(&mut store, &batch(1, &times[..10]), &Pair(2, 0), 0);
-    store.relieve();
+    store.on_memory_pressure();
     let flushed = store.flush(true).unwrap();
     assert_eq!((flushed.key, flushed.observations), (Pair(1, 0), 50_000));
-    store.relieve();
+    store.on_memory_pressure();
     assert!(store.flush(true).is_none() && !store.is_relieving());
     assert_eq!((store.observations(), store.take_closed_early()), (20, 1));
 }

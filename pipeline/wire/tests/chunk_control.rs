@@ -70,8 +70,8 @@ fn workloads_agree() {
     }
 }
 
-/// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by thread, and each
-/// function of own code is listed.
+/// Guarantees: of requests like the eBPF profiler's each function owns in Sentry what was sampled of it, thread by
+/// thread, and each function of own code is listed.
 #[test]
 fn workloads_own_their_time() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
@@ -95,8 +95,8 @@ fn compressed_size() {
     }
 }
 
-/// The frames that random stacks are made of: native ones, and those of one runtime. With two runtimes in one process the
-/// chunk's platform would be either, and with it what Sentry lists and so which samples are halved.
+/// The frames that random stacks are made of: native ones, and those of one runtime. With two runtimes in one process
+/// the chunk's platform would be either, and with it what Sentry lists and so which samples are halved.
 const NATIVE: [&str; 3] = ["native!libc.so.6+0x91000", "kernel!do_syscall_64", "native!app+0x2000"];
 const RUNTIMES: [[&str; 3]; 4] = [
     ["cpython!handle@/app/views.py:12", "cpython!main@/app/main.py:3", "cpython!total@/app/models.py:9"],
@@ -135,7 +135,8 @@ proptest! {
         compare(&builder.build());
     }
 
-    /// Guarantees: so they do where the spacings of two threads wander, each by up to a half, so that they fall behind and catch up.
+    /// Guarantees: so they do where the spacings of two threads wander, each by up to a half, so that they fall behind
+    /// and catch up.
     #[test]
     fn wandering_requests_agree(
         spacings in (1_u64..=50).prop_flat_map(|percent| {

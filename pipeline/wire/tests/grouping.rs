@@ -1,7 +1,7 @@
 //! What Sentry takes for one function, and whether it is one.
 //!
-//! Sentry groups functions by their module, else by their package, and by their name (observed with `vroomrs` 0.1.24), in a whole project: over
-//! processes, languages and machines. The file plays no part.
+//! Sentry groups functions by their module, else by their package, and by their name (observed with `vroomrs` 0.1.24),
+//! in a whole project: over processes, languages and machines. The file plays no part.
 
 #![allow(clippy::unwrap_used)]
 
@@ -115,8 +115,8 @@ fn as_it_was<'a>(file: &'a str, module: &str) -> std::borrow::Cow<'a, str> {
     }
 }
 
-/// Guarantees: what Sentry's SDK for Python sent has the same module and function where the eBPF profiler, or a sampler that reads perf maps,
-/// saw the same functions: Sentry takes them for the same.
+/// Guarantees: what Sentry's SDK for Python sent has the same module and function where the eBPF profiler, or a sampler
+/// that reads perf maps, saw the same functions: Sentry takes them for the same.
 #[test]
 fn python_sdk() {
     let sent = captured("python-2.75-profile_chunk");
@@ -154,7 +154,8 @@ fn node_sdk() {
             .map(|frame| {
                 let function = text(frame, "function");
                 let file = as_it_was(text(frame, "abs_path"), text(frame, "module"));
-                // A function without a name has none in the SDK's words, so Sentry lists it nowhere, and this one elsewhere.
+                // A function without a name has none in the SDK's words, so Sentry lists it nowhere, and this one
+                // elsewhere.
                 (if function.is_empty() { "<anonymous>" } else { function }, file)
             })
             .collect();
@@ -176,8 +177,8 @@ fn node_sdk() {
     }
 }
 
-/// A function of the source: its platform, its name with its module, and its file. Where the language lets a program have only one of a name, the
-/// file is left out: workloads draw names and files by chance.
+/// A function of the source: its platform, its name with its module, and its file. Where the language lets a program
+/// have only one of a name, the file is left out: workloads draw names and files by chance.
 type Written = (String, String, String);
 
 fn written(frame: &Value) -> Written {
@@ -187,7 +188,8 @@ fn written(frame: &Value) -> Written {
     (word("platform"), format!("{} {}", word("module"), word("function")), file)
 }
 
-/// The functions of a request that are listed by Sentry, by what it takes for one. One observation of each sample is enough.
+/// The functions of a request that are listed by Sentry, by what it takes for one. One observation of each sample is
+/// enough.
 fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String), BTreeSet<Written>> {
     let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
     for sample in scopes.flat_map(|scope| &mut scope.profiles).flat_map(|profile| &mut profile.samples) {
@@ -206,8 +208,8 @@ fn listed(mut request: ExportProfilesServiceRequest) -> BTreeMap<(String, String
     known
 }
 
-/// Guarantees: no two functions of all processes of a workload are one for Sentry, whatever languages they are written in; nor are those of the
-/// shapes of real producers.
+/// Guarantees: no two functions of all processes of a workload are one for Sentry, whatever languages they are written
+/// in; nor are those of the shapes of real producers.
 #[test]
 fn workloads() {
     let workloads = Shape::ALL.map(|shape| (shape.name(), Host::new(shape, SEED).report(0)));
@@ -219,7 +221,8 @@ fn workloads() {
     }
 }
 
-/// Guarantees: a handler of each language, in a file of the same name in the same folder, and in another folder, is a function of its own.
+/// Guarantees: a handler of each language, in a file of the same name in the same folder, and in another folder, is a
+/// function of its own.
 #[test]
 fn languages() {
     let mut builder = RequestBuilder::new().process("shop", 7).on_cpu(20);

@@ -1,8 +1,8 @@
 //! Bounds what requests may be multiplied to.
 //!
-//! Each batch stands on its own, so what processes have in common is written for each of them. Among real processes that
-//! is their stacks. But a hundred thousand processes that share one name of four megabytes would come to 400 gigabytes,
-//! and keep the pipeline busy for as long: what goes beyond the budget is dropped and counted.
+//! Each batch stands on its own, so what processes have in common is written for each of them. Among real processes
+//! that is their stacks. But a hundred thousand processes that share one name of four megabytes would come to 400
+//! gigabytes, and keep the pipeline busy for as long: what goes beyond the budget is dropped and counted.
 
 /// What is larger in a batch than this may come to so many times of what requests brought.
 const FACTOR: u64 = 32;

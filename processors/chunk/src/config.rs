@@ -18,7 +18,8 @@ pub struct Config {
     pub max_observations: u64,
     /// A window that takes so much memory, its dictionary aside, is closed early.
     pub max_window_bytes: ByteSize,
-    /// So many processes may have an open window, and twice as many windows may be open; then the oldest is closed early.
+    /// So many processes may have an open window, and twice as many windows may be open; then the oldest is closed
+    /// early.
     pub max_processes: u32,
     /// All windows and dictionaries together; then the largest windows are closed early.
     pub max_bytes: ByteSize,
@@ -141,8 +142,8 @@ impl Settings {
         }
     }
 
-    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is put
-    /// out takes several times of what it held, beside everything else.
+    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
+    /// put out takes several times of what it held, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_observations = self.max_observations.min((limit / 2048).max(1));
         self.max_window_bytes = self.max_window_bytes.min(limit / 16);

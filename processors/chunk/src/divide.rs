@@ -2,7 +2,7 @@
 
 use profbridge_identity::{Cell, leading, timestamp};
 use profbridge_model::compact::split_values;
-use profbridge_model::held::Shape;
+use profbridge_model::sample_log::Shape;
 use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Sample};
 
 use crate::parts::{self, Part, Ranged, Timed};

@@ -89,8 +89,8 @@ impl Hold {
     }
 
     /// Flushes a window because memory is short. Returns whether there is more to do.
-    pub(crate) fn relieve(&mut self, out: &mut Outbox) -> bool {
-        self.windows.relieve();
+    pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
+        self.windows.on_memory_pressure();
         self.flush_one(out);
         self.note_closed_early(out);
         // Closed windows that wait go first, and the last of them is followed by a look at what is held then.

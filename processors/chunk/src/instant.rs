@@ -1,8 +1,9 @@
 //! Cuts a request at once: `window: 0s`.
 //!
-//! The usual request holds one process and less than a minute. It goes on as it came, with its own dictionary, and costs
-//! a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as well.
-//! Everything else is copied into batches with dictionaries of their own, which costs what each of them refers to.
+//! The usual request holds one process and less than a minute. It goes on as it came, with its own dictionary, and
+//! costs a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as
+//! well. Everything else is copied into batches with dictionaries of their own, which costs what each of them refers
+//! to.
 
 mod buckets;
 
@@ -22,8 +23,9 @@ use crate::parts::{Ranged, Timed};
 /// dictionary, so more would make the work grow with the square of the processes.
 const SHARED: usize = 32;
 
-/// So many resources and observations are looked at together, before anything of them goes on: what is known of each takes
-/// memory. Processes in resources that lie further apart than that get batches for each part. A resource is never divided.
+/// So many resources and observations are looked at together, before anything of them goes on: what is known of each
+/// takes memory. Processes in resources that lie further apart than that get batches for each part. A resource is never
+/// divided.
 const TOGETHER: (usize, u64) = (1024, 32_768);
 
 /// A process of the request, and where in time it lies.

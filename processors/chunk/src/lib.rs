@@ -124,9 +124,9 @@ impl Processor for Chunk {
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
         match &mut self.0 {
-            Mode::Hold(hold) => hold.relieve(out),
+            Mode::Hold(hold) => hold.on_memory_pressure(out),
             Mode::Instant(_) => false,
         }
     }

@@ -1,8 +1,8 @@
 //! Observations that are longer than what is left of their window, in parts.
 //!
-//! A window is at most a minute, since Sentry takes no longer chunk. What stands for more goes on in the next window: the
-//! observation lies in the window in which its time begins (or ends, where its timestamp says that), and each further
-//! part of it is one more, counted as synthesized. All parts together are as long as the observation.
+//! A window is at most a minute, since Sentry takes no longer chunk. What stands for more goes on in the next window:
+//! the observation lies in the window in which its time begins (or ends, where its timestamp says that), and each
+//! further part of it is one more, counted as synthesized. All parts together are as long as the observation.
 //!
 //! * [`Timed`]: an observation with a timestamp and a value, such as 90 s of waiting.
 //! * [`Ranged`]: the values without timestamps of a profile that is longer than a window.
@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use profbridge_identity::{Cell, timestamp};
 use profbridge_model::{AttributeSetId, Meaning, Profile, Profiles, Sample, Value, varint};
 
-/// The most windows that an observation or the range of a profile is divided among: an hour of them. What is beyond stays
-/// in the last of them, and whoever shows it counts what it cannot show.
+/// The most windows that an observation or the range of a profile is divided among: an hour of them. What is beyond
+/// stays in the last of them, and whoever shows it counts what it cannot show.
 const MAX_PARTS: u64 = 60;
 
 /// How many parts one request may add: an observation more for each that it has, and these.
 const SPARE_PARTS: u64 = 1 << 16;
 
-/// How many parts a request of so many observations may add. Without a bound ten bytes of a value could become an hour of
-/// windows for each process.
+/// How many parts a request of so many observations may add. Without a bound ten bytes of a value could become an hour
+/// of windows for each process.
 pub(crate) fn allowance(observations: u64) -> u64 {
     observations.saturating_add(SPARE_PARTS)
 }
@@ -144,9 +144,9 @@ struct Thread {
 
 /// The values without timestamps of a profile that is longer than a window.
 ///
-/// They are laid end to end from the profile's start, those of a thread one behind the other, those without a thread on as
-/// many lanes as they fill, and divided where windows end. So a window gets of each thread what the thread has in it,
-/// and few values are divided.
+/// They are laid end to end from the profile's start, those of a thread one behind the other, those without a thread on
+/// as many lanes as they fill, and divided where windows end. So a window gets of each thread what the thread has in
+/// it, and few values are divided.
 #[derive(Debug)]
 pub(crate) struct Ranged {
     start: u64,
@@ -164,9 +164,9 @@ pub(crate) struct Ranged {
 }
 
 impl Ranged {
-    /// Of a profile that has values without timestamps and is longer than `width` nanoseconds; a profile that does not say
-    /// how long it is, is as long as the longest of its threads. One that does not say when it was starts at `unknown`.
-    /// `process` numbers the processes of samples by their attributes.
+    /// Of a profile that has values without timestamps and is longer than `width` nanoseconds; a profile that does not
+    /// say how long it is, is as long as the longest of its threads. One that does not say when it was starts at
+    /// `unknown`. `process` numbers the processes of samples by their attributes.
     pub(crate) fn of(
         profiles: &Profiles,
         profile: &Profile,
@@ -217,8 +217,8 @@ impl Ranged {
         (self.start, self.start + self.length - 1)
     }
 
-    /// The parts of a sample without timestamps, in order of time. One part is the whole sample, whatever its values are.
-    /// `allowed` is how many parts more than one there may be, and is reduced.
+    /// The parts of a sample without timestamps, in order of time. One part is the whole sample, whatever its values
+    /// are. `allowed` is how many parts more than one there may be, and is reduced.
     pub(crate) fn parts(
         &mut self,
         profiles: &Profiles,
@@ -269,8 +269,8 @@ impl Ranged {
         (u128::from(number) * u128::from(self.width) / u128::from(self.unit)).min(u128::from(self.units)) as u64
     }
 
-    /// How much of a thread's values lies before a cell. A thread with more than the profile is long has its share of the
-    /// excess in each cell.
+    /// How much of a thread's values lies before a cell. A thread with more than the profile is long has its share of
+    /// the excess in each cell.
     fn boundary(&self, number: u64, total: u64) -> u64 {
         let units = self.units_before(number);
         if number > 0 && units == self.units {
@@ -328,8 +328,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: the parts of an observation are together as long as it is, each lies in its cell as far as a unit
-        /// does, and their cells follow each other.
+        /// Guarantees: the parts of an observation are together as long as it is, each lies in its cell as far as a
+        /// unit does, and their cells follow each other.
         #[test]
         fn parts_are_the_whole(
             time in 0_u64..2_000, value in 0_i64..100_000, unit in 1_u64..300, ends: bool, width in 1_u64..500,

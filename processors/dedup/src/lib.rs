@@ -101,8 +101,8 @@ impl Processor for Dedup {
         }
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        self.merge.as_mut().is_some_and(|merge| merge.relieve(out))
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
+        self.merge.as_mut().is_some_and(|merge| merge.on_memory_pressure(out))
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {

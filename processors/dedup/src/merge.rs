@@ -8,7 +8,7 @@ use std::sync::Arc;
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
-use profbridge_model::held::Shape;
+use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles, Reason, Sample};
 use profbridge_windows::{Intake, Key, MEMO, Piece, Place, Request, Rewrite, Store, Visitor, walk};
 
@@ -133,8 +133,8 @@ impl Merge {
 
     /// Flushes a window because memory is short, until half of what was held at the beginning is left. Returns whether
     /// there is more to do.
-    pub(crate) fn relieve(&mut self, out: &mut Outbox) -> bool {
-        self.windows.relieve();
+    pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
+        self.windows.on_memory_pressure();
         self.flush_one(out);
         self.note_closed_early(out);
         self.windows.is_relieving()

@@ -2,7 +2,7 @@
 
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
-use profbridge_model::naming::{Name, Naming};
+use profbridge_model::symbol_overlay::{Name, SymbolOverlay};
 use profbridge_symbolize::{Answer, Frame};
 
 use crate::names::Names;
@@ -29,7 +29,7 @@ pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names
     }
     let mut profiles = profiles;
     if !known.is_empty() {
-        let mut naming = Naming::new(profiles);
+        let mut naming = SymbolOverlay::new(profiles);
         let mut lines = Vec::new();
         for (location, symbols) in &known {
             lines.clear();

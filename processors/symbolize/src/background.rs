@@ -1,7 +1,7 @@
 //! Knows names by reading files, on threads of its own.
 //!
-//! One thread finds files and checks that they are the right ones; the [`Symbolizer`]'s thread reads them. Both start with
-//! the first question, so a processor that is only created has touched nothing.
+//! One thread finds files and checks that they are the right ones; the [`Symbolizer`]'s thread reads them. Both start
+//! with the first question, so a processor that is only created has touched nothing.
 
 mod find;
 mod identify;
@@ -77,7 +77,8 @@ impl Files {
 enum State {
     /// It is being looked for; these addresses are asked for as soon as it is found.
     Sought(Vec<Address>),
-    /// The symbolizer has it, or looks for its separate debug file. `missing`: it found that there is no file, or no longer.
+    /// The symbolizer has it, or looks for its separate debug file. `missing`: it found that there is no file, or no
+    /// longer.
     Found { object: ObjectId, parts: Option<Segments>, missing: bool, since: Instant },
     /// There is none.
     Missing { since: Instant },

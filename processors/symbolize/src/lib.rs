@@ -1,8 +1,8 @@
 //! The processor `symbolize`: gives native frames the names that they came without.
 //!
-//! Profilers in the kernel (the eBPF profiler) send machine code as addresses in files, and Sentry shows no name for any
-//! of them. The names are in the files: in their ELF symbol tables and their DWARF. See `README.md` for the options and
-//! guarantees.
+//! Profilers in the kernel (the eBPF profiler) send machine code as addresses in files, and Sentry shows no name for
+//! any of them. The names are in the files: in their ELF symbol tables and their DWARF. See `README.md` for the options
+//! and guarantees.
 //!
 //! The processor itself is pure. It picks the addresses out of a batch (`queries`), holds the batch for a moment
 //! (`hold`) and writes into it what became known (`answers`). Who knows is behind the trait [`Names`]: in
@@ -97,7 +97,7 @@ impl Processor for Symbolize {
         self.hold.advance(now, out);
     }
 
-    fn relieve(&mut self, _now: Now, out: &mut Outbox) -> bool {
+    fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
         self.hold.release(true, out)
     }
 

@@ -1,8 +1,8 @@
 //! A request's bytes, read under the memory budget.
 //!
 //! The announced length is asked for at once, so that a request that cannot fit is told so before it is sent, and then
-//! given back: held is what arrives, since a thousand peers can announce 64 MiB each and send nothing. The buffer doubles
-//! up to the announced length, so a true announcement ends in a buffer without slack.
+//! given back: held is what arrives, since a thousand peers can announce 64 MiB each and send nothing. The buffer
+//! doubles up to the announced length, so a true announcement ends in a buffer without slack.
 
 use bytes::{Buf as _, Bytes};
 use http_body::Body;

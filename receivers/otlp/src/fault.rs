@@ -124,8 +124,8 @@ impl Fault {
         Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The request belongs to another signal. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sent all of them
-    /// here, and would lose the others.
+    /// The request belongs to another signal. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sent all of
+    /// them here, and would lose the others.
     pub(crate) fn another_signal(signal: Signal, what: &str) -> Self {
         let Signal { name, variable } = signal;
         let message = format!(

@@ -24,8 +24,8 @@ const CONTAINER_MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "run/syst
 impl ThisHost {
     /// Reads the names from the files below `root`, which is `/` outside of tests.
     ///
-    /// A container has no machine id of its own. What its image may carry in `/etc/machine-id` is the same in all containers of
-    /// that image, so it is only taken where it is a mount, by which the machine's own was handed in.
+    /// A container has no machine id of its own. What its image may carry in `/etc/machine-id` is the same in all
+    /// containers of that image, so it is only taken where it is a mount, by which the machine's own was handed in.
     pub fn read(root: &Path) -> Self {
         let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let mounted = |path: &str| mount_of(&mounts, &format!("/{path}")).is_some();
@@ -39,8 +39,8 @@ impl ThisHost {
     }
 }
 
-/// The type of the file system that is mounted at a path; of several the last, which hides the others (proc(5), mountinfo: the
-/// fifth field is the path, the first behind the dash is the type).
+/// The type of the file system that is mounted at a path; of several the last, which hides the others (proc(5),
+/// mountinfo: the fifth field is the path, the first behind the dash is the type).
 fn mount_of<'a>(mounts: &'a str, path: &str) -> Option<&'a str> {
     let at = |line: &&str| line.split(' ').nth(4) == Some(path);
     mounts.lines().rfind(at)?.split(" - ").nth(1)?.split(' ').next()
@@ -73,8 +73,8 @@ mod tests {
         ThisHost::read(root.path())
     }
 
-    /// Guarantees: the id is that of the machine, from the first place that has one; the name is the kernel's. What is no id of a
-    /// machine is none, and nothing is an error.
+    /// Guarantees: the id is that of the machine, from the first place that has one; the name is the kernel's. What is
+    /// no id of a machine is none, and nothing is an error.
     #[test]
     fn names_of_a_machine() {
         let name = ("proc/sys/kernel/hostname", "web-1\n");

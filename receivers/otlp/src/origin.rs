@@ -1,8 +1,9 @@
 //! Whose profiles they are: gives resources what they came without, and finds out where that cannot be known.
 //!
-//! A peer on the loopback is this machine, so what does not name its host gets the name of this one. What `resource.insert`
-//! says is of all that send here. A peer that passes on the profiles of several machines is neither helped by the one nor told
-//! apart by the other: its batches are marked ([`Profiles::relayed`]), so that nothing without a name is put together.
+//! A peer on the loopback is this machine, so what does not name its host gets the name of this one. What
+//! `resource.insert` says is of all that send here. A peer that passes on the profiles of several machines is neither
+//! helped by the one nor told apart by the other: its batches are marked ([`Profiles::relayed`]), so that nothing
+//! without a name is put together.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -256,8 +257,8 @@ impl Origin {
 /// A part of a resource's samples that say the same of their process: what they say, when, and how many observations.
 type Part<'a> = (Said<'a>, Option<(u64, u64)>, u64);
 
-/// The parts of a resource: one, or one for each list of attributes that its samples carry. Where it is known whose they are
-/// nobody wants to know when they were.
+/// The parts of a resource: one, or one for each list of attributes that its samples carry. Where it is known whose
+/// they are nobody wants to know when they were.
 fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bool, known: bool) -> Vec<Part<'a>> {
     if known {
         return vec![(Said::default(), None, 0)];

@@ -1,12 +1,13 @@
 //! What is known of the peers that send: whether one passes on the profiles of several machines.
 //!
-//! A Collector in front of many machines is one peer. Where its profiles do not say whose they are, processes of different
-//! machines cannot be told apart, although their ids are equal. Such a peer gives itself away: it names several hosts, or one
-//! process id executes two programs, or is of two services, at the same time. A program that executes another one is not taken for
-//! that, nor is a service that is named late or renamed: the second begins where the first ends.
+//! A Collector in front of many machines is one peer. Where its profiles do not say whose they are, processes of
+//! different machines cannot be told apart, although their ids are equal. Such a peer gives itself away: it names
+//! several hosts, or one process id executes two programs, or is of two services, at the same time. A program that
+//! executes another one is not taken for that, nor is a service that is named late or renamed: the second begins where
+//! the first ends.
 //!
-//! Two pods with one process id are no such sign: containers of one machine number their processes anew. So a process id is compared
-//! within its pod and container, where these are said.
+//! Two pods with one process id are no such sign: containers of one machine number their processes anew. So a process
+//! id is compared within its pod and container, where these are said.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -48,7 +49,8 @@ impl<'a> Host<'a> {
         self.name.or(self.node).or(self.id).unwrap_or_default()
     }
 
-    /// The first of their names that differ, where both say one. Each counts: machines that were made of one image share an id.
+    /// The first of their names that differ, where both say one. Each counts: machines that were made of one image
+    /// share an id.
     fn difference<'b>(&self, other: &Host<'b>) -> Option<(&'a str, &'b str)> {
         let names = self.name.zip(other.name).filter(|(one, other)| !same_name(one, other));
         let nodes = self.node.zip(other.node).filter(|(one, other)| one != other);
@@ -56,8 +58,8 @@ impl<'a> Host<'a> {
         names.or(nodes).or(ids)
     }
 
-    /// Whether it is another machine than this one, which some know by the id that its cloud gave it, and containers by a name of
-    /// their own. What a cluster calls this machine is not known.
+    /// Whether it is another machine than this one, which some know by the id that its cloud gave it, and containers by
+    /// a name of their own. What a cluster calls this machine is not known.
     fn is_foreign(&self, this: &Host<'_>) -> bool {
         let id = self.id.zip(this.id).map(|(one, other)| one == other);
         let name = self.name.zip(this.name).map(|(one, other)| same_name(one, other));
@@ -90,7 +92,8 @@ pub(crate) struct Sighting<'a> {
     pub(crate) inside: [Option<&'a str>; 2],
     pub(crate) of: Trait,
     pub(crate) value: &'a str,
-    /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` where none is said.
+    /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` where none is
+    /// said.
     pub(crate) times: Option<(u64, u64)>,
 }
 
@@ -129,7 +132,8 @@ struct Sender {
 struct Stretch {
     /// The value, as a hash.
     value: u64,
-    /// The first and the last time that it was observed so, in nanoseconds since the Unix epoch; `None` where none is said.
+    /// The first and the last time that it was observed so, in nanoseconds since the Unix epoch; `None` where none is
+    /// said.
     times: Option<(u64, u64)>,
 }
 
@@ -185,8 +189,8 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Takes in what a request says, and returns why its peer is taken for one that passes on what several machines send, if it is.
-    /// `this` is the machine of the peer where that is known.
+    /// Takes in what a request says, and returns why its peer is taken for one that passes on what several machines
+    /// send, if it is. `this` is the machine of the peer where that is known.
     pub(crate) fn see(
         &mut self,
         peer: IpAddr,

@@ -37,8 +37,8 @@ async fn bad_paths_fail_the_start() {
     assert!(error.contains("cannot be written: it is a folder, and `format: otlp` writes one file"), "{error}");
 }
 
-/// Guarantees: a folder that somebody removed while profbridge runs is made again, by either format, and writing goes on;
-/// what was in it counts no longer.
+/// Guarantees: a folder that somebody removed while profbridge runs is made again, by either format, and writing goes
+/// on; what was in it counts no longer.
 #[tokio::test]
 async fn a_folder_that_was_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,8 +58,8 @@ async fn a_folder_that_was_removed() {
     }
 }
 
-/// Guarantees: what is made is for its owner to write and for its group to read, and for nobody else, whatever the umask
-/// leaves of it; what is there already keeps its rights.
+/// Guarantees: what is made is for its owner to write and for its group to read, and for nobody else, whatever the
+/// umask leaves of it; what is there already keeps its rights.
 #[tokio::test]
 async fn rights() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -102,8 +102,8 @@ fn reader(path: &Path) -> File {
     file
 }
 
-/// Guarantees: a named pipe is no obstacle for the start; what nobody reads fails the attempt, which says so, and arrives once
-/// somebody reads. Nothing is put aside for a reader that never comes.
+/// Guarantees: a named pipe is no obstacle for the start; what nobody reads fails the attempt, which says so, and
+/// arrives once somebody reads. Nothing is put aside for a reader that never comes.
 #[tokio::test]
 async fn a_pipe_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,8 +131,8 @@ async fn a_pipe_that_nobody_reads() {
     assert_eq!(names(folder.path()), ["pipe"]);
 }
 
-/// Guarantees: a write that blocks ends the attempt at its timeout, with words; it holds up neither the next attempts nor the
-/// end of the runtime; and once it is read, the frame is there once, whole.
+/// Guarantees: a write that blocks ends the attempt at its timeout, with words; it holds up neither the next attempts
+/// nor the end of the runtime; and once it is read, the frame is there once, whole.
 #[test]
 fn a_pipe_that_is_full() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,8 +175,9 @@ fn a_pipe_that_is_full() {
     assert_eq!(rest.len(), 0, "it was written once");
 }
 
-/// Guarantees: what can only be written to is written to and never renamed, however much went into it; a rotation that is asked
-/// for there fails the start and says why. Needs the right to make a device; without it the test says so and uses the pipe alone.
+/// Guarantees: what can only be written to is written to and never renamed, however much went into it; a rotation that
+/// is asked for there fails the start and says why. Needs the right to make a device; without it the test says so and
+/// uses the pipe alone.
 #[tokio::test]
 async fn devices_are_never_renamed() {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};

@@ -185,8 +185,8 @@ fn a_file_that_was_moved_away() {
     assert_eq!(messages(&path), [&b"three"[..]]);
 }
 
-/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in pprof's
-/// format never is. What has none to leave out is written as it came.
+/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
+/// pprof's format never is. What has none to leave out is written as it came.
 #[tokio::test]
 async fn payloads() {
     let came = |format: &str| {

@@ -74,8 +74,8 @@ async fn unknown_authority() {
     assert!(peer.seen.try_recv().is_err());
 }
 
-/// Guarantees: where a server asks for a certificate and the client has none, or one of another authority, the error names
-/// the certificate, although all that a client of TLS 1.3 is sure to see is a connection that ends.
+/// Guarantees: where a server asks for a certificate and the client has none, or one of another authority, the error
+/// names the certificate, although all that a client of TLS 1.3 is sure to see is a connection that ends.
 #[tokio::test]
 async fn refused_client_certificate() {
     let (authority, other) = (Authority::new(), Authority::new());

@@ -13,8 +13,8 @@ async fn error_of(reply: Reply) -> (SendError, String) {
     (error, message)
 }
 
-/// Guarantees: each status is final or repeated as Sentry's rules say, is counted under its reason, and its message names
-/// the host, the project and what to do.
+/// Guarantees: each status is final or repeated as Sentry's rules say, is counted under its reason, and its message
+/// names the host, the project and what to do.
 #[tokio::test]
 async fn every_status() {
     for (status, retry, reason, says) in [
@@ -108,8 +108,8 @@ async fn accepted() {
     assert_eq!((accepted.rejected.total(), accepted.message), (0, None));
 }
 
-/// Guarantees: what the server refused for good is reported with the next envelope, what it limited is not, and a report
-/// that did not arrive is not lost.
+/// Guarantees: what the server refused for good is reported with the next envelope, what it limited is not, and a
+/// report that did not arrive is not lost.
 #[tokio::test]
 async fn client_reports() {
     let statuses = std::sync::Mutex::new(vec![200, 400, 429, 413, 500].into_iter());

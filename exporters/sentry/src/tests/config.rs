@@ -81,7 +81,8 @@ fn broken_rules() {
     assert!(problems("dns: x").contains("dsn"));
 }
 
-/// Guarantees: a file that TLS needs and that is not there fails the start, by its name, but only where a DSN needs TLS.
+/// Guarantees: a file that TLS needs and that is not there fails the start, by its name, but only where a DSN needs
+/// TLS.
 #[tokio::test]
 async fn missing_files() {
     for (scheme, fails) in [("https", true), ("http", false)] {

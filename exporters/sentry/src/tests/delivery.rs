@@ -93,8 +93,8 @@ async fn a_hanging_server() {
     assert!(losses.get(Reason::Shutdown).total() >= 4, "{losses}");
 }
 
-/// Guarantees: an envelope whose answer begins with 200 and then comes no further was taken: it is sent once, and counts
-/// as sent.
+/// Guarantees: an envelope whose answer begins with 200 and then comes no further was taken: it is sent once, and
+/// counts as sent.
 #[tokio::test]
 async fn an_answer_that_trickles_is_an_answer() {
     let server = Server::always(Reply::Trickle { status: 200, headers: vec![] }).await;

@@ -49,8 +49,8 @@ async fn falls_back() {
     assert!(received[1..].iter().all(|request| request.plain() == received[0].plain()));
 }
 
-/// Guarantees: a server that takes zstd for a broken envelope is found out too, but a 400 that gzip does not cure, or that
-/// comes after zstd was accepted once, says nothing about zstd.
+/// Guarantees: a server that takes zstd for a broken envelope is found out too, but a 400 that gzip does not cure, or
+/// that comes after zstd was accepted once, says nothing about zstd.
 #[tokio::test]
 async fn a_400_may_mean_zstd() {
     let server = without_zstd(400).await;

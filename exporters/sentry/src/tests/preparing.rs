@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::server::{Reply, Server};
 use super::{batch, exporter, exporter_to, observed, prepare, request};
 
-/// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's header.
+/// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's
+/// header.
 #[tokio::test]
 async fn an_envelope() {
     let server = Server::always(Reply::status(200)).await;

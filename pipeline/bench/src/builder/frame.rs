@@ -10,8 +10,8 @@ pub const FRAME_TYPES: [&str; 13] =
 
 /// One location: an address in a mapping, a function in a file, or both, with inlined functions.
 ///
-/// The text form is `[TYPE!][NAME][@FILE[:LINE[:COLUMN]]]`, or `TYPE!FILE+0xADDRESS` for an address without symbol. TYPE is one of
-/// [`FRAME_TYPES`]; other text before a `!` belongs to the name.
+/// The text form is `[TYPE!][NAME][@FILE[:LINE[:COLUMN]]]`, or `TYPE!FILE+0xADDRESS` for an address without symbol.
+/// TYPE is one of [`FRAME_TYPES`]; other text before a `!` belongs to the name.
 ///
 /// ```
 /// use profbridge_bench::Frame;
@@ -92,7 +92,8 @@ impl Frame {
         Self { lines: lines.into_iter().map(NamedLine::from).collect(), ..Self::default() }
     }
 
-    /// A function in a file, without reading any text form: for names that contain `@`, `!` or `:`. Either may be empty, and the line 0.
+    /// A function in a file, without reading any text form: for names that contain `@`, `!` or `:`. Either may be
+    /// empty, and the line 0.
     pub fn exact(name: &str, filename: &str, line: i64) -> Self {
         Self::default().called_by(name, filename, line)
     }
@@ -109,7 +110,8 @@ impl Frame {
         self
     }
 
-    /// Places the frame at an ELF address of a file. Without [`Frame::build_id`] the build ids derive from the file's name.
+    /// Places the frame at an ELF address of a file. Without [`Frame::build_id`] the build ids derive from the file's
+    /// name.
     pub fn mapping(mut self, file: &str, address: u64) -> Self {
         self.mapping = Some((file.to_owned(), None));
         self.address = address;

@@ -1,7 +1,7 @@
 //! The control as a server: what a competent programmer writes in an afternoon with tonic, prost, serde and flate2.
 //!
-//! One worker: a request is decoded by the generated code, converted by [`naive`], compressed with gzip 6 and put into a
-//! bounded queue before it is acknowledged. Four consumers post what waits there, each over a connection of its own.
+//! One worker: a request is decoded by the generated code, converted by [`naive`], compressed with gzip 6 and put into
+//! a bounded queue before it is acknowledged. Four consumers post what waits there, each over a connection of its own.
 
 use std::{io::Write, net::SocketAddr, sync::Arc};
 

@@ -145,7 +145,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let shared = Arc::clone(&shared);
             async move { Ok::<_, Infallible>(shared.answer(request).await) }
         });
-        // Senders may idle for as long as the other side is measured; one that goes away is none of the sink's business.
+        // Senders may idle for as long as the other side is measured; one that goes away is none of the sink's
+        // business.
         let builder = http1::Builder::new();
         tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.ok() });
     }

@@ -88,8 +88,8 @@ pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
     (left.len() != right.len()).then(|| format!("{} samples on the left, {} on the right", left.len(), right.len()))
 }
 
-/// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample owns the time until the next sample of its
-/// thread, and the last owns nothing.
+/// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample owns the time until the next
+/// sample of its thread, and the last owns nothing.
 pub fn attributed_us(chunk: &Chunk) -> BTreeMap<String, i64> {
     let mut threads: BTreeMap<String, Vec<(i64, bool)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {

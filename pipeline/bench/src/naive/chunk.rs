@@ -1,7 +1,7 @@
 //! Sentry's Sample Format V2 as owned serde structs.
 //!
-//! Keys and types: Sentry's profiles specification 2.5.0 and getsentry/relay `relay-profiling/src/sample/v2.rs`. Unknown keys are ignored
-//! when parsing, so that any chunk can be read into these structs and compared.
+//! Keys and types: Sentry's profiles specification 2.5.0 and getsentry/relay `relay-profiling/src/sample/v2.rs`.
+//! Unknown keys are ignored when parsing, so that any chunk can be read into these structs and compared.
 
 use std::collections::BTreeMap;
 

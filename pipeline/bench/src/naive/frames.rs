@@ -107,9 +107,11 @@ pub(super) fn has_machine_address(frame_type: &str) -> bool {
     matches!(frame_type, "native" | "kernel" | "go" | "rust")
 }
 
-/// The class of a Java frame is its module, and the method its name; a Go frame's is its package; other names stay whole.
+/// The class of a Java frame is its module, and the method its name; a Go frame's is its package; other names stay
+/// whole.
 ///
-/// HotSpot frames read `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's `java.lang.Thread.run`.
+/// HotSpot frames read `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's
+/// `java.lang.Thread.run`.
 fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<String>) {
     let split = match frame_type {
         "jvm" => {
@@ -157,8 +159,8 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
     images.absolute(location.mapping_index, location.address).map(|address| format!("{address:#x}"))
 }
 
-/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's. `name` is the module
-/// where there is one, else the function.
+/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's. `name` is the
+/// module where there is one, else the function.
 fn in_app(
     frame_type: &str,
     package: Option<&str>,

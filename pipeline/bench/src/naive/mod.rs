@@ -1,8 +1,9 @@
 //! The control: OTLP profiles to Sentry chunks as a competent engineer writes it who does not think of speed.
 //!
-//! prost decodes the request, owned serde structs hold the chunks, `serde_json::to_vec` writes them, flate2 compresses them at level 6.
-//! It follows the rules of profbridge's own converter for the eBPF profiler's and pprof's shapes, one function per rule, so its chunks
-//! serve as an oracle: compare with [`difference`]. It counts nothing, merges nothing across requests, and skips what is broken.
+//! prost decodes the request, owned serde structs hold the chunks, `serde_json::to_vec` writes them, flate2 compresses
+//! them at level 6. It follows the rules of profbridge's own converter for the eBPF profiler's and pprof's shapes, one
+//! function per rule, so its chunks serve as an oracle: compare with [`difference`]. It counts nothing, merges nothing
+//! across requests, and skips what is broken.
 //!
 //! Left out on purpose: cutting a chunk where its process idles, run-length writing in wall mode, and every limit.
 

@@ -37,7 +37,8 @@ fn a_lone_observation_is_split() {
     assert_eq!(attributed_us(&chunk), BTreeMap::from([("7".to_owned(), 50_000)]));
 }
 
-/// Guarantees: frames are leaf first, one per line, inlined functions innermost first, with the fields that the text form gives.
+/// Guarantees: frames are leaf first, one per line, inlined functions innermost first, with the fields that the text
+/// form gives.
 #[test]
 fn frames_are_spelled_out() {
     let stack = [
@@ -89,7 +90,8 @@ fn java_names_are_taken_apart() {
     assert!(chunk.profile.frames.iter().all(|frame| frame.instruction_addr.is_none() && frame.platform.is_none()));
 }
 
-/// Guarantees: the GNU build id becomes Sentry's debug id in little-endian field order (getsentry/relay's vector), short ids are padded.
+/// Guarantees: the GNU build id becomes Sentry's debug id in little-endian field order (getsentry/relay's vector),
+/// short ids are padded.
 #[test]
 fn build_ids_become_debug_ids() {
     let id = images::debug_id("b03e4a7f5e884c8da04b05fa32cc4cbd69faff51");

@@ -1,6 +1,7 @@
 //! Observations of one process become samples whose time Sentry attributes as it was measured (DESIGN.md 5.4 to 5.6).
 //!
-//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with `vroomrs` 0.1.24).
+//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
+//! `vroomrs` 0.1.24).
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -28,8 +29,9 @@ pub(super) struct Entry {
 /// The longest chunk: Relay rejects more than 66.0 s (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 pub(super) const WINDOW: u64 = 60_000_000_000;
 
-/// Lays values without timestamps on the time from `start` on: end to end per thread, and without thread ids on as many lanes as are
-/// needed so that nothing overlaps and nothing lies behind `duration`. A value that crosses a minute is split there.
+/// Lays values without timestamps on the time from `start` on: end to end per thread, and without thread ids on as many
+/// lanes as are needed so that nothing overlaps and nothing lies behind `duration`. A value that crosses a minute is
+/// split there.
 pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duration: u64) -> Vec<Observation> {
     let mut totals: BTreeMap<&Option<Rc<str>>, u64> = BTreeMap::new();
     for (_, thread, weight) in values {
@@ -121,8 +123,8 @@ fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<En
 
 fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
-    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight. Below zero it is
-    // owed time, and what it was owed an observation earlier says how much has come to that.
+    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight.
+    // Below zero it is owed time, and what it was owed an observation earlier says how much has come to that.
     let (mut excess, mut earlier, mut most) = (0_i128, 0_i128, 0_i128);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
@@ -152,8 +154,8 @@ fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u6
     entries
 }
 
-/// The end of an observation's weight and of what its thread is owed, not later than the window's end and not earlier than the
-/// observation.
+/// The end of an observation's weight and of what its thread is owed, not later than the window's end and not earlier
+/// than the observation.
 fn closing_time(observation: &Observation, owed: u64, window_end: u64) -> u64 {
     let end = observation.timestamp.saturating_add(observation.weight).saturating_add(owed);
     end.min(window_end.max(observation.timestamp))

@@ -1,5 +1,6 @@
-//! Legal requests that are as hard as legal requests can be: every observation has a stack of its own, locations inline up to sixty functions,
-//! and names need every escape that JSON has. Illegal requests are the business of the decoder's tests.
+//! Legal requests that are as hard as legal requests can be: every observation has a stack of its own, locations inline
+//! up to sixty functions, and names need every escape that JSON has. Illegal requests are the business of the decoder's
+//! tests.
 
 use fastrand::Rng;
 
@@ -11,8 +12,9 @@ const OBSERVATIONS: u64 = 4_000;
 /// Threads that take turns.
 const THREADS: u64 = 8;
 
-/// What writers of JSON stumble over: escapes, control characters, the separators that JavaScript rejects, characters of each UTF-8 length, a
-/// right-to-left override, a combining mark, a character outside the BMP, and what HTML or a shell would take for its own.
+/// What writers of JSON stumble over: escapes, control characters, the separators that JavaScript rejects, characters
+/// of each UTF-8 length, a right-to-left override, a combining mark, a character outside the BMP, and what HTML or a
+/// shell would take for its own.
 const PIECES: [&str; 24] = [
     "\"",
     "\\",

@@ -1,7 +1,8 @@
 //! The code of one process: functions, locations, a call graph, and the stacks that occur in it.
 //!
-//! The call graph grows with the stacks: a stack keeps the root side of an earlier one and walks on from there, mostly along calls
-//! already seen. So stacks look like those of a program, and the tables come out as large as the recipe asks.
+//! The call graph grows with the stacks: a stack keeps the root side of an earlier one and walks on from there, mostly
+//! along calls already seen. So stacks look like those of a program, and the tables come out as large as the recipe
+//! asks.
 
 use std::collections::HashSet;
 
@@ -171,7 +172,8 @@ impl Code {
         root_first
     }
 
-    /// A location called from `caller`: new ones as often as is needed to reach the recipe's number with its last stack.
+    /// A location called from `caller`: new ones as often as is needed to reach the recipe's number with its last
+    /// stack.
     fn call(&mut self, caller: Option<usize>) -> usize {
         let frames_left =
             self.recipe.stacks.saturating_sub(self.stacks.len()) as f64 * self.recipe.depth as f64 * 0.225;

@@ -98,7 +98,8 @@ impl Host {
         self.recipe.period()
     }
 
-    /// The n-th report. It starts n windows after the host does, and nine tenths of its stacks are those of every other report.
+    /// The n-th report. It starts n windows after the host does, and nine tenths of its stacks are those of every other
+    /// report.
     pub fn report(&mut self, n: usize) -> ExportProfilesServiceRequest {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64 + 1));
         let begin = n as u64 * self.recipe.window;
@@ -152,7 +153,8 @@ impl Process {
         (0..stable).chain(stable + shift..recipe.stacks + shift).collect()
     }
 
-    /// What the profiler sees of the process from `begin` (nanoseconds from the host's start) on. Every active stack is seen once at least.
+    /// What the profiler sees of the process from `begin` (nanoseconds from the host's start) on. Every active stack is
+    /// seen once at least.
     fn observe(&self, rng: &mut Rng, recipe: &Recipe, begin: u64, stacks: &[usize]) -> Vec<Seen> {
         let window = begin..begin + recipe.window;
         let times: Vec<Vec<u64>> = self

@@ -35,8 +35,8 @@ impl Shape {
         }
     }
 
-    /// What the table of workloads asks for; each figure is met within 10 %. Nothing is asked of [`Shape::Adversarial`], and only the
-    /// size of [`Shape::Tiny`] (other figures are zero).
+    /// What the table of workloads asks for; each figure is met within 10 %. Nothing is asked of
+    /// [`Shape::Adversarial`], and only the size of [`Shape::Tiny`] (other figures are zero).
     pub fn wanted(self) -> Option<Figures> {
         let figures = |wire_bytes, observations, samples, stacks, stack_indices| Figures {
             wire_bytes,

@@ -36,8 +36,8 @@ fn assert_as_wanted(shape: Shape) {
     }
 }
 
-/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of every figure asked for. (`large` takes a minute in a debug build: the
-/// `shapes` command prints it.)
+/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of every figure asked for. (`large` takes a minute in a
+/// debug build: the `shapes` command prints it.)
 #[test]
 fn shapes_are_as_wanted() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {

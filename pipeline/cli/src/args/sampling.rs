@@ -72,11 +72,13 @@ pub(crate) enum Mode {
 /// Which running threads are stopped to be sampled. A stop can end a long system call early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stops {
-    /// Those that stay in their own code, where the kernel permits no perf events; of others only the amount of processor time is known then.
+    /// Those that stay in their own code, where the kernel permits no perf events; of others only the amount of
+    /// processor time is known then.
     UserBound,
     /// None: without perf events only the amount of processor time is known.
     Never,
-    /// All, even where the kernel permits perf events. Long system calls (read, write, send) can come back early, with a part of what they were asked for.
+    /// All, even where the kernel permits perf events. Long system calls (read, write, send) can come back early, with
+    /// a part of what they were asked for.
     Always,
 }
 

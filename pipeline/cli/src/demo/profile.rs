@@ -89,7 +89,8 @@ pub(crate) fn generate(seconds: u32, end_unix_nano: u64, seed: u64, instance: &s
         ("service.version", env!("CARGO_PKG_VERSION").into()),
         ("service.instance.id", instance.into()),
         ("deployment.environment.name", "demo".into()),
-        // What `chunk` looks at first: whatever host.id the receiver adds, the process stays the one that the demo waits for.
+        // What `chunk` looks at first: whatever host.id the receiver adds, the process stays the one that the demo
+        // waits for.
         ("container.id", instance.into()),
         ("process.pid", 4242.into()),
         ("process.executable.name", "python3.12".into()),

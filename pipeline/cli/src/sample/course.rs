@@ -99,8 +99,8 @@ impl Course {
             return false;
         }
         match self.with_command {
-            // A command that must not be sampled runs on all the same, and may execute another program that may be. What it started and left
-            // behind is not waited for.
+            // A command that must not be sampled runs on all the same, and may execute another program that may be.
+            // What it started and left behind is not waited for.
             true => self.code.is_some(),
             false => !self.executing && !self.searching && (self.ever || self.refused.is_some()),
         }
@@ -188,7 +188,8 @@ mod tests {
         assert!(course(false, &lost).is_over());
     }
 
-    /// Guarantees: what makes sampling impossible ends a run of a process, with the reason; what only makes it worse does not.
+    /// Guarantees: what makes sampling impossible ends a run of a process, with the reason; what only makes it worse
+    /// does not.
     #[test]
     fn problems() {
         let missing = course(false, &[problem(ProblemKind::Missing)]);
@@ -199,8 +200,8 @@ mod tests {
         assert_eq!(course(false, &[attached(1), problem(ProblemKind::Internal)]).refusal(), None);
     }
 
-    /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that must not be sampled is
-    /// waited for, and what the command started and left behind is not.
+    /// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that
+    /// must not be sampled is waited for, and what the command started and left behind is not.
     #[test]
     fn a_command() {
         assert!(!course(true, &[attached(1), detached(1, Detached::Exited)]).is_over());
@@ -229,7 +230,8 @@ mod tests {
         assert_eq!(course(true, &[Event::Problem(missing)]).refusal(), None);
     }
 
-    /// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process is gone.
+    /// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process
+    /// is gone.
     #[test]
     fn without_a_sampler_process() {
         let mut lost = course(false, &[attached(1)]);

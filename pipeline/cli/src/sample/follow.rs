@@ -1,5 +1,6 @@
-//! What a command started to do the work: `timeout`, `time`, or a shell with a script, wait for the one process that they start, and that one
-//! is sampled as well, under its own name. Whoever has several children, or does something beside waiting, is no such wrapper.
+//! What a command started to do the work: `timeout`, `time`, or a shell with a script, wait for the one process that
+//! they start, and that one is sampled as well, under its own name. Whoever has several children, or does something
+//! beside waiting, is no such wrapper.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use profbridge_ptrace::awaited_child;
 use profbridge_ptrace::message::TargetId;
 
-/// So many processes of a run are followed: a script that starts a thousand programs one after the other is not worth as many readings of unwind tables.
+/// So many processes of a run are followed: a script that starts a thousand programs one after the other is not worth
+/// as many readings of unwind tables.
 const MOST: u32 = 64;
 
 /// So long may a chain of wrappers be.
@@ -99,8 +101,8 @@ impl Follow {
 mod tests {
     use super::*;
 
-    /// Guarantees: what a chain of wrappers leads to is followed, each process once, and again when its id comes again; a chain that leads
-    /// back to itself ends.
+    /// Guarantees: what a chain of wrappers leads to is followed, each process once, and again when its id comes again;
+    /// a chain that leads back to itself ends.
     #[test]
     fn chains() {
         let mut follow = Follow::new(Instant::now());

@@ -86,7 +86,8 @@ pub(super) struct Run<'a> {
     /// Since when the process executes another program.
     executing: Option<Instant>,
     rights: Rights,
-    /// The problems that were said: those of the process or the command itself by their text, those of what it started by their kind.
+    /// The problems that were said: those of the process or the command itself by their text, those of what it started
+    /// by their kind.
     said: HashSet<(ProblemKind, Option<String>)>,
 }
 

@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: a sampler process that ends is started again at once, then after pauses that double, and in the end no more; one that
-    /// lived for a minute begins the series anew.
+    /// Guarantees: a sampler process that ends is started again at once, then after pauses that double, and in the end
+    /// no more; one that lived for a minute begins the series anew.
     #[test]
     fn restarts() {
         let start = Instant::now();

@@ -1,9 +1,10 @@
 //! The signals that ask for the end, and the command that is told of them.
 //!
-//! The first one ends sampling and is passed on to the command, the second one ends both. A signal that the terminal sent has reached the
-//! command already, since a terminal sends to its whole foreground process group. Which those are is said by `si_code` (sigaction(2)): `SI_KERNEL` for
-//! what the terminal sends, `SI_USER` for kill(2). It cannot be seen whether kill(2) was told one process or a group, so its signals are always
-//! passed on, as `sudo` does; but for the command's own, which knows what it does.
+//! The first one ends sampling and is passed on to the command, the second one ends both. A signal that the terminal
+//! sent has reached the command already, since a terminal sends to its whole foreground process group. Which those are
+//! is said by `si_code` (sigaction(2)): `SI_KERNEL` for what the terminal sends, `SI_USER` for kill(2). It cannot be
+//! seen whether kill(2) was told one process or a group, so its signals are always passed on, as `sudo` does; but for
+//! the command's own, which knows what it does.
 
 mod escalation;
 
@@ -48,8 +49,9 @@ struct Told {
 }
 
 impl Interrupt {
-    /// Takes SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. Has to be called before any other thread is started, since they are
-    /// blocked for all of them. The second one ends the program at once, whatever it is doing.
+    /// Takes SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. Has to be called before any other thread
+    /// is started, since they are blocked for all of them. The second one ends the program at once, whatever it is
+    /// doing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Paths of keys as people write them: `a.b.c`, with quotes around a key that has a dot: `exporters."otlp/b.c".endpoint`.
+//! Paths of keys as people write them: `a.b.c`, with quotes around a key that has a dot:
+//! `exporters."otlp/b.c".endpoint`.
 
 use super::redact;
 

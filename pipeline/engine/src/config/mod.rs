@@ -16,7 +16,8 @@
 //! * The loader reads files and nothing else; the environment is handed in. Nothing here panics, whatever is read.
 //!
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
-//! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their defaults.
+//! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their
+//! defaults.
 
 mod attributes;
 mod byte_size;

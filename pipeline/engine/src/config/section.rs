@@ -105,8 +105,8 @@ impl Section {
 
     /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
     ///
-    /// Types should have `deny_unknown_fields` on every struct, and [`super::Optional`] for parts that are switched on by
-    /// being written. They should not use `flatten` and `untagged`: serde then reads values before it knows what is
+    /// Types should have `deny_unknown_fields` on every struct, and [`super::Optional`] for parts that are switched on
+    /// by being written. They should not use `flatten` and `untagged`: serde then reads values before it knows what is
     /// wanted, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
     ///
     /// # Errors

@@ -67,13 +67,14 @@ pub trait Sink: Send + Sync {
     /// where nothing waits any longer because the deadline of a shutdown has passed.
     fn has_room(&self) -> bool;
 
-    /// Whether there is memory for what a batch becomes: the limit is not passed, or nothing is queued whose sending would
-    /// free some. Always, where what does not fit is dropped, and behind the deadline of a shutdown.
+    /// Whether there is memory for what a batch becomes: the limit is not passed, or nothing is queued whose sending
+    /// would free some. Always, where what does not fit is dropped, and behind the deadline of a shutdown.
     fn has_memory(&self) -> bool {
         true
     }
 
-    /// Completes when [`Sink::has_room`] and [`Sink::has_memory`] hold, at once where they do. Safe to drop at any time.
+    /// Completes when [`Sink::has_room`] and [`Sink::has_memory`] hold, at once where they do. Safe to drop at any
+    /// time.
     fn room(&self) -> BoxFuture<'_, ()>;
 
     /// Prepares telemetry and queues the requests. From here on the sink answers for it. Never waits.

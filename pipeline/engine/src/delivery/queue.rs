@@ -78,8 +78,8 @@ impl<T> Queue<T> {
         self.state().level
     }
 
-    /// Whether the bounds leave any room, or nothing will be taken any more. A queue that holds nothing always has room,
-    /// however large the next entry is: there would never be more room for it.
+    /// Whether the bounds leave any room, or nothing will be taken any more. A queue that holds nothing always has
+    /// room, however large the next entry is: there would never be more room for it.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
         let Level { units, bytes, .. } = state.level;

@@ -151,8 +151,8 @@ async fn rate_limit() {
     assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
 }
 
-/// Guarantees: where dropping was asked for, a queue takes as many bytes as configured, counting what is on its way, and
-/// drops and counts the newest beyond that, without waiting.
+/// Guarantees: where dropping was asked for, a queue takes as many bytes as configured, counting what is on its way,
+/// and drops and counts the newest beyond that, without waiting.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_the_newest() {
     let fake = FakeExporter::always(Reply::Hang);

@@ -24,8 +24,8 @@ pub(crate) struct Arrival {
     pub(super) fate: Arc<Fate>,
 }
 
-/// What became of a request on its way into its pipelines. Its sender repeats one that was withdrawn, so that it must not
-/// be taken any more, and one that was taken by any of them must not be withdrawn.
+/// What became of a request on its way into its pipelines. Its sender repeats one that was withdrawn, so that it must
+/// not be taken any more, and one that was taken by any of them must not be withdrawn.
 #[derive(Debug, Default)]
 pub(super) struct Fate(AtomicU8);
 
@@ -69,7 +69,8 @@ pub(crate) fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
 }
 
 impl Arrivals {
-    /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to cancel.
+    /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to
+    /// cancel.
     pub(crate) async fn recv(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.recv().await?;

@@ -105,9 +105,9 @@ impl Chain {
     }
 
     /// Puts out something of what is held because memory is short: the last processor first, since what the others put
-    /// out goes into the next. Those in front of one that is still taking something in are not asked: it would have to take in all
-    /// of that first, and more afterwards.
-    pub(crate) fn relieve(&mut self, now: Now) -> Progress {
+    /// out goes into the next. Those in front of one that is still taking something in are not asked: it would have to
+    /// take in all of that first, and more afterwards.
+    pub(crate) fn on_memory_pressure(&mut self, now: Now) -> Progress {
         let Some(at) = self.relieving.or_else(|| self.stages.len().checked_sub(1)) else {
             return Progress { out: None, more: false };
         };
@@ -116,7 +116,7 @@ impl Chain {
             return Progress { out: None, more: false };
         }
         let mut more = false;
-        let out = self.call(at, now, |processor, out| more = processor.relieve(now, out));
+        let out = self.call(at, now, |processor, out| more = processor.on_memory_pressure(now, out));
         self.relieving = if more { Some(at) } else { at.checked_sub(1) };
         Progress { out, more: self.relieving.is_some() }
     }

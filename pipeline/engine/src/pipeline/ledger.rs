@@ -1,8 +1,8 @@
 //! When the counters of a pipeline are closed.
 //!
 //! At the end of a shutdown, or when a pipeline's thread has panicked, what the pipeline still has is counted as lost,
-//! once. The thread may be in the middle of its work just then, for as long as one step takes; what it would count behind
-//! that is the same a second time.
+//! once. The thread may be in the middle of its work just then, for as long as one step takes; what it would count
+//! behind that is the same a second time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

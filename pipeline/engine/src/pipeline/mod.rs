@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 
 /// What all pipelines share.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
     pub(crate) budget: Budget,
     /// What of the budget the processors of each pipeline may count on, in bytes.
     pub(crate) share: u64,
@@ -103,7 +103,7 @@ impl Counters {
 
 impl Pipeline {
     /// Starts the pipeline's thread, on whose runtime the exporters run.
-    pub(crate) fn start(parts: Parts, around: &Surroundings) -> Result<Self, StartError> {
+    pub(crate) fn start(parts: Parts, around: &Context) -> Result<Self, StartError> {
         let Parts { id, carries, processors, sinks } = parts;
         let id: Arc<str> = id.into();
         let edge = around.metrics.edge(Kind::Pipeline, &id, "");

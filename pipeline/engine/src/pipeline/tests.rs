@@ -18,16 +18,16 @@ use crate::testing::{self, ManualClock};
 
 const MEMORY: u64 = 1 << 20;
 
-fn around() -> Surroundings {
+fn around() -> Context {
     let budget = Budget::new(MEMORY);
     let metrics = Metrics::new(budget.clone());
     let (clock, health) = (Clock::system(), Health::default());
-    Surroundings { budget, share: MEMORY, clock, health, metrics, host: Host::Thread }
+    Context { budget, share: MEMORY, clock, health, metrics, host: Host::Thread }
 }
 
 /// For tests that pause the time.
-fn paused() -> Surroundings {
-    Surroundings { host: Host::Task, ..around() }
+fn paused() -> Context {
+    Context { host: Host::Task, ..around() }
 }
 
 fn holder(seconds: u64) -> (String, Box<dyn Processor>) {
@@ -36,7 +36,7 @@ fn holder(seconds: u64) -> (String, Box<dyn Processor>) {
 
 async fn sink(
     fake: &FakeExporter,
-    around: &Surroundings,
+    around: &Context,
     entries: u64,
     overflow: Overflow,
 ) -> (RunningExporter, ExporterTelemetry) {
@@ -52,7 +52,7 @@ async fn sink(
 
 fn pipeline(
     id: &str,
-    around: &Surroundings,
+    around: &Context,
     processors: Vec<(String, Box<dyn Processor>)>,
     sinks: &[&RunningExporter],
 ) -> Pipeline {
@@ -61,7 +61,7 @@ fn pipeline(
     Pipeline::start(parts, around).unwrap()
 }
 
-fn intake(around: &Surroundings, pipelines: &[&Pipeline]) -> (Intake, Edge) {
+fn intake(around: &Context, pipelines: &[&Pipeline]) -> (Intake, Edge) {
     let edge = around.metrics.edge(Kind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
@@ -101,7 +101,7 @@ proptest! {
         for (action, amount) in steps {
             let now = clock.now();
             let out = match action {
-                0 => chain.relieve(now).out,
+                0 => chain.on_memory_pressure(now).out,
                 1..=3 => { clock.advance(Duration::from_secs(amount)); chain.advance(clock.now()) }
                 _ if chain.is_absorbing() => chain.advance(now),
                 _ => {
@@ -164,7 +164,7 @@ fn relief_ends_at_what_is_being_taken_in() {
     }
     let mut steps = Vec::new();
     loop {
-        let Progress { out, more } = chain.relieve(now);
+        let Progress { out, more } = chain.on_memory_pressure(now);
         steps.push((out.map_or(0, |out| out.observations()), chain.held().quantities.total()));
         if !more {
             break;
@@ -308,8 +308,8 @@ async fn panic_while_preparing() {
     assert_eq!(pipeline.counters().edge.totals().dropped.get(Reason::Internal).total(), 9);
 }
 
-/// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination hangs:
-/// the others get everything, and senders do not wait.
+/// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination
+/// hangs: the others get everything, and senders do not wait.
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
     let around = around();
@@ -325,8 +325,8 @@ async fn slow_exporter_stalls_nobody() {
     assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull).total(), 28);
 }
 
-/// Guarantees: while a queue is full a request is refused before it is taken: its sender may come back, and nothing of it
-/// is counted. What was taken is sent when the destination is back, all of it, and requests are taken again.
+/// Guarantees: while a queue is full a request is refused before it is taken: its sender may come back, and nothing of
+/// it is counted. What was taken is sent when the destination is back, all of it, and requests are taken again.
 #[tokio::test]
 async fn a_full_queue_refuses() {
     let around = around();

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::chain::Progress;
-use super::{Chain, Counters, Host, Surroundings};
+use super::{Chain, Context, Counters, Host};
 use crate::budget::Permit;
 use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
@@ -35,7 +35,7 @@ pub(super) struct Worker {
     sinks: Vec<Arc<dyn Sink>>,
     arrivals: Arrivals,
     end: End,
-    around: Surroundings,
+    around: Context,
     /// The request that the processors are taking in.
     taking: Option<Taking>,
     /// A relief is under way.
@@ -77,7 +77,7 @@ impl Worker {
         sinks: Vec<Arc<dyn Sink>>,
         arrivals: Arrivals,
         end: End,
-        around: Surroundings,
+        around: Context,
     ) -> Self {
         Self {
             counters,
@@ -216,7 +216,7 @@ impl Worker {
                 self.chain.advance(now)
             }
             Step::Relieve => {
-                let Progress { out, more } = self.chain.relieve(now);
+                let Progress { out, more } = self.chain.on_memory_pressure(now);
                 self.relieving = more;
                 out
             }
@@ -263,8 +263,8 @@ impl Worker {
         }
     }
 
-    /// Tells the sender once the processors have its request: from here on the pipeline answers for it. Whoever no longer
-    /// waits for the answer does not change that.
+    /// Tells the sender once the processors have its request: from here on the pipeline answers for it. Whoever no
+    /// longer waits for the answer does not change that.
     fn answer(&mut self) {
         if let Some(taking) = self.taking.as_mut().filter(|_| !self.chain.is_absorbing())
             && let Some(taken) = taking.taken.take()

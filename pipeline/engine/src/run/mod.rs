@@ -2,9 +2,9 @@
 //!
 //! A shutdown has one deadline, the configuration's `shutdown_timeout`, and spends it in this order: receivers stop
 //! accepting and finish what is under way (at most a fifth of it; after a tenth whoever still waits is answered: what a
-//! pipeline has begun to take is taken, and what none has begun to take is given back to its sender), processors put out what they hold, queues drain,
-//! exporters say what they still have to say (what is left, a second at least, or a twentieth of a short deadline).
-//! Whatever is not sent by then is counted.
+//! pipeline has begun to take is taken, and what none has begun to take is given back to its sender), processors put
+//! out what they hold, queues drain, exporters say what they still have to say (what is left, a second at least, or a
+//! twentieth of a short deadline). Whatever is not sent by then is counted.
 
 mod report;
 mod reporter;

@@ -153,8 +153,8 @@ impl Report {
         self.failures.is_empty()
     }
 
-    /// What was lost in pipelines and exporters together, by reason. What goes to two exporters and is lost in both counts
-    /// twice.
+    /// What was lost in pipelines and exporters together, by reason. What goes to two exporters and is lost in both
+    /// counts twice.
     pub fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         let pipelines = self.pipelines.iter().map(|pipeline| &pipeline.dropped);

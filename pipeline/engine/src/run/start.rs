@@ -13,7 +13,7 @@ use crate::component::{ReceiverContext, StartError};
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
 use crate::health::{Health, State};
 use crate::intake::{End, Entrance, Intake};
-use crate::pipeline::{Host, Parts, Pipeline, Surroundings};
+use crate::pipeline::{Context, Host, Parts, Pipeline};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
@@ -22,7 +22,7 @@ use crate::telemetry::{ExporterTelemetry, Kind, Metrics};
 /// What has been started so far. A start that fails stops it in order, as a shutdown does.
 struct Started {
     running: Running,
-    around: Surroundings,
+    around: Context,
     /// Waits for the end of everything but the components.
     last: Shutdown,
     /// Waits for the end of the receivers.
@@ -92,7 +92,7 @@ impl Started {
         };
         Self {
             running,
-            around: Surroundings { budget, share, clock, health, metrics, host },
+            around: Context { budget, share, clock, health, metrics, host },
             last,
             receivers,
             last_call: soon,

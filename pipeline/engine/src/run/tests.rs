@@ -442,8 +442,8 @@ fn blocking(id: &str, fake: &FakeExporter) -> PlannedExporter {
     PlannedExporter { id: id.to_owned(), exporter: deliver(fake.clone(), settings) }
 }
 
-/// Guarantees: a pipeline that waits for a destination that hangs is let go at the deadline, in time to hand on and count
-/// all that it has: nothing is counted twice.
+/// Guarantees: a pipeline that waits for a destination that hangs is let go at the deadline, in time to hand on and
+/// count all that it has: nothing is counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_of_a_waiting_pipeline() {
     let hangs = FakeExporter::always(Reply::Hang);
@@ -468,9 +468,10 @@ async fn shutdown_of_a_waiting_pipeline() {
     assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown).total(), taken, "{report}");
 }
 
-/// Guarantees: where a shutdown finds requests under way, each of their senders is told what happens, before the receivers
-/// are cut off: what any pipeline has begun to take in, piece by piece, is taken and delivered by all, or counted as lost at
-/// the deadline, and its sender is told so; what none has begun to take is given back and delivered by none.
+/// Guarantees: where a shutdown finds requests under way, each of their senders is told what happens, before the
+/// receivers are cut off: what any pipeline has begun to take in, piece by piece, is taken and delivered by all, or
+/// counted as lost at the deadline, and its sender is told so; what none has begun to take is given back and delivered
+/// by none.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_being_taken_in_is_answered() {
     for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {

@@ -1,8 +1,8 @@
 //! Prometheus' text form, version 0.0.4, in which the Collector serves its own counters too.
 //!
 //! Not OpenMetrics: that form puts `_total` behind the name of every counter, and the Collector's page has none there
-//! (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`, `WithoutTypeSuffix`). A dashboard made for
-//! one would show nothing of the other.
+//! (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`, `WithoutTypeSuffix`). A dashboard made
+//! for one would show nothing of the other.
 
 use std::fmt::{Display, Write as _};
 

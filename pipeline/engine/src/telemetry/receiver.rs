@@ -128,8 +128,8 @@ impl TransportTelemetry {
         self.counters.samples[Outcome::Failure as usize].fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside the
-    /// counting, for every request that was not answered with success.
+    /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside
+    /// the counting, for every request that was not answered with success.
     pub fn not_taken(&self, refusal: Refusal) {
         if let Some(line) = self.counters.refusals.note(refusal) {
             self.write(&line);

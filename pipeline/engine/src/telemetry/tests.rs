@@ -127,8 +127,8 @@ fn units() {
     assert_eq!(described(&text), described(&before));
 }
 
-/// Guarantees: what has the Collector's name has it as the Collector's page shows it, where no counter ends in `_total`;
-/// each counter of our own does.
+/// Guarantees: what has the Collector's name has it as the Collector's page shows it, where no counter ends in
+/// `_total`; each counter of our own does.
 #[test]
 fn names_of_counters() {
     let metrics = Metrics::new(Budget::new(1));

@@ -44,9 +44,9 @@ pub fn check_processor(
         let now = clock.now();
         match random.u8(0..10) {
             0 => {
-                until_done(&place("relieve"), |place| {
+                until_done(&place("on_memory_pressure"), |place| {
                     let mut more = false;
-                    checked(processor, Quantities::NONE, place, |p, out| more = p.relieve(now, out));
+                    checked(processor, Quantities::NONE, place, |p, out| more = p.on_memory_pressure(now, out));
                     more
                 });
             }

@@ -1,7 +1,7 @@
 //! Random telemetry: small, valid, and with everything in it that makes counting hard.
 
 use bytes::Bytes;
-use profbridge_model::buffer::Span;
+use profbridge_model::buffer::ByteRange;
 use profbridge_model::dictionary::{Attribute, Value};
 use profbridge_model::{
     Builder, Envelope, Item, Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, Telemetry,
@@ -92,7 +92,7 @@ fn stamp(profile: &mut Profile, random: &mut fastrand::Rng, now: Now) {
     if random.bool() {
         profile.profile_id = Some(random.u128(..).to_be_bytes());
     }
-    profile.original_payload = Span::default();
+    profile.original_payload = ByteRange::default();
 }
 
 fn shortly_before(random: &mut fastrand::Rng, now: Now) -> u64 {

@@ -1,7 +1,7 @@
 //! Tables to read from: a dictionary's or an arena's, which lie in memory alike but for their bytes.
 
 use super::store::Store;
-use crate::buffer::{Buffer, Span};
+use crate::buffer::{Buffer, ByteRange};
 use crate::dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping};
 use crate::id::{AttributeId, AttributeSetId};
 
@@ -9,16 +9,16 @@ use crate::id::{AttributeId, AttributeSetId};
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     data: Data<'a>,
-    pub(crate) strings: &'a [Span],
+    pub(crate) strings: &'a [ByteRange],
     pub(crate) mappings: &'a [Mapping],
     pub(crate) functions: &'a [Function],
     pub(crate) locations: &'a [Location],
     pub(crate) lines: &'a [Line],
     pub(crate) links: &'a [Link],
     pub(crate) attributes: &'a [Attribute],
-    pub(crate) attribute_sets: &'a [Span],
+    pub(crate) attribute_sets: &'a [ByteRange],
     pub(crate) attribute_set_items: &'a [Option<AttributeId>],
-    pub(crate) stacks: &'a [Span],
+    pub(crate) stacks: &'a [ByteRange],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ impl<'a> Source<'a> {
 
     /// The bytes at a place; none where it is outside.
     #[inline]
-    pub fn bytes(&self, span: Span) -> &'a [u8] {
+    pub fn bytes(&self, span: ByteRange) -> &'a [u8] {
         match self.data {
             Data::Buffer(buffer) => buffer.get(span),
             Data::Bytes(bytes) => bytes.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)),

@@ -5,27 +5,27 @@ use bytes::Bytes;
 use super::source::Source;
 use super::transfer::Sink;
 use super::{Full, GROWTH};
-use crate::buffer::{Buffer, Span};
+use crate::buffer::{Buffer, ByteRange};
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 
 /// The tables, in the same columns as [`Tables`], and the bytes behind them.
 ///
-/// Appending checks one thing only: that the bytes stay addressable by a [`Span`]. Every table element needs at least
-/// one byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
+/// Appending checks one thing only: that the bytes stay addressable by a [`ByteRange`]. Every table element needs at
+/// least one byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) data: Vec<u8>,
-    pub(crate) strings: Vec<Span>,
+    pub(crate) strings: Vec<ByteRange>,
     pub(crate) mappings: Vec<Mapping>,
     pub(crate) functions: Vec<Function>,
     pub(crate) locations: Vec<Location>,
     pub(crate) lines: Vec<Line>,
     pub(crate) links: Vec<Link>,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) attribute_sets: Vec<Span>,
+    pub(crate) attribute_sets: Vec<ByteRange>,
     pub(crate) attribute_set_items: Vec<Option<AttributeId>>,
-    pub(crate) stacks: Vec<Span>,
+    pub(crate) stacks: Vec<ByteRange>,
     /// What nested attribute values occupy beside the columns, in bytes.
     nested: usize,
 }
@@ -47,16 +47,16 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             data: Vec::new(),
-            strings: vec![Span::default()],
+            strings: vec![ByteRange::default()],
             mappings: vec![Mapping::default()],
             functions: vec![Function::default()],
             locations: vec![Location::default()],
             lines: Vec::new(),
             links: vec![Link::default()],
             attributes: vec![Attribute::default()],
-            attribute_sets: vec![Span::default()],
+            attribute_sets: vec![ByteRange::default()],
             attribute_set_items: Vec::new(),
-            stacks: vec![Span::default()],
+            stacks: vec![ByteRange::default()],
             nested: 0,
         }
     }
@@ -80,7 +80,7 @@ fn index(len: usize) -> u32 {
 
 impl Store {
     /// Appends bytes.
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<Span, Full> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         let (Ok(start), Ok(len)) = (u32::try_from(self.data.len()), u32::try_from(bytes.len())) else {
             return Err(Full::addressable());
         };
@@ -89,7 +89,7 @@ impl Store {
         }
         make_room(&mut self.data, bytes.len());
         self.data.extend_from_slice(bytes);
-        Ok(Span { start, len })
+        Ok(ByteRange { start, len })
     }
 
     /// Appends zeros, to be written over.
@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// The bytes at a place.
-    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+    pub(crate) fn bytes(&self, span: ByteRange) -> &[u8] {
         self.data.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)).unwrap_or_default()
     }
 
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// What a set of attributes holds.
-    pub(crate) fn set(&self, span: Span) -> &[Option<AttributeId>] {
+    pub(crate) fn set(&self, span: ByteRange) -> &[Option<AttributeId>] {
         &self.attribute_set_items[span.start as usize..][..span.len as usize]
     }
 
@@ -184,7 +184,7 @@ impl Sink for Store {
         Ok(StringId::new(index(self.strings.len() - 1)))
     }
 
-    fn put_blob(&mut self, bytes: &[u8]) -> Result<Span, Full> {
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         self.put(bytes)
     }
 
@@ -218,7 +218,7 @@ impl Sink for Store {
     }
 
     fn put_attribute_set(&mut self, items: &[Option<AttributeId>]) -> Result<Option<AttributeSetId>, Full> {
-        let span = Span { start: index(self.attribute_set_items.len()), len: index(items.len()) };
+        let span = ByteRange { start: index(self.attribute_set_items.len()), len: index(items.len()) };
         make_room(&mut self.attribute_set_items, items.len());
         self.attribute_set_items.extend_from_slice(items);
         push(&mut self.attribute_sets, span);

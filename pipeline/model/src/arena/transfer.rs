@@ -6,7 +6,7 @@
 
 use super::Full;
 use super::source::Source;
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 use crate::varint;
@@ -16,7 +16,7 @@ pub trait Sink {
     /// Takes a string, which is UTF-8.
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full>;
     /// Takes bytes that are no string.
-    fn put_blob(&mut self, bytes: &[u8]) -> Result<Span, Full>;
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full>;
     /// Takes a mapping.
     fn put_mapping(&mut self, mapping: Mapping) -> Result<Option<MappingId>, Full>;
     /// Takes a function.

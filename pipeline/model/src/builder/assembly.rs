@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Invalid, Tables};
 use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::profiles::{Profile, Profiles, ResourceProfiles, Samples, ScopeProfiles};
@@ -62,8 +62,8 @@ impl Assembly {
         stack: Option<StackId>,
         attributes: Option<AttributeSetId>,
         link: Option<LinkId>,
-        timestamps: Span,
-        values: Span,
+        timestamps: ByteRange,
+        values: ByteRange,
     ) {
         if self.open().is_none() {
             self.profile(Profile::default());

@@ -15,7 +15,8 @@ fn assert_rows(frame_type: &str, rows: &[(&str, &str, &str, u32, u32)]) {
     }
 }
 
-/// Guarantees: what Node 20 wrote into its perf map is function, file, line and column, and the tiers of a function are one.
+/// Guarantees: what Node 20 wrote into its perf map is function, file, line and column, and the tiers of a function are
+/// one.
 #[test]
 fn v8() {
     let rows = [
@@ -63,7 +64,8 @@ fn cpython() {
     assert_rows("cpython", &rows);
 }
 
-/// Guarantees: the names of `jcmd Compiler.perfmap` (OpenJDK 17), of perf-map-agent and of perf's own agent are class and method.
+/// Guarantees: the names of `jcmd Compiler.perfmap` (OpenJDK 17), of perf-map-agent and of perf's own agent are class
+/// and method.
 #[test]
 fn hot_spot() {
     let lambda = "T$$Lambda$1/0x00007f6308000c18.apply";
@@ -93,7 +95,8 @@ fn hot_spot() {
     assert_rows("jvm", &rows);
 }
 
-/// Guarantees: other names are left alone: those of C and C++, Rust, Go, and of runtimes whose names are not known here.
+/// Guarantees: other names are left alone: those of C and C++, Rust, Go, and of runtimes whose names are not known
+/// here.
 #[test]
 fn others() {
     let names = [
@@ -149,8 +152,8 @@ fn identifier() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Guarantees: no text makes the reader panic, and what it says of a text has no byte that is not in it, dots and the
-    /// word for nameless functions aside.
+    /// Guarantees: no text makes the reader panic, and what it says of a text has no byte that is not in it, dots and
+    /// the word for nameless functions aside.
     #[test]
     fn any_text(name in "[\\PC\n]{0,60}") {
         if let Some(parsed) = parse(&name) {

@@ -1,7 +1,7 @@
 //! Whether profiles keep the rules, each checked once; what breaks one can be refused by itself.
 
 use super::{Profile, ResourceProfiles, Samples, ScopeProfiles};
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Invalid, check_attribute, check_index};
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::varint;
@@ -183,7 +183,7 @@ fn check_shape(timestamps: &[u8], values: &[u8], at: impl Fn(&str) -> String) ->
 }
 
 #[inline(always)]
-fn check_span(dictionary: &Dictionary, span: Span, place: impl FnOnce() -> String) -> Result<&[u8], Invalid> {
+fn check_span(dictionary: &Dictionary, span: ByteRange, place: impl FnOnce() -> String) -> Result<&[u8], Invalid> {
     dictionary
         .tables()
         .buffer

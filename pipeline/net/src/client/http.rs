@@ -33,8 +33,8 @@ pub struct HttpClientConfig {
     pub connect_timeout: Duration,
     /// From the start of a request to the head of its response; the body may take what is left of it, and a second in
     /// any case. Once the head is there the outcome is known, so nothing that happens to the body is a timeout of the
-    /// request, see [`Failure::Response`]. A head that is not complete by then is no response: hyper hands over nothing of
-    /// it before its last line, not the status either.
+    /// request, see [`Failure::Response`]. A head that is not complete by then is no response: hyper hands over nothing
+    /// of it before its last line, not the status either.
     pub timeout: Duration,
     /// Idle connections that are kept for each host.
     pub max_idle_connections: usize,

@@ -1,9 +1,9 @@
 //! What is said about connections that are not served: handshakes that fail, and connections too many.
 //!
-//! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and all that it sees
-//! is a connection that ends. So the reason has to stand in the server's log. Everybody who reaches the port can make a
-//! handshake fail, or open connections, so one line a minute of each kind names one peer and says how many others there
-//! were.
+//! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and all that it
+//! sees is a connection that ends. So the reason has to stand in the server's log. Everybody who reaches the port can
+//! make a handshake fail, or open connections, so one line a minute of each kind names one peer and says how many
+//! others there were.
 
 use std::fmt::Display;
 use std::net::SocketAddr;

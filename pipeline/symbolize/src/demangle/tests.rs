@@ -20,7 +20,8 @@ fn kinds_of_names() {
     }
 }
 
-/// Guarantees: a short name that stands for one of gigabytes stays short: each substitution doubles what the one before stands for.
+/// Guarantees: a short name that stands for one of gigabytes stays short: each substitution doubles what the one before
+/// stands for.
 #[test]
 fn substitutions_do_not_explode() {
     let mut name = String::from("_Z1fSt4pairIiiE");

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often all of the DWARF may be read for one batch of addresses. An honest file needs less than two: each unit's functions
-/// once, and the lines of those that are asked about.
+/// How often all of the DWARF may be read for one batch of addresses. An honest file needs less than two: each unit's
+/// functions once, and the lines of those that are asked about.
 const READINGS: u64 = 8;
 /// What is allowed in any case, since small files may need a multiple of their size.
 const LEAST: u64 = 16 << 20;

@@ -1,5 +1,5 @@
-//! Which unit, and which function in it, an address belongs to. It holds offsets and no references, so it is kept beside the
-//! sections.
+//! Which unit, and which function in it, an address belongs to. It holds offsets and no references, so it is kept
+//! beside the sections.
 
 use crate::intervals::Intervals;
 

@@ -12,7 +12,8 @@ use super::budget::{Budget, Error};
 use super::unit::{self, Opened};
 use super::{Name, PlaceFrame, Position, Reader};
 
-/// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as much.
+/// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as
+/// much.
 const MAX_HEADER: u64 = 1 << 20;
 
 /// The lines of some addresses, and the files of their unit.
@@ -146,7 +147,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The path of a file: the compilation's folder, the file's folder, its name; each absolute one replaces what comes before.
+/// The path of a file: the compilation's folder, the file's folder, its name; each absolute one replaces what comes
+/// before.
 fn path<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     opened: &Opened<'a>,

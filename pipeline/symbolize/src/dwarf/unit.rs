@@ -7,7 +7,8 @@ use gimli::{AttributeValue, DebugInfoOffset, Reader as _, Section as _, UnitOffs
 use super::Reader;
 use super::budget::{Budget, Error};
 
-/// The longest table of abbreviations of one unit, in bytes. Compilers make some kilobytes; in memory it is thirty times as much.
+/// The longest table of abbreviations of one unit, in bytes. Compilers make some kilobytes; in memory it is thirty
+/// times as much.
 const MAX_ABBREVIATIONS: usize = 256 << 10;
 
 /// A unit that was opened. gimli would read the header of its line program with it, whose length nobody limits.

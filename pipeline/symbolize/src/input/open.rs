@@ -1,7 +1,8 @@
 //! Opening files by path.
 //!
-//! On Linux a path is first resolved to a descriptor that can do nothing (`O_PATH`), and only a regular file is opened through it: so
-//! no device is opened, whose opening may have an effect (a watchdog starts, a tape rewinds), and no pipe, which blocks.
+//! On Linux a path is first resolved to a descriptor that can do nothing (`O_PATH`), and only a regular file is opened
+//! through it: so no device is opened, whose opening may have an effect (a watchdog starts, a tape rewinds), and no
+//! pipe, which blocks.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,8 +19,8 @@ pub(crate) fn on_this_machine(path: &Path, settings: &Settings) -> Result<File, 
     reopen(File::from(resolved.map_err(|_| Unknown::NoFile)?), settings)
 }
 
-/// Opens a path inside of a root folder, which nothing leads out of: `..` and absolute symbolic links stay inside, and links of
-/// `/proc`, which lead anywhere, are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
+/// Opens a path inside of a root folder, which nothing leads out of: `..` and absolute symbolic links stay inside, and
+/// links of `/proc`, which lead anywhere, are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
 #[cfg(target_os = "linux")]
 pub(crate) fn in_root(root: &File, path: &Path, settings: &Settings) -> Result<File, Unknown> {
     use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};

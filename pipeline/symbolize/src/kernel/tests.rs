@@ -5,7 +5,8 @@ fn find(text: &str, address: u64) -> Option<String> {
     table.and_then(|table| table.find(address).map(|name| String::from_utf8(name.to_vec()).unwrap()))
 }
 
-/// Guarantees: functions of the kernel and of modules have their names, without the module's; lines that make no sense are skipped.
+/// Guarantees: functions of the kernel and of modules have their names, without the module's; lines that make no sense
+/// are skipped.
 #[test]
 fn functions_and_modules() {
     let text = "ffffffff81000000 T _stext\nffffffff81000100 t helper\nnonsense\n\nffffffffc0000000 t probe\t[loop]\nffffffffc0000010 d data\t[loop]\n";

@@ -47,8 +47,8 @@ fn aliases() {
     }
 }
 
-/// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is none; what
-/// lies in no code is left out.
+/// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is
+/// none; what lies in no code is left out.
 #[test]
 fn without_sizes() {
     let table = table(&[
@@ -82,7 +82,8 @@ fn without_sizes() {
     }
 }
 
-/// Guarantees: names that would take more memory than allowed, since a file lets them lie inside of each other, are refused.
+/// Guarantees: names that would take more memory than allowed, since a file lets them lie inside of each other, are
+/// refused.
 #[test]
 fn names_inside_of_each_other() {
     let mut builder = Builder::new(vec![(0, u64::MAX)], 1 << 16);

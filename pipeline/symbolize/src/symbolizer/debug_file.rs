@@ -1,8 +1,8 @@
 //! Where an object's file is, and its separate debug file.
 //!
-//! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a debug folder; by
-//! the debug link's name beside the object, in `.debug` beside it, and at the object's path below a debug folder. A file
-//! found by a link must have the link's checksum, one found by a build id must have that.
+//! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a
+//! debug folder; by the debug link's name beside the object, in `.debug` beside it, and at the object's path below a
+//! debug folder. A file found by a link must have the link's checksum, one found by a build id must have that.
 
 use std::ffi::OsString;
 use std::fs::File;

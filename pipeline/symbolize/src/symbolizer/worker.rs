@@ -174,10 +174,10 @@ impl Worker<'_> {
 
     /// What DWARF and the symbol table say together.
     ///
-    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned functions
-    /// (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol says more
-    /// (`std::vector<int>::size() const`), and where it has a name by which only glibc calls itself (`__GI___libc_malloc`), the
-    /// symbol is what everybody knows (`malloc`).
+    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since folded and cloned
+    /// functions (`f.cold`) have odd symbols; but where DWARF has only the source's name (`size`), a mangled symbol
+    /// says more (`std::vector<int>::size() const`), and where it has a name by which only glibc calls itself
+    /// (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
     fn combine(
         &mut self,
         place: Place,

@@ -1,6 +1,8 @@
-//! Bytes that claim to be a name from a perf map, of code in no file: read, and converted as the name of a native frame.
+//! Bytes that claim to be a name from a perf map, of code in no file: read, and converted as the name of a native
+//! frame.
 //!
-//! Promises: no panic; a name that is read has a function, and its file is part of it; the chunk is one that Relay accepts.
+//! Promises: no panic; a name that is read has a function, and its file is part of it; the chunk is one that Relay
+//! accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

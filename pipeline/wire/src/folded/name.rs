@@ -24,8 +24,8 @@ pub(super) fn push_frame(text: &mut String, dictionary: &Dictionary, location: &
     }
 }
 
-/// What a frame without a function is called, as in a chunk for Sentry: the file it lies in, in brackets, and the page of
-/// it where that is known.
+/// What a frame without a function is called, as in a chunk for Sentry: the file it lies in, in brackets, and the page
+/// of it where that is known.
 fn unnamed(file: &str, page: Option<u64>) -> String {
     let name = match file.rsplit('/').next().unwrap_or_default() {
         "" => return "[unknown]".to_owned(),

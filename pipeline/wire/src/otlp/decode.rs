@@ -9,8 +9,9 @@
 //!   to the request ([`Limits`]).
 //! * A fault in the encoding or in the dictionary refuses the request. A fault in one profile, scope or resource
 //!   refuses just that, and says so in [`Decoded::refused`]. Text that is not UTF-8 refuses nothing: in that one string
-//!   what cannot be read is replaced by U+FFFD, which [`Decoded::replaced_strings`] counts. Protobuf wants such a message
-//!   refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like that.
+//!   what cannot be read is replaced by U+FFFD, which [`Decoded::replaced_strings`] counts. Protobuf wants such a
+//!   message refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like
+//!   that.
 //! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised and refused by
 //!   name, see the module `layout` beside this one.
 //!
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::{Place, Refusal};
-use profbridge_model::{Buffer, Dictionary, Profiles, Samples, Span, StringId, Tables};
+use profbridge_model::{Buffer, ByteRange, Dictionary, Profiles, Samples, StringId, Tables};
 
 use self::census::Census;
 use self::run::Spill;
@@ -144,7 +145,7 @@ struct Decoder<'a> {
     /// Strings in which text was replaced that is not UTF-8.
     replaced: u64,
     /// Strings that stood inline; they come behind `string_table`.
-    inline: Vec<Span>,
+    inline: Vec<ByteRange>,
     sets: Sets,
     spill: Spill,
     scratch: run::Scratches,
@@ -187,11 +188,11 @@ impl<'a> Decoder<'a> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
-                    self.budget.charge::<Span>(1)?;
+                    self.budget.charge::<ByteRange>(1)?;
                     resources.push(reader.span()?);
                 }
                 0x12 => {
-                    self.budget.charge::<Span>(1)?;
+                    self.budget.charge::<ByteRange>(1)?;
                     dictionaries.push(reader.span()?);
                 }
                 _ => self.other(&mut reader, key, 2)?,
@@ -287,11 +288,11 @@ impl<'a> Decoder<'a> {
     }
 
     /// A string that stands inline; none where it is empty.
-    fn inline_string(&mut self, span: Span) -> Result<Option<StringId>> {
+    fn inline_string(&mut self, span: ByteRange) -> Result<Option<StringId>> {
         if span.is_empty() {
             return Ok(None);
         }
-        self.budget.charge::<Span>(1)?;
+        self.budget.charge::<ByteRange>(1)?;
         self.inline.push(span);
         // There are fewer strings than bytes, of which there are fewer than 2^31.
         Ok(StringId::new(self.table_strings + self.inline.len() as u32 - 1))

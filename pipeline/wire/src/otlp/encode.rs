@@ -8,26 +8,26 @@ mod put;
 mod resource;
 mod value;
 
-use profbridge_model::{AttributeId, AttributeSetId, Dictionary, Profile, Profiles, Span, varint};
+use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Dictionary, Profile, Profiles, varint};
 
 use self::put::{head, message_size};
 
 /// What is written, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
-    /// Write `original_payload` and its format, where it [may leave](payload_may_leave) at all. It repeats the profile in
-    /// another form, so it may only go out with a profile that nobody changed (opentelemetry-proto `profiles.proto`: not
-    /// sent by default).
+    /// Write `original_payload` and its format, where it [may leave](payload_may_leave) at all. It repeats the profile
+    /// in another form, so it may only go out with a profile that nobody changed (opentelemetry-proto `profiles.proto`:
+    /// not sent by default).
     pub original_payload: bool,
     /// Write attribute keys and values that stand in the string table as references to it (`key_strindex`,
     /// `string_value_strindex`). Collectors up to 0.159 do not resolve them, so the default is to write them inline.
     pub references: bool,
 }
 
-/// Whether a profile's `original_payload` may go out where it is asked for. One without a format may not, since a reader
-/// could not tell what it is; nor may one in the format of pprof, whose contents are in the profile itself
-/// (open-telemetry/opentelemetry-specification `oteps/profiles/0239-profiles-data-model.md`, message `ProfileContainer`:
-/// the format is required beside a payload, and a payload in pprof format should not be included).
+/// Whether a profile's `original_payload` may go out where it is asked for. One without a format may not, since a
+/// reader could not tell what it is; nor may one in the format of pprof, whose contents are in the profile itself
+/// (open-telemetry/opentelemetry-specification `oteps/profiles/0239-profiles-data-model.md`, message
+/// `ProfileContainer`: the format is required beside a payload, and a payload in pprof format should not be included).
 pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
     let format = dictionary.string_bytes(profile.original_payload_format);
     let pprof = format.windows(b"pprof".len()).any(|part| part.eq_ignore_ascii_case(b"pprof"));
@@ -96,7 +96,7 @@ impl<'a> Encoder<'a> {
 /// All lists of attributes as they stand on the wire, so that each is encoded once and copied from then on.
 struct PackedSets {
     packed: Vec<u8>,
-    places: Vec<Span>,
+    places: Vec<ByteRange>,
 }
 
 impl PackedSets {
@@ -109,7 +109,7 @@ impl PackedSets {
             for &item in &tables.attribute_set_items[set.start as usize..][..set.len as usize] {
                 varint::put(&mut packed, AttributeId::wire(item).into());
             }
-            places.push(Span { start: start as u32, len: (packed.len() - start) as u32 });
+            places.push(ByteRange { start: start as u32, len: (packed.len() - start) as u32 });
         }
         Self { packed, places }
     }

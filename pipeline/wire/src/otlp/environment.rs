@@ -1,8 +1,8 @@
 //! `OTEL_RESOURCE_ATTRIBUTES`.
 //!
-//! `key1=value1,key2=value2`, where `,` and `=` in keys and values are percent-encoded; other characters may be. Any error
-//! discards all of it (opentelemetry-specification `specification/resource/sdk.md`, "Specifying resource information via an
-//! environment variable").
+//! `key1=value1,key2=value2`, where `,` and `=` in keys and values are percent-encoded; other characters may be. Any
+//! error discards all of it (opentelemetry-specification `specification/resource/sdk.md`, "Specifying resource
+//! information via an environment variable").
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Protobuf's wire format: keys, lengths, and what is skipped.
 //!
-//! A [`Reader`] knows where in the request it stands, so what it finds can be kept as a [`Span`] and named in errors.
-//! Source: protobuf encoding guide.
+//! A [`Reader`] knows where in the request it stands, so what it finds can be kept as a [`ByteRange`] and named in
+//! errors. Source: protobuf encoding guide.
 
-use profbridge_model::{Span, varint};
+use profbridge_model::{ByteRange, varint};
 
 use super::error::{Fault, Result};
 
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the message at a place of the request.
-    pub(super) fn at(request: &'a [u8], span: Span) -> Self {
+    pub(super) fn at(request: &'a [u8], span: ByteRange) -> Self {
         let end = span.start as usize + span.len as usize;
         Self { rest: request.get(span.start as usize..end).unwrap_or_default(), end }
     }
@@ -54,8 +54,8 @@ impl<'a> Reader<'a> {
 
     /// The place of all that is left.
     #[inline]
-    pub(super) fn place(&self) -> Span {
-        Span { start: self.position() as u32, len: self.rest.len() as u32 }
+    pub(super) fn place(&self) -> ByteRange {
+        ByteRange { start: self.position() as u32, len: self.rest.len() as u32 }
     }
 
     /// The next key (field number and wire type); `None` at the message's end.
@@ -91,10 +91,10 @@ impl<'a> Reader<'a> {
 
     /// An integer of variable length as it stands.
     #[inline]
-    pub(super) fn varint_bytes(&mut self) -> Result<Span> {
+    pub(super) fn varint_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position();
         self.varint()?;
-        Ok(Span { start: start as u32, len: (self.position() - start) as u32 })
+        Ok(ByteRange { start: start as u32, len: (self.position() - start) as u32 })
     }
 
     /// An eight-byte integer.
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
 
     /// The place of what has a length in front: bytes, a string, a packed list, or a message.
     #[inline]
-    pub(super) fn span(&mut self) -> Result<Span> {
+    pub(super) fn span(&mut self) -> Result<ByteRange> {
         Ok(self.message()?.place())
     }
 
@@ -140,10 +140,10 @@ impl<'a> Reader<'a> {
 
     /// The place of an eight-byte number.
     #[inline]
-    pub(super) fn fixed64_bytes(&mut self) -> Result<Span> {
+    pub(super) fn fixed64_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position() as u32;
         self.fixed64()?;
-        Ok(Span { start, len: 8 })
+        Ok(ByteRange { start, len: 8 })
     }
 
     /// Skips the value of a field that is not known.

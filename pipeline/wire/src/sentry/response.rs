@@ -61,8 +61,8 @@ pub const fn meaning(status: u16) -> &'static str {
 /// The longest text that is kept of a server's explanation, in characters.
 const MAX_DETAIL: usize = 300;
 
-/// What the body of an error says, on one line: Relay's `detail` and `causes`, without the DSN's keys, which a server may
-/// repeat. `None` where the body is none of Relay's.
+/// What the body of an error says, on one line: Relay's `detail` and `causes`, without the DSN's keys, which a server
+/// may repeat. `None` where the body is none of Relay's.
 pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
     #[derive(Deserialize)]
     struct Body {

@@ -1,7 +1,8 @@
-//! What a batch says of its process: by attributes, by what they hold of the process's environment, and by its executable.
+//! What a batch says of its process: by attributes, by what they hold of the process's environment, and by its
+//! executable.
 //!
-//! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they are, as
-//! `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
+//! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they
+//! are, as `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
 //! `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` describe the service (opentelemetry-specification
 //! `specification/configuration/sdk-environment-variables.md`); the first comes before the second.
 
@@ -26,8 +27,8 @@ impl<'a> Told<'a> {
         Self { batch, environment: OnceCell::new() }
     }
 
-    /// An attribute as text: the first that is not empty of the batch's resources, of its profiles and of their first samples,
-    /// in this order.
+    /// An attribute as text: the first that is not empty of the batch's resources, of its profiles and of their first
+    /// samples, in this order.
     pub fn attribute(&self, key: &str) -> Option<String> {
         let dictionary = self.batch.dictionary();
         let resources = self.batch.resources().iter().flat_map(|resource| &resource.resource.attributes);
@@ -38,8 +39,8 @@ impl<'a> Told<'a> {
             .find_map(|attribute| text(dictionary, &attribute.value))
     }
 
-    /// What the process's environment says of an attribute. Of several the last counts; a list that breaks its rules says
-    /// nothing.
+    /// What the process's environment says of an attribute. Of several the last counts; a list that breaks its rules
+    /// says nothing.
     pub fn environment(&self, key: &str) -> Option<String> {
         let variable = |name: &str| self.attribute(&format!("process.environment_variable.{name}"));
         if key == "service.name"
@@ -58,8 +59,8 @@ impl<'a> Told<'a> {
         self.attribute(key).or_else(|| self.environment(key))
     }
 
-    /// What the service is called: its name, else what the environment calls it, else the executable's name. A name that says that
-    /// there is none counts where there is nothing else.
+    /// What the service is called: its name, else what the environment calls it, else the executable's name. A name
+    /// that says that there is none counts where there is nothing else.
     pub fn service(&self) -> Option<String> {
         let name = self.attribute("service.name");
         let (known, unknown) = match name {
@@ -116,8 +117,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: a service is called what its resource says, else what its environment says, else by its executable; a name that
-    /// stands for none counts last.
+    /// Guarantees: a service is called what its resource says, else what its environment says, else by its executable;
+    /// a name that stands for none counts last.
     #[test]
     fn names_of_services() {
         let list = (LIST, "service.name=listed,service.version=2");

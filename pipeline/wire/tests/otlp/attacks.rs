@@ -91,8 +91,8 @@ fn some_empty_elements_are_fine() {
     assert_eq!(decoded.profiles.profiles().count(), 5_000);
 }
 
-/// Amplification: a length or a list claims 2^31 elements or more bytes than there are. Ceiling: nothing is allocated by
-/// claim. Outcome: refused, with the place.
+/// Amplification: a length or a list claims 2^31 elements or more bytes than there are. Ceiling: nothing is allocated
+/// by claim. Outcome: refused, with the place.
 #[test]
 fn huge_claims() {
     for claimed in [1u64 << 31, 1 << 32, 1 << 62, u64::MAX] {
@@ -164,8 +164,8 @@ fn deep_stacks() {
     assert_eq!(limit(attack(unpacked)), ("locations of one stack", 65_536));
 }
 
-/// Amplification: pieces of two lists in turn, where joining one of them each time would copy it each time. Ceiling: each
-/// byte is copied once. Outcome: accepted, with the lists joined.
+/// Amplification: pieces of two lists in turn, where joining one of them each time would copy it each time. Ceiling:
+/// each byte is copied once. Outcome: accepted, with the lists joined.
 #[test]
 fn lists_in_many_pieces() {
     const TIMES: usize = 300_000;
@@ -223,8 +223,8 @@ fn many_values() {
     assert_eq!(limit(decode(Bytes::from(array(1 << 20)), &limits)), ("attribute values", 1 << 20));
 }
 
-/// Amplification: a value that stands a million times has to be merged, which copies it each time if done badly. Ceiling:
-/// each element is moved a bounded number of times. Outcome: accepted, merged.
+/// Amplification: a value that stands a million times has to be merged, which copies it each time if done badly.
+/// Ceiling: each element is moved a bounded number of times. Outcome: accepted, merged.
 #[test]
 fn a_value_in_many_parts() {
     let part = field(2, &field(5, &field(1, &[0x18, 0x07])));
@@ -235,7 +235,8 @@ fn a_value_in_many_parts() {
     assert_eq!(values.len(), 100_000);
 }
 
-/// Amplification: none, but groups nest without a length, so skipping one recurses. Ceiling: 100 levels. Outcome: refused.
+/// Amplification: none, but groups nest without a length, so skipping one recurses. Ceiling: 100 levels. Outcome:
+/// refused.
 #[test]
 fn group_bombs() {
     let group = |depth: usize| [[0xa3, 0x06].repeat(depth), [0xa4, 0x06].repeat(depth)].concat();
@@ -247,8 +248,8 @@ fn group_bombs() {
     assert_eq!(rule(attack(vec![0xa4, 0x06])), "request: a group ends that did not start");
 }
 
-/// Outcome: text that is not UTF-8 refuses nothing, wherever it stands. It is replaced in that string, which is counted,
-/// and the batch, which protobuf's readers would refuse as it came, is written anew.
+/// Outcome: text that is not UTF-8 refuses nothing, wherever it stands. It is replaced in that string, which is
+/// counted, and the batch, which protobuf's readers would refuse as it came, is written anew.
 #[test]
 fn invalid_utf8() {
     let bad = [b'a', 0xff];
@@ -328,8 +329,8 @@ fn a_request_that_is_too_long() {
     assert_eq!(limit(decode(Bytes::from_static(&[0xff; 4]), &limits)), ("bytes of the request", 3));
 }
 
-/// Amplification: lists of attributes that differ each time are each stored. Ceiling: the memory of the request. Outcome:
-/// accepted within it, each list once.
+/// Amplification: lists of attributes that differ each time are each stored. Ceiling: the memory of the request.
+/// Outcome: accepted within it, each list once.
 #[test]
 fn distinct_lists_of_attributes() {
     let attributes = 2_000;

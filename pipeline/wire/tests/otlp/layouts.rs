@@ -333,8 +333,8 @@ fn version_1_9() {
     assert_eq!(generation(request_1_9(samples, 3)), "1.9");
 }
 
-/// Guarantees: without attributes, where wire types fit both layouts, 1.9 is named if what would be attributes cannot be
-/// any: there are no such elements, an element stands twice, it is element 0, or no time is left.
+/// Guarantees: without attributes, where wire types fit both layouts, 1.9 is named if what would be attributes cannot
+/// be any: there are no such elements, an element stands twice, it is element 0, or no time is left.
 #[test]
 fn version_1_9_without_attributes() {
     for sample in [

@@ -138,7 +138,8 @@ fn profile_ids() {
     assert_eq!(decoded.profiles.profiles().next().unwrap().profile_id, None);
 }
 
-/// Guarantees: a fault in a resource refuses all its profiles, one in a scope those of the scope, and the count says so.
+/// Guarantees: a fault in a resource refuses all its profiles, one in a scope those of the scope, and the count says
+/// so.
 #[test]
 fn resources_and_scopes() {
     let dangling = KeyValue { key_strindex: 5, ..Default::default() };
@@ -239,8 +240,8 @@ fn indices_of_the_dictionary() {
     );
 }
 
-/// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by it;
-/// an id of zeros is one.
+/// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by
+/// it; an id of zeros is one.
 #[test]
 fn element_zero() {
     let rule = "is not the zero value, which element 0 has to be";
@@ -276,7 +277,8 @@ fn lengths_of_link_ids() {
     assert_eq!(text, "dictionary.link_table[1].span_id: has 1 bytes, not 8");
 }
 
-/// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is refused.
+/// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is
+/// refused.
 #[test]
 fn missing_dictionary() {
     let mut bare = request();
@@ -295,8 +297,8 @@ fn missing_dictionary() {
     assert_eq!(decoded.profiles.observations(), 8);
 }
 
-/// Guarantees: a `KeyValue` with both `key` and `key_strindex`, which the protocol forbids, is taken by its inline key, in
-/// whichever order they came, and goes out with that alone.
+/// Guarantees: a `KeyValue` with both `key` and `key_strindex`, which the protocol forbids, is taken by its inline key,
+/// in whichever order they came, and goes out with that alone.
 #[test]
 fn two_keys_of_an_attribute() {
     let mut both = request();
@@ -321,8 +323,8 @@ fn two_keys_of_an_attribute() {
     }
 }
 
-/// Guarantees: a list of attributes that has a key twice, which the protocol forbids, refuses nothing: the first of them
-/// is the one that is found, and both go out as they came.
+/// Guarantees: a list of attributes that has a key twice, which the protocol forbids, refuses nothing: the first of
+/// them is the one that is found, and both go out as they came.
 #[test]
 fn repeated_keys() {
     let mut repeated = request();

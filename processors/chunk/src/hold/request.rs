@@ -2,7 +2,7 @@
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::{Cell, Process};
-use profbridge_model::held::Shape;
+use profbridge_model::sample_log::Shape;
 use profbridge_model::{IdentityStrength, Position, Profile, Profiles, Reason, Sample};
 use profbridge_windows::{MEMO, Piece, Place, Request, Store, Visitor, walk};
 

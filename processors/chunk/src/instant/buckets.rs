@@ -6,7 +6,7 @@ use profbridge_engine::component::{Now, Outbox};
 use profbridge_identity::{Cell, Processes};
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::{Compact, split_values};
-use profbridge_model::{AttributeSetId, Position, Profile, Profiles, ScopeProfiles, Span};
+use profbridge_model::{AttributeSetId, ByteRange, Position, Profile, Profiles, ScopeProfiles};
 
 use super::Groups;
 use crate::config::Settings;
@@ -23,7 +23,7 @@ struct Piece {
     from: u32,
     len: u32,
     /// Its values, in the bytes of the sample's values.
-    values: Span,
+    values: ByteRange,
     /// The part of an observation that it is instead, where that is divided.
     part: Option<Part>,
     /// Whether its profile is longer than a window, so that the batch's profile is as long as its cell.
@@ -141,8 +141,11 @@ impl Sink for OfOneSample<'_> {
         let len = (timestamps.len() / 8).min(room);
         let values = if len < timestamps.len() / 8 { split_values(values, len).0 } else { values };
         // A part has a value of its own.
-        let span =
-            if part.is_some() { Span::default() } else { Span { start: from.1 as u32, len: values.len() as u32 } };
+        let span = if part.is_some() {
+            ByteRange::default()
+        } else {
+            ByteRange { start: from.1 as u32, len: values.len() as u32 }
+        };
         bucket.observations += len.max(1) as u64;
         let (from, len) = (from.0 as u32, len as u32);
         bucket.pieces.push(Piece { process, scope, profile, row, from, len, values: span, part, ranged });

@@ -94,7 +94,7 @@ fn relief_closes_the_largest_windows() {
     }
     let before = chunk.held();
     let mut out = Outbox::default();
-    while chunk.relieve(at(0), &mut out) {}
+    while chunk.on_memory_pressure(at(0), &mut out) {}
     assert_eq!(observations(&batches(&out)), [30_000]);
     assert!(chunk.held().bytes <= before.bytes / 2, "{before:?} {:?}", chunk.held());
     assert_eq!(chunk.held().quantities.total(), 30);
@@ -245,7 +245,7 @@ fn one_window_at_a_time() {
             chunk.advance(at(3600 * S), out);
             chunk.due().is_some_and(|due| due <= at(3600 * S).monotonic_nano)
         },
-        |chunk, out| chunk.relieve(at(0), out),
+        |chunk, out| chunk.on_memory_pressure(at(0), out),
         |chunk, out| chunk.flush(at(0), out),
     ];
     for (way, call) in calls.iter().enumerate() {
@@ -320,8 +320,8 @@ fn large_requests_are_taken_in_piece_by_piece() {
     }
 }
 
-/// Guarantees: what a thousand real processes have in common is written for each of them, however much less is held, and
-/// nothing of it is dropped.
+/// Guarantees: what a thousand real processes have in common is written for each of them, however much less is held,
+/// and nothing of it is dropped.
 #[test]
 fn common_stacks_are_no_amplification() {
     let mut chunk = chunk("", "");

@@ -93,9 +93,9 @@ proptest! {
         prop_assert!(processor.held().bytes < 4096, "{:?}", processor.held());
     }
 
-    /// Guarantees: what leaves is what came, observation by observation, with all that is to be seen of each; each batch
-    /// is of one process, no longer than a minute, and within its window. (What is longer than a window is divided, see
-    /// the modules `long` and `owned`.)
+    /// Guarantees: what leaves is what came, observation by observation, with all that is to be seen of each; each
+    /// batch is of one process, no longer than a minute, and within its window. (What is longer than a window is
+    /// divided, see the modules `long` and `owned`.)
     #[test]
     fn keeps_every_observation(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);
@@ -108,7 +108,7 @@ proptest! {
             expected.extend(seen(&batch));
             process_all(&mut processor, batch.into(), now, &mut out);
             match random.u8(0..6) {
-                0 => while processor.relieve(now, &mut out) {},
+                0 => while processor.on_memory_pressure(now, &mut out) {},
                 1 => processor.advance(now, &mut out),
                 _ => {}
             }
@@ -145,7 +145,7 @@ proptest! {
                 process_all(&mut processor, batch(&mut random, now).into(), now, &mut out);
                 processor.advance(now, &mut out);
             }
-            while processor.relieve(at(200 * S), &mut out) {}
+            while processor.on_memory_pressure(at(200 * S), &mut out) {}
             flush_all(&mut processor, at(300 * S), &mut out);
             let window = |batch: &Profiles| batch.window.as_ref().map(|window| (window.profiler_id, window.start_unix_nano));
             let batches = batches(&out);

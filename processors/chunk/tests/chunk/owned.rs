@@ -1,4 +1,5 @@
-//! Whose time is whose in Sentry, from the request over windows to finished chunks, by brute force (`profbridge_bench::owned`).
+//! Whose time is whose in Sentry, from the request over windows to finished chunks, by brute force
+//! (`profbridge_bench::owned`).
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -15,7 +16,8 @@ use crate::support::*;
 
 const MODES: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
-/// The chunks of a request, with the time in which threads were blocked, and the nanoseconds that were counted as not shown.
+/// The chunks of a request, with the time in which threads were blocked, and the nanoseconds that were counted as not
+/// shown.
 fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
     let decoded = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap();
     let mut processor = chunk(identity, "");
@@ -55,8 +57,8 @@ fn stack(random: &mut Rng) -> [Frame; 2] {
     [Frame::from(&format!("cpython!f{function}@/app/f.py:{function}")), Frame::from("cpython!main@/app/main.py:1")]
 }
 
-/// The times at which a timer of this period sees a thread that runs from time to time, in nanoseconds after [`T0`]: late by
-/// `spacing`, with jitter, with pauses, at times only once.
+/// The times at which a timer of this period sees a thread that runs from time to time, in nanoseconds after [`T0`]:
+/// late by `spacing`, with jitter, with pauses, at times only once.
 fn schedule(random: &mut Rng, period: u64, length: u64) -> Vec<u64> {
     let spacing = [1.0, 1.0, 1.01, 1.1, 1.4, 1.45][random.usize(0..6)];
     let jitter = period * random.u64(1..40) / 100;
@@ -76,8 +78,8 @@ fn schedule(random: &mut Rng, period: u64, length: u64) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Guarantees: timestamps with jitter, late timers, lone samples, pauses and several threads, named or not: each function
-    /// of each thread owns in Sentry what was sampled of it, and each is listed, wherever windows end.
+    /// Guarantees: timestamps with jitter, late timers, lone samples, pauses and several threads, named or not: each
+    /// function of each thread owns in Sentry what was sampled of it, and each is listed, wherever windows end.
     #[test]
     fn timestamps(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);
@@ -94,7 +96,8 @@ proptest! {
         check(MODES[mode], &builder.build())?;
     }
 
-    /// Guarantees: so it is for values without timestamps, however long their profile is, and nothing of them is cut off.
+    /// Guarantees: so it is for values without timestamps, however long their profile is, and nothing of them is cut
+    /// off.
     #[test]
     fn values(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);
@@ -114,8 +117,8 @@ proptest! {
         prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
     }
 
-    /// Guarantees: so it is for a thread that waits and runs in turn, each for as long as its value says, over windows, and
-    /// nothing of it is cut off.
+    /// Guarantees: so it is for a thread that waits and runs in turn, each for as long as its value says, over windows,
+    /// and nothing of it is cut off.
     #[test]
     fn waiting(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);

@@ -80,7 +80,8 @@ fn process_attributes_move_up() {
     }
 }
 
-/// Guarantees: a process has the same id whichever replica sees it, whoever sends it, and wherever its attributes stand.
+/// Guarantees: a process has the same id whichever replica sees it, whoever sends it, and wherever its attributes
+/// stand.
 #[test]
 fn replicas_agree() {
     let mut ids = BTreeSet::new();
@@ -117,9 +118,10 @@ fn weak_processes_stay_apart() {
     }
 }
 
-/// Guarantees: what a peer that passes on the profiles of several machines sends without saying whose it is is merged with nothing,
-/// though all that is said is equal: neither with another resource of its request nor with another request. What comes of one
-/// resource stays together, it leaves at once, it is counted as weak, and nothing is lost. What says whose it is is merged as ever.
+/// Guarantees: what a peer that passes on the profiles of several machines sends without saying whose it is is merged
+/// with nothing, though all that is said is equal: neither with another resource of its request nor with another
+/// request. What comes of one resource stays together, it leaves at once, it is counted as weak, and nothing is lost.
+/// What says whose it is is merged as ever.
 #[test]
 fn relayed_weak_processes_are_never_merged() {
     for identity in MODES {

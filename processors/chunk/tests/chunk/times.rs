@@ -23,8 +23,8 @@ fn start_of(identity: &str, pid: i64) -> u64 {
     flush(&mut chunk)[0].window.as_ref().unwrap().start_unix_nano
 }
 
-/// Guarantees: windows of processes start at times of their own, so that they do not all close at once, and at half seconds, where
-/// the receiver `ptrace` divides what is longer.
+/// Guarantees: windows of processes start at times of their own, so that they do not all close at once, and at half
+/// seconds, where the receiver `ptrace` divides what is longer.
 #[test]
 fn windows_are_shifted() {
     let starts: std::collections::BTreeSet<_> = (0..50).map(window_start).collect();
@@ -133,8 +133,8 @@ fn ranges_have_windows() {
     assert!((from..to).contains(&(T + 30 * S)));
 }
 
-/// Guarantees: a profile that is spread over windows covers in each what lies in it; samples without timestamps keep the
-/// range of their profile.
+/// Guarantees: a profile that is spread over windows covers in each what lies in it; samples without timestamps keep
+/// the range of their profile.
 #[test]
 fn profiles_are_clipped_to_their_window() {
     let start = window_start(1);

@@ -54,8 +54,8 @@ fn observed(batch: &Profiles, all: &mut Observed) -> usize {
 }
 
 proptest! {
-    /// Guarantees: what is merged is what a plain map would hold: every observation at its identity, in order of arrival,
-    /// in one sample per identity, in one batch with one dictionary without anything twice.
+    /// Guarantees: what is merged is what a plain map would hold: every observation at its identity, in order of
+    /// arrival, in one sample per identity, in one batch with one dictionary without anything twice.
     #[test]
     fn merges_as_a_map_does(requests in prop::collection::vec(prop::collection::vec(
         (0u8..2, 0u8..2, prop::collection::vec(0u8..3, 0..4), prop::option::of(1u8..3), prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..6), 1..6))
@@ -111,7 +111,8 @@ fn merging_is_linear() {
     }
 }
 
-/// Guarantees: what a peer passes on of several machines is not merged: resources that are equal may be of different ones.
+/// Guarantees: what a peer passes on of several machines is not merged: resources that are equal may be of different
+/// ones.
 #[test]
 fn relayed_requests_are_not_merged() {
     let mut dedup = dedup("window: 10s");
@@ -177,7 +178,7 @@ fn relief_closes_the_largest_window() {
         process(&mut dedup, batch, at(0));
     }
     let mut out = Outbox::default();
-    while dedup.relieve(at(0), &mut out) {}
+    while dedup.on_memory_pressure(at(0), &mut out) {}
     assert_eq!(observations(&out), [10_000]);
     assert_eq!(dedup.held().quantities.total(), 20);
 }

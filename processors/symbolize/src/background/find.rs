@@ -92,8 +92,8 @@ impl Finder {
                 break;
             }
             let taken = |opened: Option<File>| opened.filter(|opened| identify::is(opened, &file.id));
-            // The link leads to the file that is mapped, even where another one has its name by now or none has. It needs a
-            // right that the path does not need.
+            // The link leads to the file that is mapped, even where another one has its name by now or none has. It
+            // needs a right that the path does not need.
             let opened = taken(open::resolved(Path::new(&format!("{folder}/map_files/{range}")), self.fuse));
             let opened = opened.or_else(|| taken(open::in_root(&open::root(Path::new(&root))?, &path, self.fuse)));
             if let (Some(file), Some(root)) = (opened, open::root(Path::new(&root))) {

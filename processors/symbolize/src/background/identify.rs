@@ -1,5 +1,5 @@
-//! Tells whether a file is the one that a profiler has seen. Files are hostile: sizes are checked before anything is read,
-//! and nothing is mapped.
+//! Tells whether a file is the one that a profiler has seen. Files are hostile: sizes are checked before anything is
+//! read, and nothing is mapped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,8 +31,8 @@ pub(super) fn id_of(file: &File) -> FileId {
     FileId::Htlhash(digits.into())
 }
 
-/// The first 16 bytes of the SHA-256 of the first and the last 4096 bytes and the length, big-endian. The pages may overlap
-/// (opentelemetry-specification `specification/profiles/mappings.md`).
+/// The first 16 bytes of the SHA-256 of the first and the last 4096 bytes and the length, big-endian. The pages may
+/// overlap (opentelemetry-specification `specification/profiles/mappings.md`).
 fn htlhash(file: &File) -> Option<Vec<u8>> {
     let length = file.metadata().ok()?.len();
     let size = length.min(PAGE);

@@ -18,7 +18,8 @@ fn telemetry(random: &mut fastrand::Rng, now: Now) -> Telemetry {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: the contract of processors: every observation comes out once, nothing is due in the past, the end leaves nothing.
+    /// Guarantees: the contract of processors: every observation comes out once, nothing is due in the past, the end
+    /// leaves nothing.
     #[test]
     fn keeps_the_contract(seed: u64, yaml in prop::sample::select(vec!["", "timeout: 0s", "max_bytes: 4KiB", "timeout: 30s"])) {
         let (mut symbolize, fake) = symbolize(yaml);

@@ -28,7 +28,8 @@ fn waits_for_the_last_name() {
     assert_eq!((symbolize.due(), symbolize.held().quantities.total(), symbolize.held().bytes), (None, 0, 0));
 }
 
-/// Guarantees: at the deadline a batch goes on with what there is: a name without a line, or none. Both are counted as late.
+/// Guarantees: at the deadline a batch goes on with what there is: a name without a line, or none. Both are counted as
+/// late.
 #[test]
 fn the_deadline_ends_waiting() {
     let (mut symbolize, fake) = symbolize("timeout: 1s");
@@ -93,16 +94,20 @@ fn the_bound_lets_the_oldest_go() {
 /// Guarantees: short memory lets everything go at once, counted as early, and so does the end, in order.
 #[test]
 fn relief_and_flush_empty_it() {
-    for relieve in [true, false] {
+    for on_memory_pressure in [true, false] {
         let (mut symbolize, fake) = symbolize("");
         fake.set(ID, 0x1100, Answer::Symbols(symbols("f", None, 0)));
         process(&mut symbolize, batch("a", &[native(0x1100)]), at(0));
         process(&mut symbolize, batch("b", &[native(0x1200)]), at(0));
         let mut out = Outbox::default();
-        while if relieve { symbolize.relieve(at(1), &mut out) } else { symbolize.flush(at(1), &mut out) } {}
+        while if on_memory_pressure {
+            symbolize.on_memory_pressure(at(1), &mut out)
+        } else {
+            symbolize.flush(at(1), &mut out)
+        } {}
         assert_eq!(senders(&out), ["a", "b"]);
         assert_eq!(lines(&batches(&out)[0])[0].1, ["f@:0"]);
-        assert_eq!(note(&out, RELEASED_EARLY), if relieve { 2 } else { 0 });
+        assert_eq!(note(&out, RELEASED_EARLY), if on_memory_pressure { 2 } else { 0 });
         assert_eq!((symbolize.due(), symbolize.held().bytes), (None, 0));
     }
 }

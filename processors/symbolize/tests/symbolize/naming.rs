@@ -29,8 +29,9 @@ fn known_names_are_written() {
     assert_eq!((note(&out, NAMED), note(&out, UNKNOWN), note(&out, LATE)), (1, 1, 0));
 }
 
-/// Guarantees: only machine code is asked for: no bytecode index, nothing that has lines, no address outside of its mapping, nothing
-/// without a file that can be told from others. What is not named passes unchanged, with the request it came in.
+/// Guarantees: only machine code is asked for: no bytecode index, nothing that has lines, no address outside of its
+/// mapping, nothing without a file that can be told from others. What is not named passes unchanged, with the request
+/// it came in.
 #[test]
 fn other_frames_are_left_alone() {
     let (mut symbolize, fake) = symbolize("");
@@ -57,8 +58,8 @@ fn other_frames_are_left_alone() {
     assert_eq!(note(&out, UNKNOWN), 3, "one without an id, two outside of their file");
 }
 
-/// Guarantees: kernel, Go and Rust frames without names are asked for, too, and those without a type; addresses go file by
-/// file, each once, with the process that has the file mapped.
+/// Guarantees: kernel, Go and Rust frames without names are asked for, too, and those without a type; addresses go file
+/// by file, each once, with the process that has the file mapped.
 #[test]
 fn machine_code_is_asked_for() {
     let (mut symbolize, fake) = symbolize("");

@@ -67,8 +67,8 @@ impl Program {
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
-    /// Runs until its standard input is closed. It has said something before: when a program was only just executed, its files may not be
-    /// mapped yet.
+    /// Runs until its standard input is closed. It has said something before: when a program was only just executed,
+    /// its files may not be mapped yet.
     fn start(&self) -> Child {
         let mut child = Command::new(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -76,7 +76,8 @@ impl Program {
     }
 }
 
-/// What a profiler in the kernel sends of a process: base name and build id of the file, and an address in it; over OTLP.
+/// What a profiler in the kernel sends of a process: base name and build id of the file, and an address in it; over
+/// OTLP.
 fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, address: u64) -> Profiles {
     let whole = Mapping { memory_start: 0, memory_limit: 1 << 30, ..Mapping::default() };
     mapped(program, pid, executable, whole, address)
@@ -126,8 +127,8 @@ fn in_source(line: &str, function: &str) -> bool {
     line.starts_with(&format!("{function}@/")) && line.contains("/app.c:")
 }
 
-/// Guarantees: an address of a program, as a profiler sends it, comes out with function, file and line, by the path of the
-/// executable; the named batch is a valid request that says the same.
+/// Guarantees: an address of a program, as a profiler sends it, comes out with function, file and line, by the path of
+/// the executable; the named batch is a valid request that says the same.
 #[test]
 fn by_the_executables_path() {
     let program = Program::compile("00112233445566778899aabbccddeeff00112233");
@@ -240,8 +241,8 @@ fn never_by_another_file() {
     assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
-/// Guarantees: in the real capture of an eBPF profiler every frame that is not native says what it said, although its names could
-/// all be answered, and every native frame of a file is named.
+/// Guarantees: in the real capture of an eBPF profiler every frame that is not native says what it said, although its
+/// names could all be answered, and every native frame of a file is named.
 #[test]
 fn the_real_capture() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures/otlp/ebpf-profiler.wire-1.10.otlp");

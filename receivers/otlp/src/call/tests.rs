@@ -61,8 +61,8 @@ fn profile(fields: &[u8]) -> Vec<u8> {
     [nested(1, &nested(2, &nested(2, fields))), nested(2, &dictionary)].concat()
 }
 
-/// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots, while
-/// small ones pass by.
+/// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots,
+/// while small ones pass by.
 #[tokio::test]
 async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
@@ -97,8 +97,8 @@ async fn the_sender_is_an_address() {
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
 
-/// Guarantees: a request that is decoded to several times its size is taken, and its memory is what it really takes, and what
-/// it takes to write it once more.
+/// Guarantees: a request that is decoded to several times its size is taken, and its memory is what it really takes,
+/// and what it takes to write it once more.
 #[test]
 fn dense_requests_get_their_memory() {
     let (intake, consumer) = intake(1 << 30);
@@ -115,8 +115,8 @@ fn dense_requests_get_their_memory() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: samples of two bytes, each of which would take 28, are refused before their memory is taken: as too large,
-/// not as something to repeat.
+/// Guarantees: samples of two bytes, each of which would take 28, are refused before their memory is taken: as too
+/// large, not as something to repeat.
 #[test]
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);

@@ -1,10 +1,10 @@
 //! OTLP over gRPC: one unary method.
 //!
-//! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for the
-//! length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too large
-//! with OUT_OF_RANGE and a damaged one with INTERNAL. OTLP clients repeat the first for minutes, and both are against
-//! opentelemetry-proto `docs/specification.md`. What is left of a server for one unary method is the frame of a message
-//! (see [`frame`]) and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
+//! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for
+//! the length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too
+//! large with OUT_OF_RANGE and a damaged one with INTERNAL. OTLP clients repeat the first for minutes, and both are
+//! against opentelemetry-proto `docs/specification.md`. What is left of a server for one unary method is the frame of a
+//! message (see [`frame`]) and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
 
 mod frame;
 mod reply;

@@ -1,5 +1,5 @@
-//! The content type of a request, which is also that of its answer (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP
-//! Response").
+//! The content type of a request, which is also that of its answer (opentelemetry-proto `docs/specification.md`,
+//! "OTLP/HTTP Response").
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -51,8 +51,8 @@ impl Media {
         Err(Fault::new(Kind::Format, text))
     }
 
-    /// The content type and the body of an answer that is a fault: a `google.rpc.Status`, in protobuf unless the request is
-    /// JSON.
+    /// The content type and the body of an answer that is a fault: a `google.rpc.Status`, in protobuf unless the
+    /// request is JSON.
     pub(super) fn status(self, fault: &Fault) -> (&'static str, Bytes) {
         match self {
             Self::Protobuf | Self::Other => (PROTOBUF, message::http_status(fault)),

@@ -1,9 +1,9 @@
 //! OTLP over HTTP with protobuf: one path.
 //!
-//! A client that is refused before it has sent all of a large body does not always see the answer. Over HTTP/1 the kernel
-//! resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of the stream for a failure
-//! (curl 7.88). OTLP clients repeat a request whose connection broke, so the rest of such a body is read and forgotten first,
-//! for a few seconds and without memory.
+//! A client that is refused before it has sent all of a large body does not always see the answer. Over HTTP/1 the
+//! kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end of the stream
+//! for a failure (curl 7.88). OTLP clients repeat a request whose connection broke, so the rest of such a body is read
+//! and forgotten first, for a few seconds and without memory.
 
 mod media;
 

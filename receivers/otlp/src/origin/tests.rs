@@ -60,8 +60,9 @@ fn hosts(batch: &Profiles) -> Vec<(Option<&str>, Option<&str>)> {
     (0..batch.resources().len()).map(of).collect()
 }
 
-/// Guarantees: what a peer on the loopback sends without naming a host gets the id and name of this one, whichever loopback
-/// address it has; what names a host keeps what it says, also where only samples say it; peers elsewhere get nothing.
+/// Guarantees: what a peer on the loopback sends without naming a host gets the id and name of this one, whichever
+/// loopback address it has; what names a host keeps what it says, also where only samples say it; peers elsewhere get
+/// nothing.
 #[test]
 fn local_peers_are_this_machine() {
     let named = (Some("f00d"), Some("web-1"));
@@ -94,8 +95,8 @@ fn hosts_without_an_id() {
     assert_eq!(hosts(&take(&off, LOOPBACK, batch(&[process("/a")]))), [(None, None)]);
 }
 
-/// Guarantees: attributes of the configuration get into the resources that do not have them, of every peer, and leave the others
-/// as they are; a host that is configured is not joined by this machine's.
+/// Guarantees: attributes of the configuration get into the resources that do not have them, of every peer, and leave
+/// the others as they are; a host that is configured is not joined by this machine's.
 #[test]
 fn configured_attributes_are_inserted() {
     let insert = [("deployment.environment.name", "staging"), ("host.id", "node-3")];
@@ -112,8 +113,8 @@ fn configured_attributes_are_inserted() {
     assert_eq!(complete.received.as_deref(), Some(&b"request"[..]));
 }
 
-/// Guarantees: a peer that passes on the profiles of several machines is marked, from the request on in which it shows, and its
-/// profiles do not become this machine's; a peer that does not is not marked.
+/// Guarantees: a peer that passes on the profiles of several machines is marked, from the request on in which it shows,
+/// and its profiles do not become this machine's; a peer that does not is not marked.
 #[test]
 fn relaying_peers_are_marked() {
     let (a, b) = (process("/usr/bin/a"), process("/usr/bin/b"));
@@ -140,9 +141,10 @@ fn relaying_peers_are_marked() {
     assert!(!take(&elsewhere, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
 }
 
-/// Guarantees: processes of a peer on this machine that say of themselves that they are of two hosts, by whichever name, do not become
-/// this machine's, and what names no host beside them is marked; so are processes of which only the service differs, and the log says so.
-/// A service that is named late, by an SDK's own word for none, or by a variable that agrees is of one machine.
+/// Guarantees: processes of a peer on this machine that say of themselves that they are of two hosts, by whichever
+/// name, do not become this machine's, and what names no host beside them is marked; so are processes of which only the
+/// service differs, and the log says so. A service that is named late, by an SDK's own word for none, or by a variable
+/// that agrees is of one machine.
 #[test]
 fn two_hosts_behind_the_loopback() {
     let with = |more: &[(&'static str, &'static str)]| -> Attributes {
@@ -181,8 +183,8 @@ fn two_hosts_behind_the_loopback() {
     }
 }
 
-/// Guarantees: where profiles cannot be told apart the log says so once a minute, with the peer, the reason, the number of
-/// observations and what to set; where all name their host it says nothing.
+/// Guarantees: where profiles cannot be told apart the log says so once a minute, with the peer, the reason, the number
+/// of observations and what to set; where all name their host it says nothing.
 #[test]
 fn a_warning_a_minute() {
     let origin = origin(this(), &[]);

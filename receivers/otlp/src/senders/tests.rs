@@ -46,8 +46,8 @@ fn relays(requests: &[Told<'_>]) -> bool {
     requests.iter().map(|told| senders.see(PEER, None, told, now)).last().flatten().is_some()
 }
 
-/// Guarantees: a peer that names two hosts, in one request or in two, passes on what they send; one that names one host in
-/// several ways does not.
+/// Guarantees: a peer that names two hosts, in one request or in two, passes on what they send; one that names one host
+/// in several ways does not.
 #[test]
 fn several_hosts() {
     assert!(relays(&[hosts(&[name("a"), name("b")])]));
@@ -68,8 +68,8 @@ fn several_hosts() {
     assert!(!relays(&[hosts(&[])]));
 }
 
-/// Guarantees: a process id that executes two programs at once, or by turns, is of two machines; one whose program executes
-/// another is of one.
+/// Guarantees: a process id that executes two programs at once, or by turns, is of two machines; one whose program
+/// executes another is of one.
 #[test]
 fn two_programs_at_once() {
     assert!(relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((15, 30)))])]));
@@ -89,8 +89,8 @@ fn two_programs_at_once() {
     assert!(!relays(&turns));
 }
 
-/// Guarantees: a process id that is of two services at once is of two machines; one whose service is renamed is of one. Programs and
-/// services do not speak for each other, nor do those of another pod or container.
+/// Guarantees: a process id that is of two services at once is of two machines; one whose service is renamed is of one.
+/// Programs and services do not speak for each other, nor do those of another pod or container.
 #[test]
 fn two_services_at_once() {
     assert!(relays(&[serves(&[("shop", Some((10, 20))), ("mail", Some((10, 20)))])]));
@@ -103,8 +103,8 @@ fn two_services_at_once() {
     assert!(relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("x"), "mail")]));
 }
 
-/// Guarantees: peers do not speak for each other, and one that was found out is trusted again when it gave no reason for ten
-/// minutes.
+/// Guarantees: peers do not speak for each other, and one that was found out is trusted again when it gave no reason
+/// for ten minutes.
 #[test]
 fn peers_are_remembered_for_a_while() {
     let (mut senders, now) = (Senders::default(), Instant::now());
@@ -118,7 +118,8 @@ fn peers_are_remembered_for_a_while() {
     assert_eq!(senders.see(PEER, None, &hosts(&[name("d")]), later(1300)), None);
 }
 
-/// Guarantees: a peer on this machine that names another one passes on what that sends; what it calls this one does not matter.
+/// Guarantees: a peer on this machine that names another one passes on what that sends; what it calls this one does not
+/// matter.
 #[test]
 fn local_peers() {
     let this = Some(both("f00d", "web-1"));

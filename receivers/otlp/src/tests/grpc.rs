@@ -89,8 +89,8 @@ async fn too_large_is_resource_exhausted() {
     rig.export(rig.client(), exact).await;
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success, which counts profiles and names the place; the
-/// others arrive, and the samples and observations that were lost are counted.
+/// Guarantees: profiles that break a rule are refused by partial success, which counts profiles and names the place;
+/// the others arrive, and the samples and observations that were lost are counted.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -97,8 +97,8 @@ async fn broken_frames_are_invalid_argument() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: one string that is not UTF-8 costs nothing but itself: the request is taken, the string's sender is told,
-/// and it is counted. What came is not kept, so that it cannot be forwarded to a peer that refuses it.
+/// Guarantees: one string that is not UTF-8 costs nothing but itself: the request is taken, the string's sender is
+/// told, and it is counted. What came is not kept, so that it cannot be forwarded to a peer that refuses it.
 #[tokio::test]
 async fn text_that_is_not_utf8_is_replaced() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -265,8 +265,8 @@ async fn a_client_that_goes_away_is_counted() {
     until(|| rig.consumer.memory_used() == 0).await;
 }
 
-/// Guarantees: a bomb, a thousand times smaller than what it unpacks to, is refused at the limit and takes no more memory
-/// than that.
+/// Guarantees: a bomb, a thousand times smaller than what it unpacks to, is refused at the limit and takes no more
+/// memory than that.
 #[tokio::test]
 async fn bombs_are_refused() {
     let rig = Rig::start(SMALL).await;

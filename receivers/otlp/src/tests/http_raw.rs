@@ -89,8 +89,8 @@ async fn who_asks_first_is_answered_at_once() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
-/// Guarantees: a client that sends all of a body that is far too large before it looks for an answer can send it, sees the
-/// answer, and can use the connection again.
+/// Guarantees: a client that sends all of a body that is far too large before it looks for an answer can send it, sees
+/// the answer, and can use the connection again.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
     let mut rig = Rig::start(SMALL).await;

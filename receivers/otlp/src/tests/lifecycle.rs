@@ -5,7 +5,8 @@ use profbridge_engine::registry::{PROFILES, ReceiverFactory};
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: a shutdown frees both ports at once, lets a request that is under way end with its answer, and completes.
+/// Guarantees: a shutdown frees both ports at once, lets a request that is under way end with its answer, and
+/// completes.
 #[tokio::test]
 async fn a_shutdown_drains() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -103,8 +103,8 @@ async fn what_never_fits_is_refused_for_good() {
     assert_eq!((rig.requests("refused", "grpc"), rig.consumer.memory_used()), (2, 0));
 }
 
-/// Guarantees: what pipelines say is translated: later into UNAVAILABLE and 503 with a delay, never into a status that is
-/// not repeated; the samples are counted as refused.
+/// Guarantees: what pipelines say is translated: later into UNAVAILABLE and 503 with a delay, never into a status that
+/// is not repeated; the samples are counted as refused.
 #[tokio::test]
 async fn pipelines_can_refuse() {
     let mut rig = Rig::start(LOOPBACK).await;

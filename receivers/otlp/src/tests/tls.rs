@@ -87,8 +87,8 @@ async fn tls_is_served() {
     assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: x\r\n\r\n").await.contains("HTTP/1.1"));
 }
 
-/// Guarantees: with `client_ca_file` a client needs a certificate of that authority; none, or another's, is refused before
-/// a request is read, and the metrics count it beside the connections that were open.
+/// Guarantees: with `client_ca_file` a client needs a certificate of that authority; none, or another's, is refused
+/// before a request is read, and the metrics count it beside the connections that were open.
 #[tokio::test]
 async fn client_certificates_are_asked_for() {
     let (authority, other) = (Authority::new(), Authority::new());

@@ -1,4 +1,5 @@
-//! What sampling does to the system calls of threads that run: whether all of what was asked for is moved, and nothing fails.
+//! What sampling does to the system calls of threads that run: whether all of what was asked for is moved, and nothing
+//! fails.
 
 use std::{fs, process::Command, thread, time::Duration};
 

@@ -49,7 +49,8 @@ impl Names {
         self.symbolizer.answer(self.object(location)?, location.address).symbols().cloned()
     }
 
-    /// The innermost function of the program on a stack, as perf names it: not one that was inlined into it, and the file where it has no name.
+    /// The innermost function of the program on a stack, as perf names it: not one that was inlined into it, and the
+    /// file where it has no name.
     pub(super) fn innermost(&self, mappings: &[Mapping], locations: &[Location]) -> String {
         let Some(location) = locations.iter().find(|location| !location.is_kernel()) else {
             return "[kernel]".to_owned();

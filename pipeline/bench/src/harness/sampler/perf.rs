@@ -41,13 +41,15 @@ impl Perf {
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Starts one for all threads of a process, with the kernel's call chains, and returns once it records. Its file is in `folder`.
+    /// Starts one for all threads of a process, with the kernel's call chains, and returns once it records. Its file is
+    /// in `folder`.
     pub(super) fn start(folder: &Path, pid: u32, rate_hertz: f64, chain: &str) -> Result<Self, Error> {
         Self::start_on(folder, &["-p", &pid.to_string()], rate_hertz, chain)
     }
 
-    /// Starts one with events of the processors. Events of threads are no reference for shares of a process that is switched thousands of times a second:
-    /// they lengthen each switch, and a timer that was due when a thread was switched away fires when it is switched to, within the kernel's switch.
+    /// Starts one with events of the processors. Events of threads are no reference for shares of a process that is
+    /// switched thousands of times a second: they lengthen each switch, and a timer that was due when a thread was
+    /// switched away fires when it is switched to, within the kernel's switch.
     pub(super) fn start_everywhere(folder: &Path, rate_hertz: f64) -> Result<Self, Error> {
         Self::start_on(folder, &["-a"], rate_hertz, "fp")
     }
@@ -107,7 +109,8 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// How many samples there are of a process by the innermost function of the program, whose code ran or called into the kernel.
+    /// How many samples there are of a process by the innermost function of the program, whose code ran or called into
+    /// the kernel.
     pub(super) fn functions(&self, pid: u32) -> Result<HashMap<String, u64>, Error> {
         let mut command = Command::new("perf");
         command.args(["script", "--pid", &pid.to_string(), "--no-inline", "-F", "ip,sym,dso", "-i"]).arg(&self.data);
@@ -140,7 +143,8 @@ fn functions(script: &str) -> HashMap<String, u64> {
     functions
 }
 
-/// A line with an address, a function and, in brackets, a file: the address and the name; where there is none, that of the file.
+/// A line with an address, a function and, in brackets, a file: the address and the name; where there is none, that of
+/// the file.
 fn frame(line: &str) -> Option<(u64, String)> {
     let (address, rest) = line.trim().split_once(' ')?;
     let (function, file) = rest.rsplit_once(" (")?;
@@ -159,7 +163,8 @@ pub(super) fn nameless(file: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: a sample counts for the innermost function of the program, in the kernel as well; code without a name for its file.
+    /// Guarantees: a sample counts for the innermost function of the program, in the kernel as well; code without a
+    /// name for its file.
     #[test]
     fn scripts() {
         let script = "\

@@ -21,7 +21,8 @@ use super::{
     targets::Programs,
 };
 
-/// What is measured: the name, the arguments of `busy`, and the share of a core that the sampler may take beyond its looks, in percent.
+/// What is measured: the name, the arguments of `busy`, and the share of a core that the sampler may take beyond its
+/// looks, in percent.
 const CASES: [(&str, [&str; 2], f64); 4] = [
     ("1 busy", ["1", "0"], 0.5),
     ("8 busy on 2 CPUs", ["8", "0"], 0.6),

@@ -75,8 +75,8 @@ fn kind(name: &'static str, target: Target, counts: Counts, goal: f64, symbols: 
     Ok(Kind { name, target, counts, goal, symbols })
 }
 
-/// The share of stacks that end where threads start. What the sampler itself calls complete is not believed: the last frame must lie in
-/// the program's `_start`, or in the C library or its loader, which start threads.
+/// The share of stacks that end where threads start. What the sampler itself calls complete is not believed: the last
+/// frame must lie in the program's `_start`, or in the C library or its loader, which start threads.
 fn stacks(kind: &Kind, session: &Session, report: &mut Report) -> Result<(), Error> {
     let entry = session.mappings.iter().find(|mapping| mapping.main).map(entry).transpose()?.unwrap_or(0);
     let (mut observed, mut rooted, mut complete) = (0, 0, 0);

@@ -1,4 +1,5 @@
-//! How long running threads are stopped where that is chosen (`stops: always`): as the sampler counts it, and as a thread that does nothing but read the clock sees it.
+//! How long running threads are stopped where that is chosen (`stops: always`): as the sampler counts it, and as a
+//! thread that does nothing but read the clock sees it.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     let worst = status.longest_stop_nano as f64 / 1e3;
     report.figure("stop of a running thread, worst", worst, "us", Some(Goal::AtMost(1000.0)));
     report.detail("stop lengths", status.stop_lengths);
-    // The target cannot tell a stop from anything else that takes the core. Of its gaps, as many as there were stops are taken for
-    // stops, the longest ones: what it says is therefore an upper bound.
+    // The target cannot tell a stop from anything else that takes the core. Of its gaps, as many as there were stops
+    // are taken for stops, the longest ones: what it says is therefore an upper bound.
     let stops = usize::try_from(status.stops - before.stops)?;
     let (sampled, quiet) = (longest(sampled, stops), longest(quiet, stops));
     for (name, q) in [("p50", 0.5), ("p99", 0.99), ("worst", 1.0)] {

@@ -1,7 +1,8 @@
-//! What events cost a process that is switched twenty thousand times a second: by its processor time for each turn, in turns with itself unsampled.
+//! What events cost a process that is switched twenty thousand times a second: by its processor time for each turn, in
+//! turns with itself unsampled.
 //!
-//! With the right to it, such a process is sampled by events of the processors. So that events of its threads are measured as well, this program runs
-//! once more without that right.
+//! With the right to it, such a process is sampled by events of the processors. So that events of its threads are
+//! measured as well, this program runs once more without that right.
 
 use std::{
     io::Write,

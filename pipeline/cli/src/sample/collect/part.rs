@@ -69,8 +69,8 @@ fn assemble(processes: &[Tracked], batches: &[Batch]) -> Result<(Profiles, u64),
     Ok((assembled.profiles, assembled.malformed))
 }
 
-/// A batch with the samples of either blocked or running threads. In cpu mode a sample says for how long its thread ran, even
-/// if it is found blocked by then.
+/// A batch with the samples of either blocked or running threads. In cpu mode a sample says for how long its thread
+/// ran, even if it is found blocked by then.
 fn some(batch: &Batch, blocked: bool) -> Batch {
     let is_blocked = |sample: &Sample| sample.blocked && batch.mode == Mode::Wall;
     let samples = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();

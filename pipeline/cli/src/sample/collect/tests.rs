@@ -64,8 +64,8 @@ fn halves(collector: &mut Collector) -> Vec<Halves> {
     collector.ready(true).iter().map(|part| collector.assemble(part).unwrap()).collect()
 }
 
-/// Guarantees: what ran and what was blocked are told apart, for each process by itself, and add up to the whole, in which each process has its own
-/// resource.
+/// Guarantees: what ran and what was blocked are told apart, for each process by itself, and add up to the whole, in
+/// which each process has its own resource.
 #[test]
 fn running_and_waiting() {
     let mut collector = collector();

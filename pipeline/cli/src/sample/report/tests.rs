@@ -102,7 +102,8 @@ fn children() {
     assert!(!followed.functions().contains("children"), "what was waited for is there");
 }
 
-/// Guarantees: where several processes were sampled it is said which of them did the work; one by itself is not talked about.
+/// Guarantees: where several processes were sampled it is said which of them did the work; one by itself is not talked
+/// about.
 #[test]
 fn processes() {
     let shares = Shares::default();
@@ -192,7 +193,8 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     assert!(text.contains("late: 2.6 % of the samples"), "{text}");
 }
 
-/// Guarantees: how much processor time was not sampled is said with what would show it, and so are calls that came back early; what is a matter of chance is not.
+/// Guarantees: how much processor time was not sampled is said with what would show it, and so are calls that came back
+/// early; what is a matter of chance is not.
 #[test]
 fn what_is_missing() {
     let shares = Shares::default();

@@ -33,8 +33,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Whether both are the same process. One that executes another program keeps its start, which moves with the wall clock; what it executes does
-    /// not. The start comes from a clock of 10 ms and the time of the boot.
+    /// Whether both are the same process. One that executes another program keeps its start, which moves with the wall
+    /// clock; what it executes does not. The start comes from a clock of 10 ms and the time of the boot.
     fn is_same(self, other: Self) -> bool {
         let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
         started_together || self.exec_id == other.exec_id
@@ -154,7 +154,8 @@ fn describe(ending: &Ending) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one with neither is not.
+    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one
+    /// with neither is not.
     #[test]
     fn identities() {
         let is = |start_unix_nano, exec_id| Identity { start_unix_nano, exec_id };

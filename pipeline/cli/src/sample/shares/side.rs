@@ -23,8 +23,8 @@ pub(crate) struct Cost {
 pub(crate) struct Place {
     /// The innermost function.
     pub(crate) leaf: u32,
-    /// The first function of the program itself among its callers, where the innermost is none; where there is none at all
-    /// (an interpreter's library), the first of another library than the innermost one's.
+    /// The first function of the program itself among its callers, where the innermost is none; where there is none at
+    /// all (an interpreter's library), the first of another library than the innermost one's.
     pub(crate) within: Option<u32>,
     /// The time, in nanoseconds.
     pub(crate) nano: u64,
@@ -43,10 +43,12 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Adds a stack and the time for which it stood: the functions at its leaf and those that called them, innermost first.
+    /// Adds a stack and the time for which it stood: the functions at its leaf and those that called them, innermost
+    /// first.
     ///
-    /// Of several functions at the leaf all but the last were inlined. Those of libraries are no place where a person would
-    /// look for time (`u64::wrapping_add`), so it is the innermost of the program's that has it, where there is one.
+    /// Of several functions at the leaf all but the last were inlined. Those of libraries are no place where a person
+    /// would look for time (`u64::wrapping_add`), so it is the innermost of the program's that has it, where there is
+    /// one.
     pub(super) fn add(
         &mut self,
         functions: &Functions,

@@ -87,8 +87,8 @@ fn inlined() {
     assert_eq!(running(&shares), [("inner", 30, 30), ("main", 0, 30), ("middle", 0, 30), ("outer", 0, 30)]);
 }
 
-/// Guarantees: what a library's inlined functions take is the time of the program's function that uses them; a library's
-/// function that was called keeps its own.
+/// Guarantees: what a library's inlined functions take is the time of the program's function that uses them; a
+/// library's function that was called keeps its own.
 #[test]
 fn inlined_from_a_library() {
     let mut shares = Shares::default();
@@ -168,8 +168,9 @@ fn waiting() {
     assert_eq!(places, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
 }
 
-/// Guarantees: where no function of the program led to a wait, as in an interpreter whose code is a library, the first function of
-/// another library says what is waited for; the C library's own start of a thread says nothing, nor does compiled code without a name.
+/// Guarantees: where no function of the program led to a wait, as in an interpreter whose code is a library, the first
+/// function of another library says what is waited for; the C library's own start of a thread says nothing, nor does
+/// compiled code without a name.
 #[test]
 fn waits_in_libraries() {
     let mut shares = Shares::default();

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-/// How long a command may take to end after a signal that a process sent: about what container runtimes and service managers grant. They cannot
-/// be asked, and end profbridge, and the command with it, where they grant less.
+/// How long a command may take to end after a signal that a process sent: about what container runtimes and service
+/// managers grant. They cannot be asked, and end profbridge, and the command with it, where they grant less.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// Signals so shortly after the first belong to it: `timeout` sends one to the process and another to its group, service managers SIGTERM and
-/// SIGHUP, and no person presses a key twice so fast.
+/// Signals so shortly after the first belong to it: `timeout` sends one to the process and another to its group,
+/// service managers SIGTERM and SIGHUP, and no person presses a key twice so fast.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// What is to be done about a signal.
@@ -34,7 +34,8 @@ pub(super) struct Escalation {
 }
 
 impl Escalation {
-    /// Takes a signal. One from the terminal sets no deadline: a person who sits there sees that the command goes on, and may wish it.
+    /// Takes a signal. One from the terminal sets no deadline: a person who sits there sees that the command goes on,
+    /// and may wish it.
     pub(super) fn hear(&mut self, signal: Signal, from_terminal: bool, now: Instant) -> Answer {
         let Some(first) = self.first else {
             self.first = Some(now);
@@ -67,8 +68,8 @@ impl Escalation {
 mod tests {
     use super::*;
 
-    /// Guarantees: the first signal begins the end, the second one ends everything, and what comes together is one request, of which the command is
-    /// told each signal once.
+    /// Guarantees: the first signal begins the end, the second one ends everything, and what comes together is one
+    /// request, of which the command is told each signal once.
     #[test]
     fn requests() {
         let start = Instant::now();
@@ -80,8 +81,8 @@ mod tests {
         assert_eq!(escalation.hear(Signal::SIGINT, true, start + TOGETHER), Answer::End);
     }
 
-    /// Guarantees: a command that was told by a process is killed after the time that it was granted, once; one that somebody at a terminal
-    /// interrupted is not.
+    /// Guarantees: a command that was told by a process is killed after the time that it was granted, once; one that
+    /// somebody at a terminal interrupted is not.
     #[test]
     fn deadlines() {
         let start = Instant::now();

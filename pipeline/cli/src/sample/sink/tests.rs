@@ -76,7 +76,8 @@ fn folded() {
     assert_eq!(fs::read_to_string(&written.files[0].0).unwrap(), "runner;hot 2000000000\n");
 }
 
-/// Guarantees: where there are several processes each stack stands below its own, and a process's name cannot end a frame.
+/// Guarantees: where there are several processes each stack stands below its own, and a process's name cannot end a
+/// frame.
 #[test]
 fn several_processes() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,7 +2,8 @@ use profbridge_model::{Envelope, Telemetry, TelemetryKind};
 
 use crate::config::{BadId, Carries, ComponentId, PipelineId};
 
-/// Guarantees: ids follow the Collector's rules (component/identifiable_test.go has the same cases) and print as written.
+/// Guarantees: ids follow the Collector's rules (component/identifiable_test.go has the same cases) and print as
+/// written.
 #[test]
 fn ids_follow_the_collectors_rules() {
     for good in ["otlp", "otlp/a", "otlp/a.b/c", "o_1", "valid_type/中文好", "valid_type/1"] {

@@ -22,7 +22,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(around: &Surroundings, has_room: bool) -> Arc<Self> {
+    fn new(around: &Context, has_room: bool) -> Arc<Self> {
         let (budget, has_room) = (around.budget.clone(), AtomicBool::new(has_room));
         let (takes_one, freed) = (AtomicBool::new(false), Notify::new());
         Arc::new(Self { budget, has_room, takes_one, freed, seen: Mutex::default() })
@@ -72,7 +72,7 @@ impl Sink for Watcher {
     }
 }
 
-fn start(around: &Surroundings, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
+fn start(around: &Context, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(sink) as _];
     Pipeline::start(
         Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
@@ -105,8 +105,8 @@ async fn one_batch_under_way() {
     assert_eq!(around.budget.used(), 0);
 }
 
-/// Guarantees: what there is no room for stays in the processors however long it is due, and goes on when there is room,
-/// each batch alone.
+/// Guarantees: what there is no room for stays in the processors however long it is due, and goes on when there is
+/// room, each batch alone.
 #[tokio::test(start_paused = true)]
 async fn waits_in_the_processors() {
     let around = paused();

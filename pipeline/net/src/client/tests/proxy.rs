@@ -8,8 +8,8 @@ use crate::server::ServerLimits;
 use crate::testing::{Authority, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// A proxy that tells what it was asked. It opens tunnels to this machine, whatever host it is asked for, since no proxy
-/// is asked for this machine by its own name, and answers forwarded requests itself; or answers everything with
+/// A proxy that tells what it was asked. It opens tunnels to this machine, whatever host it is asked for, since no
+/// proxy is asked for this machine by its own name, and answers forwarded requests itself; or answers everything with
 /// `refusal`.
 pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     start_proxy(refusal, None).await

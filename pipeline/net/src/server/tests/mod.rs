@@ -142,7 +142,8 @@ async fn connections_are_bounded() {
     drop(second);
 }
 
-/// Guarantees: one peer cannot take all places: what it has too many is closed at once and counted, and others are served.
+/// Guarantees: one peer cannot take all places: what it has too many is closed at once and counted, and others are
+/// served.
 #[tokio::test]
 async fn connections_of_a_peer_are_bounded() {
     let limits = ServerLimits { max_connections: 3, max_connections_per_peer: 2, ..ServerLimits::default() };

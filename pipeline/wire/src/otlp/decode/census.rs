@@ -1,6 +1,6 @@
 //! Counts what a request holds, so that columns are allocated once, to size, and not before they are paid for.
 
-use profbridge_model::{AttributeSetId, LinkId, Profile, ScopeProfiles, Span, StackId};
+use profbridge_model::{AttributeSetId, ByteRange, LinkId, Profile, ScopeProfiles, StackId};
 
 use super::super::error::Result;
 use super::super::limits::Budget;
@@ -51,7 +51,7 @@ impl Census {
         budget.charge::<Option<AttributeSetId>>(self.samples)?;
         budget.charge::<Option<LinkId>>(self.samples)?;
         // Timestamps and values.
-        budget.charge::<[Span; 2]>(self.samples)
+        budget.charge::<[ByteRange; 2]>(self.samples)
     }
 }
 

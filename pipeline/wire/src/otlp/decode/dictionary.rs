@@ -1,6 +1,6 @@
 //! `ProfilesDictionary` to tables.
 
-use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Span, Value};
+use profbridge_model::{Attribute, ByteRange, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Value};
 
 use super::super::error::{Fault, Result};
 use super::super::reader::Reader;
@@ -48,7 +48,7 @@ impl Counts {
 impl<'a> Decoder<'a> {
     /// Reads the dictionary, whose tables may stand in several pieces, and gives each table its element 0 where the
     /// sender left the table out.
-    pub(super) fn dictionary(&mut self, pieces: &[Span]) -> Result<()> {
+    pub(super) fn dictionary(&mut self, pieces: &[ByteRange]) -> Result<()> {
         let request = self.request;
         let mut counts = Counts::default();
         for &piece in pieces {
@@ -71,9 +71,9 @@ impl<'a> Decoder<'a> {
         budget.charge::<Line>(counts.lines)?;
         budget.charge::<Function>(counts.functions)?;
         budget.charge::<Link>(counts.links)?;
-        budget.charge::<Span>(counts.strings)?;
+        budget.charge::<ByteRange>(counts.strings)?;
         budget.charge::<Attribute>(counts.attributes)?;
-        budget.charge::<Span>(counts.stacks)?;
+        budget.charge::<ByteRange>(counts.stacks)?;
         let tables = &mut self.tables;
         tables.mappings.reserve_exact(counts.mappings.max(1));
         tables.locations.reserve_exact(counts.locations.max(1));
@@ -230,7 +230,7 @@ impl<'a> Decoder<'a> {
         Ok(attribute)
     }
 
-    fn stack(&mut self, mut reader: Reader<'a>) -> Result<Span> {
+    fn stack(&mut self, mut reader: Reader<'a>) -> Result<ByteRange> {
         let mut locations = Run::default();
         while let Some(key) = reader.key()? {
             match key {
@@ -263,7 +263,7 @@ impl<'a> Decoder<'a> {
     /// index 0 says that nothing is set (opentelemetry-proto `profiles.proto`, `ProfilesDictionary`).
     fn zero_elements(&mut self) -> Result<()> {
         let tables = &mut self.tables;
-        zero(&mut tables.strings, "string_table", |span: &Span| span.is_empty())?;
+        zero(&mut tables.strings, "string_table", |span: &ByteRange| span.is_empty())?;
         zero(&mut tables.mappings, "mapping_table", |&mapping| mapping == Mapping::default())?;
         zero(&mut tables.locations, "location_table", |&location| location == Location::default())?;
         zero(&mut tables.functions, "function_table", |&function| function == Function::default())?;
@@ -272,7 +272,7 @@ impl<'a> Decoder<'a> {
         zero(&mut tables.attributes, "attribute_table", |attribute| {
             attribute.key.is_none() && attribute.unit.is_none() && attribute.value == Value::Empty
         })?;
-        zero(&mut tables.stacks, "stack_table", |span: &Span| span.is_empty())
+        zero(&mut tables.stacks, "stack_table", |span: &ByteRange| span.is_empty())
     }
 }
 

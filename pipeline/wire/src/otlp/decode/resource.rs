@@ -2,7 +2,7 @@
 
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::Place;
-use profbridge_model::{Attribute, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, Span, varint};
+use profbridge_model::{Attribute, ByteRange, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, varint};
 
 use super::super::error::Result;
 use super::super::reader::Reader;
@@ -50,7 +50,7 @@ impl<'a> Decoder<'a> {
                 0x10 => resource.dropped_attributes_count = reader.varint()? as u32,
                 0x1a => {
                     let entity = self.entity_ref(reader.message()?).map_err(|fault| fault.within("entity_refs"))?;
-                    self.budget.charge::<Span>(1)?;
+                    self.budget.charge::<ByteRange>(1)?;
                     resource.entity_refs.push(entity);
                 }
                 _ => self.other(&mut reader, key, 3)?,
@@ -119,7 +119,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The place of an `EntityRef`, which is kept as it stands. One with text that is not UTF-8 is written anew.
-    fn entity_ref(&mut self, mut reader: Reader<'a>) -> Result<Span> {
+    fn entity_ref(&mut self, mut reader: Reader<'a>) -> Result<ByteRange> {
         if is_text(reader)? {
             return Ok(reader.place());
         }

@@ -4,7 +4,7 @@
 //! join the pieces.
 
 use bytes::Bytes;
-use profbridge_model::Span;
+use profbridge_model::ByteRange;
 
 use super::super::error::{Fault, Result};
 
@@ -22,10 +22,10 @@ impl Spill {
         Self { base: request.len() as u32, bytes: Vec::new() }
     }
 
-    pub(super) fn put(&mut self, bytes: &[u8]) -> Span {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> ByteRange {
         let start = (self.base as usize + self.bytes.len()) as u32;
         self.bytes.extend_from_slice(bytes);
-        Span { start, len: bytes.len() as u32 }
+        ByteRange { start, len: bytes.len() as u32 }
     }
 
     /// The spilled bytes.
@@ -47,12 +47,12 @@ pub(super) struct Scratches {
 
 /// One list of one message, while it is read.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Run(Span);
+pub(super) struct Run(ByteRange);
 
 impl Run {
     /// Appends a piece of a list of integers: a packed run, or a single integer.
     #[inline]
-    pub(super) fn add(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn add(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
         if self.0.is_empty() {
             self.0 = piece;
             return Ok(());
@@ -67,7 +67,7 @@ impl Run {
 
     /// Appends a piece of a list of eight-byte numbers.
     #[inline]
-    pub(super) fn add_fixed(&mut self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+    pub(super) fn add_fixed(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) {
         if self.0.is_empty() {
             self.0 = piece;
         } else {
@@ -76,7 +76,7 @@ impl Run {
     }
 
     #[cold]
-    fn join(&self, piece: Span, request: &[u8], scratch: &mut Vec<u8>) {
+    fn join(&self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) {
         if scratch.is_empty() && !piece.is_empty() {
             scratch.extend_from_slice(bytes(request, self.0));
         }
@@ -85,7 +85,7 @@ impl Run {
 
     /// The place of the whole list.
     #[inline]
-    pub(super) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> Span {
+    pub(super) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> ByteRange {
         if scratch.is_empty() {
             return self.0;
         }
@@ -102,6 +102,6 @@ impl Run {
 }
 
 #[inline]
-fn bytes(request: &[u8], span: Span) -> &[u8] {
+fn bytes(request: &[u8], span: ByteRange) -> &[u8] {
     request.get(span.start as usize..span.start as usize + span.len as usize).unwrap_or_default()
 }

@@ -6,7 +6,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{AttributeId, AttributeSetId, Span, Tables, varint};
+use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Tables, varint};
 use std::hash::{BuildHasher, Hasher};
 
 use super::super::error::{Fault, Result};
@@ -34,7 +34,7 @@ const RECENT: usize = 512;
 /// The distinct lists of attributes of a request.
 #[derive(Debug)]
 pub(super) struct Sets {
-    sets: Vec<Span>,
+    sets: Vec<ByteRange>,
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: RandomState,
@@ -48,7 +48,7 @@ pub(super) struct Sets {
 impl Default for Sets {
     fn default() -> Self {
         Self {
-            sets: vec![Span::default()],
+            sets: vec![ByteRange::default()],
             items: Vec::new(),
             index: HashTable::new(),
             state: RandomState::default(),
@@ -122,11 +122,11 @@ impl Sets {
         let state = &self.state;
         let sets = &self.sets;
         let rehash = |&id: &u32| {
-            let span: Span = sets[id as usize];
+            let span: ByteRange = sets[id as usize];
             hash_list(state, &known[span.start as usize..][..span.len as usize])
         };
         self.index.insert_unique(hash, id, rehash);
-        self.sets.push(Span { start: start as u32, len: list.len() as u32 });
+        self.sets.push(ByteRange { start: start as u32, len: list.len() as u32 });
         Ok(id)
     }
 

@@ -3,7 +3,7 @@
 //! Protobuf merges a message that stands twice, which for a list means joining both. A [`Draft`] is a value that can
 //! still grow, so joining costs no more than reading.
 
-use profbridge_model::{Attribute, Span, Value};
+use profbridge_model::{Attribute, ByteRange, Value};
 
 use super::super::error::Result;
 use super::super::reader::Reader;
@@ -104,7 +104,7 @@ impl<'a> Decoder<'a> {
     /// Reads a `KeyValue`. Its key stands inline, or else refers to the string table; never both
     /// (opentelemetry-proto `common.proto`), so an inline key wins.
     pub(super) fn key_value(&mut self, mut reader: Reader<'a>, depth: u32) -> Result<Attribute> {
-        let mut inline = Span::default();
+        let mut inline = ByteRange::default();
         let mut index = 0;
         let mut draft = Draft::default();
         while let Some(key) = reader.key()? {

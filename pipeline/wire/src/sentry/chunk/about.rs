@@ -8,8 +8,8 @@ use crate::sentry::told::Told;
 /// The process, as Sentry files it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
-    /// `sentry.release`, else `SERVICE@service.version`, or `SERVICE`, which is what [`Told::service`] finds. The first is what a
-    /// process told Sentry's SDKs (sentry-conventions, `sentry.release`).
+    /// `sentry.release`, else `SERVICE@service.version`, or `SERVICE`, which is what [`Told::service`] finds. The first
+    /// is what a process told Sentry's SDKs (sentry-conventions, `sentry.release`).
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,

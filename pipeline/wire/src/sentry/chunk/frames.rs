@@ -202,8 +202,8 @@ impl Frames {
         if number == NO_RUNTIME { Runtime::guessed(dictionary, location) } else { Runtime::from_number(number as u8) }
     }
 
-    /// The function, as [`group`] has it, that owns the time of a stack in Sentry's list: the innermost of own code. 0 where
-    /// there is none, or only the root frame, which is never listed. The frames must be written.
+    /// The function, as [`group`] has it, that owns the time of a stack in Sentry's list: the innermost of own code. 0
+    /// where there is none, or only the root frame, which is never listed. The frames must be written.
     pub(super) fn owner(&self, dictionary: &Dictionary, stack: StackId) -> u64 {
         let mut packed = dictionary.stack_bytes(Some(stack));
         let (mut owner, mut left) = (0, MAX_STACK_FRAMES);
@@ -228,7 +228,8 @@ impl Frames {
         self.frames.len() >= MAX_FRAMES
     }
 
-    /// Writes the frames, for a chunk of a platform and a process with this main executable. Stops above `limit` bytes, and says whether all are written.
+    /// Writes the frames, for a chunk of a platform and a process with this main executable. Stops above `limit` bytes,
+    /// and says whether all are written.
     pub(super) fn write(
         &mut self,
         dictionary: &Dictionary,
@@ -357,16 +358,16 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
     }
 }
 
-/// A function as Sentry groups them: by module, else by the base name of the file of the code, and by name (observed with
-/// `vroomrs` 0.1.24). `function` is the name as it is written. Never 0.
+/// A function as Sentry groups them: by module, else by the base name of the file of the code, and by name (observed
+/// with `vroomrs` 0.1.24). `function` is the name as it is written. Never 0.
 fn group(module: &[u8], package: &[u8], function: &[u8]) -> u64 {
     let module = if module.is_empty() { basename(package) } else { module };
     xxh3_64_with_seed(function, xxh3_64(module)).max(1)
 }
 
 /// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in and, where its
-/// address lies in the mapping's range of it, by the [page](Mapping::page_of): else a whole file would be one function, and most of its
-/// stacks one recursion. Sentry lists 100 functions of a chunk.
+/// address lies in the mapping's range of it, by the [page](Mapping::page_of): else a whole file would be one function,
+/// and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
 fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {

@@ -146,8 +146,8 @@ fn load_address(mapping: &Mapping) -> u64 {
 }
 
 /// The first sixteen bytes of a GNU build id, zeroes behind a shorter one. Read as the fields of a GUID in
-/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `symbolic-debuginfo/src/elf.rs`). `None` for anything
-/// but hexadecimal digits of whole bytes.
+/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `symbolic-debuginfo/src/elf.rs`). `None` for
+/// anything but hexadecimal digits of whole bytes.
 fn debug_id(build_id: &str) -> Option<[u8; 16]> {
     let digits = build_id.as_bytes();
     if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -1,13 +1,13 @@
 //! Rule 4: what a thread is shown to have, against what was sampled of it.
 //!
-//! An observation stands for its weight, and in Sentry owns the time until the next one of its thread. Where timers jitter
-//! one comes a little late and the next a little early, and the two cancel out; where they come late all the time (a
-//! profiler that means to look every 10 ms and looks every 14 ms), every open gap adds time that nobody sampled. So the
-//! difference is carried from gap to gap.
+//! An observation stands for its weight, and in Sentry owns the time until the next one of its thread. Where timers
+//! jitter one comes a little late and the next a little early, and the two cancel out; where they come late all the
+//! time (a profiler that means to look every 10 ms and looks every 14 ms), every open gap adds time that nobody
+//! sampled. So the difference is carried from gap to gap.
 
-/// So many weights a thread may be owed. Spacings that wander (each by chance longer or shorter than the one before) fall behind and
-/// catch up again: by up to a half each, over a minute at 100 Hz, they fall behind by 30 weights or so. What is carried is shown as time
-/// of observations that come later, so it may not be without end.
+/// So many weights a thread may be owed. Spacings that wander (each by chance longer or shorter than the one before)
+/// fall behind and catch up again: by up to a half each, over a minute at 100 Hz, they fall behind by 30 weights or so.
+/// What is carried is shown as time of observations that come later, so it may not be without end.
 const MOST_OWED: i64 = 64;
 
 /// The account of one thread in one chunk, in ticks.
@@ -24,12 +24,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Takes an observation of this weight, after which the next one of its thread comes at this distance. Returns after
-    /// what time its run is to be closed, and nothing where the gap stays open.
+    /// Takes an observation of this weight, after which the next one of its thread comes at this distance. Returns
+    /// after what time its run is to be closed, and nothing where the gap stays open.
     ///
-    /// Open is a gap that is no longer than the observation's weight and what the thread is owed, of which each observation shows
-    /// no more than its weight once more; and a gap up to one and a half weights (timers jitter by less than half a period) as long
-    /// as all of them together add no more than one weight.
+    /// Open is a gap that is no longer than the observation's weight and what the thread is owed, of which each
+    /// observation shows no more than its weight once more; and a gap up to one and a half weights (timers jitter by
+    /// less than half a period) as long as all of them together add no more than one weight.
     #[inline]
     pub(super) fn gap(&mut self, weight: u64, distance: u64) -> Option<u64> {
         let due = self.due(weight);
@@ -45,8 +45,8 @@ impl Ledger {
         Some(due)
     }
 
-    /// Takes the last observation of the thread. Returns after what time it is to be closed. What is owed then is lost, but for
-    /// the less than half a weight that jitter leaves.
+    /// Takes the last observation of the thread. Returns after what time it is to be closed. What is owed then is lost,
+    /// but for the less than half a weight that jitter leaves.
     pub(super) fn last(&mut self, weight: u64) -> u64 {
         let due = self.due(weight);
         self.surplus += due as i64 - weight as i64;
@@ -57,10 +57,11 @@ impl Ledger {
         due
     }
 
-    /// The time after which a run is closed that ends with an observation of this weight: its weight, and what the thread
-    /// is owed where that has come to half a weight, up to a weight. What the gap before left out of an observation's time is carried
-    /// up to one weight of this one, and all that is owed up to [`MOST_OWED`] of them: the rest is not of the time around here (half of
-    /// a long wait, perhaps, that would make the short observations behind it twice as long), so it is counted as lost.
+    /// The time after which a run is closed that ends with an observation of this weight: its weight, and what the
+    /// thread is owed where that has come to half a weight, up to a weight. What the gap before left out of an
+    /// observation's time is carried up to one weight of this one, and all that is owed up to [`MOST_OWED`] of them:
+    /// the rest is not of the time around here (half of a long wait, perhaps, that would make the short observations
+    /// behind it twice as long), so it is counted as lost.
     #[inline]
     fn due(&mut self, weight: u64) -> u64 {
         let weight = weight as i64;
@@ -112,9 +113,9 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever the distances and the weights, what a thread owns and what is counted as lost is what was
-        /// sampled, but for the largest of its weights; no observation owns time behind the next one, nor more than twice its weight
-        /// where its run is closed.
+        /// Guarantees: whatever the distances and the weights, what a thread owns and what is counted as lost is what
+        /// was sampled, but for the largest of its weights; no observation owns time behind the next one, nor more than
+        /// twice its weight where its run is closed.
         #[test]
         fn sums_are_kept(observations in prop_oneof![
             observations(),
@@ -130,8 +131,9 @@ mod tests {
             prop_assert!(owned.iter().zip(&weights).all(|(owned, weight)| *owned <= 2 * weight));
         }
 
-        /// Guarantees: of spacings that wander by up to a half each nothing is lost but what no arrangement can show: the time by
-        /// which some stretch up to the end is shorter than its weights. That is searched here by trying every stretch.
+        /// Guarantees: of spacings that wander by up to a half each nothing is lost but what no arrangement can show:
+        /// the time by which some stretch up to the end is shorter than its weights. That is searched here by trying
+        /// every stretch.
         #[test]
         fn wandering_spacings_lose_nothing(distances in wandering()) {
             let times = times(distances.iter().copied());
@@ -155,16 +157,16 @@ mod tests {
         }
     }
 
-    /// Guarantees: a gap is closed a weight after its observation once the gaps before have added a weight's worth, and a
-    /// gap that is shorter than a weight pays back.
+    /// Guarantees: a gap is closed a weight after its observation once the gaps before have added a weight's worth, and
+    /// a gap that is shorter than a weight pays back.
     #[test]
     fn surplus_is_carried() {
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 56, 70]), (vec![14, 14, 10, 10, 10, 10], 0));
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 48, 62]), (vec![14, 14, 10, 6, 14, 10], 0));
     }
 
-    /// Guarantees: what a thread is owed is paid back where there is room for it, at most one weight by each observation; what is
-    /// never paid back is counted.
+    /// Guarantees: what a thread is owed is paid back where there is room for it, at most one weight by each
+    /// observation; what is never paid back is counted.
     #[test]
     fn debt_is_paid_or_counted() {
         // Seen on one core and then on another one whose timer ticks earlier.
@@ -175,7 +177,8 @@ mod tests {
         assert_eq!(owned(&[90_000, 10, 10], &[0, 46_000, 47_000]), (vec![46_000, 20, 10], 43_990));
     }
 
-    /// Guarantees: a long wait that is cut short does not lengthen the many short observations behind it, and what is carried has a bound.
+    /// Guarantees: a long wait that is cut short does not lengthen the many short observations behind it, and what is
+    /// carried has a bound.
     #[test]
     fn debt_is_bounded() {
         let weights: Vec<u64> = std::iter::once(90_000).chain([10; 4_000]).collect();

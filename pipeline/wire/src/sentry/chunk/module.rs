@@ -1,12 +1,13 @@
 //! Rule 7: which module a source file is, where the function's name does not say it.
 //!
-//! Sentry tells functions apart by module and name, never by file. So a file's functions need a module: the one that the language's
-//! own SDK would send, so that a program is one in Sentry whichever profiler saw it, and where no SDK says one, the path. Two files
-//! never have one module, unless the SDK's own rule gives them one, or each lies in another root.
+//! Sentry tells functions apart by module and name, never by file. So a file's functions need a module: the one that
+//! the language's own SDK would send, so that a program is one in Sentry whichever profiler saw it, and where no SDK
+//! says one, the path. Two files never have one module, unless the SDK's own rule gives them one, or each lies in
+//! another root.
 //!
-//! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the folder that the
-//! program was started in or is installed to, which no profiler sends: the operator may name such roots. Some are known by custom, for
-//! Python alone, whose SDK sends names without a folder.
+//! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the
+//! folder that the program was started in or is installed to, which no profiler sends: the operator may name such
+//! roots. Some are known by custom, for Python alone, whose SDK sends names without a folder.
 
 use std::borrow::Cow;
 
@@ -14,11 +15,13 @@ use super::naming::Name;
 use super::path::is_absolute;
 use super::runtime::Runtime;
 
-/// Roots known by custom: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and devcontainers'
-/// `/workspace`, AWS Lambda's `/var/task`), of which an image has one. None lies in another, so that two files below one have two modules.
+/// Roots known by custom: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
+/// devcontainers' `/workspace`, AWS Lambda's `/var/task`), of which an image has one. None lies in another, so that two
+/// files below one have two modules.
 ///
-/// `/opt`, `/srv`, `/root` and homes are none, nor are folders in them: a machine has several of these at once, with several projects
-/// in each, and `/srv/main.py` and `/home/me/main.py` would be one. Their paths do not say what was imported.
+/// `/opt`, `/srv`, `/root` and homes are none, nor are folders in them: a machine has several of these at once, with
+/// several projects in each, and `/srv/main.py` and `/home/me/main.py` would be one. Their paths do not say what was
+/// imported.
 const KNOWN_ROOTS: [&str; 5] = ["/app", "/usr/src/app", "/code", "/workspace", "/var/task"];
 
 /// The folders that applications lie in.
@@ -77,7 +80,8 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The module of a function of this name in this file, as its producer wrote its path. Empty where there is no file, or none is needed.
+/// The module of a function of this name in this file, as its producer wrote its path. Empty where there is no file, or
+/// none is needed.
 pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
@@ -94,9 +98,10 @@ pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: R
 }
 
 /// What Sentry's Python SDK sends is the name under which the module was imported (getsentry/sentry-python
-/// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below a folder that imports are
-/// looked for in, with dots. A file that no import could have found so is called by its path. A process imports one file by one name, so
-/// what it has below the right root has a module of its own; a relative path starts at such a folder.
+/// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below a folder that
+/// imports are looked for in, with dots. A file that no import could have found so is called by its path. A process
+/// imports one file by one name, so what it has below the right root has a module of its own; a relative path starts at
+/// such a folder.
 fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if let Some(frozen) = path.strip_prefix(b"<frozen ").and_then(|path| path.strip_suffix(b">")) {
         return frozen.into();
@@ -149,9 +154,10 @@ fn dotted(path: &[u8]) -> Option<Vec<u8>> {
     Some(stem.iter().map(|&byte| if byte == b'/' { b'.' } else { byte }).collect())
 }
 
-/// What Sentry's profiler for Node sends (getsentry/sentry-javascript-profiling-node-binaries `bindings/cpu_profiler.cc`,
-/// `GetFrameModule`): the path behind the last `node_modules/`, else all of it, without `.js` (but with `.mjs` and `.cjs`), a colon for
-/// the last slash, dots for the others, and none in front. It takes what V8 says, URLs included.
+/// What Sentry's profiler for Node sends (getsentry/sentry-javascript-profiling-node-binaries
+/// `bindings/cpu_profiler.cc`, `GetFrameModule`): the path behind the last `node_modules/`, else all of it, without
+/// `.js` (but with `.mjs` and `.cjs`), a colon for the last slash, dots for the others, and none in front. It takes
+/// what V8 says, URLs included.
 ///
 /// A name without a folder gets the colon in front: modules of other languages are called so as well.
 fn node(path: &[u8]) -> Cow<'_, [u8]> {
@@ -171,19 +177,21 @@ fn node(path: &[u8]) -> Cow<'_, [u8]> {
     module.into()
 }
 
-/// Whether a Ruby function's name says its class: `Cart#total`, `block in Cart.of`. Classes are one wherever their parts lie, and the SDK
-/// sends no module for those that lie in no other. Methods outside of classes are `Object`'s.
+/// Whether a Ruby function's name says its class: `Cart#total`, `block in Cart.of`. Classes are one wherever their
+/// parts lie, and the SDK sends no module for those that lie in no other. Methods outside of classes are `Object`'s.
 fn is_method(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b' ').next().unwrap_or(name);
     let class = last.iter().position(|&byte| byte == b'#' || byte == b'.').map(|at| &last[..at]);
     class.is_some_and(|class| class != b"Object" && class.first().is_some_and(u8::is_ascii_uppercase))
 }
 
-/// The path from the folder of libraries on that a file lies in: which library it is, and where in it, on whatever machine.
+/// The path from the folder of libraries on that a file lies in: which library it is, and where in it, on whatever
+/// machine.
 fn library(runtime: Runtime, path: &[u8]) -> Option<Vec<u8>> {
     match runtime {
         Runtime::Ruby => {
-            // A gem's folder ends with its version (`gems/puma-6.4.2/lib/puma.rb`), by which functions are not told apart.
+            // A gem's folder ends with its version (`gems/puma-6.4.2/lib/puma.rb`), by which functions are not told
+            // apart.
             let gem = find(path, b"/gems/").and_then(split_once);
             if let Some((gem, rest)) = gem.and_then(|(gem, rest)| Some((without_version(gem)?, rest))) {
                 return Some([b"gems/", gem, rest].concat());
@@ -210,7 +218,8 @@ fn find<'p>(path: &'p [u8], part: &[u8]) -> Option<&'p [u8]> {
     path.windows(part.len()).rposition(|window| window == part).map(|at| &path[at + part.len()..])
 }
 
-/// Without leading folders of versions and of who installed them: `3.1.0/json.rb`, `vendor_ruby/3.1.0/json.rb`, `5.36/JSON.pm`.
+/// Without leading folders of versions and of who installed them: `3.1.0/json.rb`, `vendor_ruby/3.1.0/json.rb`,
+/// `5.36/JSON.pm`.
 fn behind_versions(path: &[u8]) -> &[u8] {
     let mut rest = path;
     while let Some((first, after)) = split_once(rest) {

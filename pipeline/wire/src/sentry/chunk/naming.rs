@@ -1,8 +1,8 @@
 //! Rule 7: what a function's name says about its module.
 //!
-//! Sentry groups functions by module, else package, and name, never by file, and shows Java's only where the module has a
-//! dot (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut next to
-//! ASCII characters only. Where a name has no module, the path may have one: see `module`.
+//! Sentry groups functions by module, else package, and name, never by file, and shows Java's only where the module has
+//! a dot (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut
+//! next to ASCII characters only. Where a name has no module, the path may have one: see `module`.
 
 use std::borrow::Cow;
 
@@ -111,15 +111,15 @@ fn beam(name: &[u8]) -> Option<Pair<'_>> {
 }
 
 /// `ActionController::Metal#dispatch`: what stands before the last `::`, as in Sentry's Ruby SDK (getsentry/sentry-ruby
-/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function. What has arguments behind it
-/// is none of Ruby's names.
+/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function. What
+/// has arguments behind it is none of Ruby's names.
 fn ruby(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
     (!name[at..].contains(&b')')).then(|| (&name[..at], &name[at + 2..]))
 }
 
-/// `App\Cart::total`: the class is the module, and stays in the function's name, as in Sentry's PHP SDK (getsentry/sentry-php
-/// `src/Profiling/Profile.php`).
+/// `App\Cart::total`: the class is the module, and stays in the function's name, as in Sentry's PHP SDK
+/// (getsentry/sentry-php `src/Profiling/Profile.php`).
 fn php(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
     Some((&name[..at], name))

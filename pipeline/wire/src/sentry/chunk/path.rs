@@ -13,7 +13,8 @@ pub(super) fn is_absolute(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.get(1..3) == Some(b":\\")
 }
 
-/// The path of a `file:` URL (RFC 8089), which is how V8 names modules: `file:///a/m%20b.mjs` is `/a/m b.mjs`. Anything else is what it is.
+/// The path of a `file:` URL (RFC 8089), which is how V8 names modules: `file:///a/m%20b.mjs` is `/a/m b.mjs`. Anything
+/// else is what it is.
 pub(super) fn of_url(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(rest) = text.strip_prefix(b"file://") else { return text.into() };
     // A host may stand in front of the path.
@@ -23,7 +24,8 @@ pub(super) fn of_url(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Text with `%2e` and the like replaced by the bytes they stand for (RFC 3986, 2.1). Where that would not be text, it stays as it is.
+/// Text with `%2e` and the like replaced by the bytes they stand for (RFC 3986, 2.1). Where that would not be text, it
+/// stays as it is.
 pub(super) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return text.into();

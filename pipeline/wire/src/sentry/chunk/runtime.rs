@@ -104,8 +104,8 @@ impl Runtime {
         Self::from_filename(dictionary.string_bytes(filename))
     }
 
-    /// The runtime that compiled machine code which lies in no file, as far as its function's name tells it: profilers that know no
-    /// runtimes take names from perf maps.
+    /// The runtime that compiled machine code which lies in no file, as far as its function's name tells it: profilers
+    /// that know no runtimes take names from perf maps.
     pub(super) fn compiled(dictionary: &Dictionary, location: &Location) -> Option<Self> {
         let mapping = location.mapping.map_or("", |id| dictionary.string(dictionary.mapping(id).filename));
         let function = dictionary.lines(location).last().and_then(|line| line.function)?;

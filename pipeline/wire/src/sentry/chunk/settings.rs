@@ -40,8 +40,8 @@ pub struct InApp {
     pub include: Vec<String>,
     /// Frames that are not.
     pub exclude: Vec<String>,
-    /// Folders that the user's sources lie in, `*` for any one folder: what stands behind the deepest is the module's name. Files below
-    /// them are own code wherever the system's lie.
+    /// Folders that the user's sources lie in, `*` for any one folder: what stands behind the deepest is the module's
+    /// name. Files below them are own code wherever the system's lie.
     pub source_roots: Vec<String>,
 }
 

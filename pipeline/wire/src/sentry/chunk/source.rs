@@ -33,7 +33,8 @@ impl<'a> Source<'a> {
         let mapped = location.mapping.filter(|_| runtime.has_machine_address() || runtime == Runtime::Error);
         let package = mapped.map_or(NOTHING, |id| dictionary.string_bytes(dictionary.mapping(id).filename));
         let file = match dictionary.string_bytes(file) {
-            // What the eBPF profiler writes where a runtime does not say it (`interpreter/types.go`, `UnknownSourceFile`).
+            // What the eBPF profiler writes where a runtime does not say it (`interpreter/types.go`,
+            // `UnknownSourceFile`).
             b"<unknown>" => NOTHING,
             file => file,
         };

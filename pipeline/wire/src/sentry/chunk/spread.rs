@@ -88,8 +88,8 @@ impl Spread {
         divided
     }
 
-    /// The part of a thread's time that a value may take, in nanoseconds: where the sum is longer than the profile, all of
-    /// them give way.
+    /// The part of a thread's time that a value may take, in nanoseconds: where the sum is longer than the profile, all
+    /// of them give way.
     fn fitting(&self, line: &Timeline, nanos: u64, total: u64) -> u64 {
         let room = line.nanos(self.to - self.from);
         if total > room { (u128::from(nanos) * u128::from(room) / u128::from(total)) as u64 } else { nanos }

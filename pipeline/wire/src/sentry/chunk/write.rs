@@ -1,8 +1,8 @@
 //! Writes a planned chunk as JSON.
 //!
 //! The samples come thread by thread, the time last: between the stack of one sample and the digits of its time lies
-//! the same text as in the sample before, which a compressor finds as one match. Relay sorts by time itself (getsentry/relay
-//! `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
+//! the same text as in the sample before, which a compressor finds as one match. Relay sorts by time itself
+//! (getsentry/relay `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
 
 use std::io;
 

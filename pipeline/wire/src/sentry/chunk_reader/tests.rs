@@ -375,8 +375,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: no damage to a real envelope makes the readers panic, and what is still read of it is written again as
-    /// it was read.
+    /// Guarantees: no damage to a real envelope makes the readers panic, and what is still read of it is written again
+    /// as it was read.
     #[test]
     fn damaged_envelopes(
         which in 0usize..2,

@@ -32,7 +32,8 @@ fn processes_of_this_machine() {
     }
 }
 
-/// Guarantees: lines of a memory map are understood, with spaces in the path, deleted files included; others are not taken.
+/// Guarantees: lines of a memory map are understood, with spaces in the path, deleted files included; others are not
+/// taken.
 #[test]
 fn lines_of_a_memory_map() {
     let found = |line: &str| mapping(line.as_bytes());
@@ -70,8 +71,8 @@ fn nothing_leads_out_of_a_root() {
     }
 }
 
-/// Guarantees: this very process finds its own executable by base name and id, through its memory map; nothing is found with another
-/// id, nor where processes are switched off.
+/// Guarantees: this very process finds its own executable by base name and id, through its memory map; nothing is found
+/// with another id, nor where processes are switched off.
 #[cfg(target_os = "linux")]
 #[test]
 fn finds_a_mapped_file() {

@@ -65,7 +65,8 @@ fn htlhash_is_the_specified_one() {
     assert!(is(&file(b""), &FileId::Htlhash("af5570f5a1810b7af78caf4bc70a660f".into())));
 }
 
-/// Guarantees: the build id is found behind other notes, in files of either byte order, and a file without one has none.
+/// Guarantees: the build id is found behind other notes, in files of either byte order, and a file without one has
+/// none.
 #[test]
 fn build_ids_are_found() {
     let mut notes = note(1, b"GNU\0", &[0; 16]);

@@ -32,9 +32,9 @@ fn whole_chunk() {
     assert_eq!(json, expected.replace("5678 9abc", "56789abc"));
 }
 
-/// Guarantees: release and environment come from the resource, the older name of the environment included, else from what the
-/// resource holds of the process's environment; the executable's name stands for a service without one, and the configured
-/// environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
+/// Guarantees: release and environment come from the resource, the older name of the environment included, else from
+/// what the resource holds of the process's environment; the executable's name stands for a service without one, and
+/// the configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
 #[test]
 fn release_and_environment() {
     let about = |attributes: &[(&str, &str)]| {

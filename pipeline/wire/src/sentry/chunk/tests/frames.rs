@@ -106,8 +106,8 @@ fn node_urls() {
 }
 
 /// Guarantees: a JVM frame's class is its module and its method its function, whichever way the profiler writes it;
-/// Sentry ignores Java frames whose module has no dot (getsentry/vroom). What has no class is the virtual machine's and not
-/// own code, and `<unknown>` is no file.
+/// Sentry ignores Java frames whose module has no dot (getsentry/vroom). What has no class is the virtual machine's and
+/// not own code, and `<unknown>` is no file.
 #[test]
 fn java() {
     let name = |name| {
@@ -145,8 +145,9 @@ fn go() {
     assert_eq!(one("go", "github.com/x/y.Z", "/home/ci/go/pkg/mod/github.com/x/y@v1/z.go").1["in_app"], false);
 }
 
-/// Guarantees: of Go's code, that of dependencies is not own where the builder's folders were cut off the paths (`-trimpath`), nor is what
-/// the compiler made, nor the runtime's assembly, which lies in no package; assembly of the user's own package is.
+/// Guarantees: of Go's code, that of dependencies is not own where the builder's folders were cut off the paths
+/// (`-trimpath`), nor is what the compiler made, nor the runtime's assembly, which lies in no package; assembly of the
+/// user's own package is.
 #[test]
 fn go_of_others() {
     let rows = [
@@ -167,7 +168,8 @@ fn go_of_others() {
     assert_eq!(one("go", "main.add.abi0", "").1["function"], "add");
 }
 
-/// Guarantees: a dot in the last part of a package's path, which Go's linker writes as `%2e`, is a dot again, in type parameters too.
+/// Guarantees: a dot in the last part of a package's path, which Go's linker writes as `%2e`, is a dot again, in type
+/// parameters too.
 #[test]
 fn go_dots() {
     let frame = one("go", "gopkg.in/yaml%2ev3.(*Decoder).Decode[gopkg.in/yaml%2ev3.Node]", "").1;
@@ -403,8 +405,8 @@ fn settings_win() {
     assert_eq!(own, [false, true, true]);
 }
 
-/// Guarantees: the operator's prefixes are held against the function as well, whether or not a source file, a module or the
-/// file of the code is known; `include` beats `exclude`, and an empty prefix means nothing.
+/// Guarantees: the operator's prefixes are held against the function as well, whether or not a source file, a module or
+/// the file of the code is known; `include` beats `exclude`, and an empty prefix means nothing.
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
@@ -429,8 +431,8 @@ fn settings_see_functions() {
     assert_eq!(own(&[""], &["", "add", "/src/shop"]), [true, true, true, false, false]);
 }
 
-/// Guarantees: what lies below a folder that the operator named is own code also where the system's lies, but for what lies in folders
-/// of libraries.
+/// Guarantees: what lies below a folder that the operator named is own code also where the system's lies, but for what
+/// lies in folders of libraries.
 #[test]
 fn settings_name_roots() {
     let rows = [
@@ -493,7 +495,8 @@ fn files_of_own_code() {
     }
 }
 
-/// Guarantees: in the main executable, what a language's own library brought is not own code, by function and by source.
+/// Guarantees: in the main executable, what a language's own library brought is not own code, by function and by
+/// source.
 #[test]
 fn functions_of_own_code() {
     let rows = [

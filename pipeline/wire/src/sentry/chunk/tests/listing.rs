@@ -3,8 +3,8 @@
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
-/// Guarantees: a function that owns the time of one sample of a chunk gets two, which share it; one that owns two samples
-/// stays as it is, on whatever threads they are. Billing stays, and what was added is counted.
+/// Guarantees: a function that owns the time of one sample of a chunk gets two, which share it; one that owns two
+/// samples stays as it is, on whatever threads they are. Billing stays, and what was added is counted.
 #[test]
 fn seen_once() {
     let batch = Batch::new().on_cpu(20).at(7, &["once", "main"], [0]).at(7, &["often", "main"], [50, 100]);
@@ -20,8 +20,8 @@ fn seen_once() {
     assert_eq!(attributed(&converted.chunks)["once"], 50_000);
 }
 
-/// Guarantees: what counts is the function that owns the time, the innermost of own code: below a library's frames it may
-/// stand in several stacks, each seen once; above its own callee it owns nothing. The root frame is never listed.
+/// Guarantees: what counts is the function that owns the time, the innermost of own code: below a library's frames it
+/// may stand in several stacks, each seen once; above its own callee it owns nothing. The root frame is never listed.
 #[test]
 fn innermost_of_own_code() {
     let settings =

@@ -24,8 +24,9 @@ fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
     }
 }
 
-/// Guarantees: a Python file's module is the name by which it was imported, as in Sentry's SDK: exactly so for packages, the
-/// standard library and frozen modules, by the root it lies in for the application; what no import can have found is called by its path.
+/// Guarantees: a Python file's module is the name by which it was imported, as in Sentry's SDK: exactly so for
+/// packages, the standard library and frozen modules, by the root it lies in for the application; what no import can
+/// have found is called by its path.
 #[test]
 fn python() {
     assert_modules(
@@ -90,8 +91,8 @@ fn node() {
     );
 }
 
-/// Guarantees: a Ruby name's outer module is its module, as in Sentry's SDK, a class says itself, and what has neither is called by its
-/// file: below the gem or the standard library, else by its path.
+/// Guarantees: a Ruby name's outer module is its module, as in Sentry's SDK, a class says itself, and what has neither
+/// is called by its file: below the gem or the standard library, else by its path.
 #[test]
 fn ruby() {
     assert_modules(
@@ -114,7 +115,8 @@ fn ruby() {
     assert_eq!(one("ruby", "A::B::C.of", "/app/c.rb").1["function"], "C.of");
 }
 
-/// Guarantees: a PHP method's class is its module, and stays in its name, as in Sentry's SDK; other functions are called by their file.
+/// Guarantees: a PHP method's class is its module, and stays in its name, as in Sentry's SDK; other functions are
+/// called by their file.
 #[test]
 fn php() {
     assert_modules(
@@ -131,8 +133,8 @@ fn php() {
     assert_eq!(one("php", "App\\Cart::total", "/app/src/Cart.php").1["function"], "App\\Cart::total");
 }
 
-/// Guarantees: functions of Perl and Lua, and of BEAM where the name has no module, are called by their file: below the folder of
-/// libraries, else by its path.
+/// Guarantees: functions of Perl and Lua, and of BEAM where the name has no module, are called by their file: below the
+/// folder of libraries, else by its path.
 #[test]
 fn by_path() {
     let perl = [
@@ -161,8 +163,8 @@ fn by_path() {
     assert_modules("beam", &beam);
 }
 
-/// Guarantees: the operator's roots win over those known, the deepest over the others; they are compared folder by folder, and `*` is
-/// any one.
+/// Guarantees: the operator's roots win over those known, the deepest over the others; they are compared folder by
+/// folder, and `*` is any one.
 #[test]
 fn roots() {
     for (roots, file, expected) in [
@@ -203,8 +205,9 @@ const LANGUAGES: [(&str, &str); 7] = [
     ("beam", "ex"),
 ];
 
-/// What merges, as it is documented: a module of Python below two of the known roots, a path that is relative to one, and a module
-/// beside a package of its name. Guarantees: naming the roots that there are separates the first, since `/` then takes all others.
+/// What merges, as it is documented: a module of Python below two of the known roots, a path that is relative to one,
+/// and a module beside a package of its name. Guarantees: naming the roots that there are separates the first, since
+/// `/` then takes all others.
 #[test]
 fn what_merges() {
     for same in ["/app/users.py", "/code/users.py", "users.py", "/app/users/__init__.py"] {
@@ -224,8 +227,8 @@ fn what_merges() {
     assert_eq!(modules.len(), files.len(), "{modules:?}");
 }
 
-/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two modules, wherever
-/// they lie. (But see `what_merges`.)
+/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two
+/// modules, wherever they lie. (But see `what_merges`.)
 #[test]
 fn two_files() {
     let folders =
@@ -246,8 +249,9 @@ fn two_files() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever two files in whatever folders, but for those below two of the known roots: they have two modules in each language. (Node's rule makes
-    /// dots of slashes, so a folder with a dot can be taken for two: Sentry's own profiler does the same.)
+    /// Guarantees: whatever two files in whatever folders, but for those below two of the known roots: they have two
+    /// modules in each language. (Node's rule makes dots of slashes, so a folder with a dot can be taken for two:
+    /// Sentry's own profiler does the same.)
     #[test]
     fn any_two_files(
         (left, right) in (path(), path()),

@@ -21,7 +21,8 @@ fn frame(name: &str) -> (String, Value) {
     found.remove(0)
 }
 
-/// Guarantees: a function of Node is one whatever tier it was compiled in, with file, line, column and module, and the process is Node's.
+/// Guarantees: a function of Node is one whatever tier it was compiled in, with file, line, column and module, and the
+/// process is Node's.
 #[test]
 fn node() {
     for name in [
@@ -57,7 +58,8 @@ fn python() {
     assert_eq!(frame("py::f:<frozen importlib._bootstrap>").1["in_app"], false);
 }
 
-/// Guarantees: a method of Java has its class as module, in every spelling, and the virtual machine's own code is not the user's.
+/// Guarantees: a method of Java has its class as module, in every spelling, and the virtual machine's own code is not
+/// the user's.
 #[test]
 fn java() {
     for name in ["Lcom/x/Y;::m", "Lcom/x/Y;.m(I)V", "com.x.Y.m", "com.x.Y::m", "void com.x.Y.m(int)"] {
@@ -93,8 +95,8 @@ fn native_code() {
     }
 }
 
-/// Guarantees: where a sampler that knows no runtime named the functions of Node, the process is Node's although most of its frames are
-/// machine code.
+/// Guarantees: where a sampler that knows no runtime named the functions of Node, the process is Node's although most
+/// of its frames are machine code.
 #[test]
 fn platform_of_stacks() {
     let machine = |name| Place {

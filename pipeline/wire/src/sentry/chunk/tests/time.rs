@@ -46,8 +46,8 @@ fn outside_of_the_window() {
     assert_eq!(converted.report.losses.to_string(), "4 malformed");
 }
 
-/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay: what
-/// the first of them does not own, the thread gets where there is room.
+/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay:
+/// what the first of them does not own, the thread gets where there is room.
 #[test]
 fn order_and_equal_times() {
     let converted = Batch::new().on_cpu(20).at(7, &["b"], [100, 0]).at(7, &["a"], [50, 50]).convert();
@@ -140,8 +140,8 @@ fn no_frames() {
     assert_eq!(converted.report.losses.to_string(), "3 no_frames");
 }
 
-/// Guarantees: where a profiler looks every 14 ms and says that it looks every 10 ms, the thread owns what was sampled, to
-/// one weight: the gaps that would add more are closed, each a weight after its sample.
+/// Guarantees: where a profiler looks every 14 ms and says that it looks every 10 ms, the thread owns what was sampled,
+/// to one weight: the gaps that would add more are closed, each a weight after its sample.
 #[test]
 fn late_timer_invents_no_time() {
     let times: Vec<u64> = (0..1_000).map(|n| START + n * 14 * MS).collect();
@@ -167,7 +167,8 @@ fn time_that_has_no_place_is_counted() {
     let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
     let times = [START, START + 46_000 * MS, START + 47_000 * MS];
     let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
-    // 30 s beyond the window, and of the other 60 s what lies behind the next observation, which pays back its own weight.
+    // 30 s beyond the window, and of the other 60 s what lies behind the next observation, which pays back its own
+    // weight.
     assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (43_990 * MS, 43));
     let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
     assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));

@@ -58,8 +58,8 @@ fn wall_or_cpu() {
     assert_eq!(cpu.text(), "7: cpu@0 cpu@10 -@20");
 }
 
-/// Guarantees: only counted samples stand for a period each: values in another unit are no time, whatever the period is, with and
-/// without timestamps; they are counted.
+/// Guarantees: only counted samples stand for a period each: values in another unit are no time, whatever the period
+/// is, with and without timestamps; they are counted.
 #[test]
 fn only_counts_are_multiplied() {
     let memory = |unit| Batch::new().profile("alloc_space", unit, 1_000).period("cpu", "nanoseconds", 10_000_000);
@@ -185,8 +185,8 @@ fn values_beyond_all_threads() {
     assert_eq!(converted.chunk()["profile"]["thread_metadata"].as_object().unwrap().len(), 1024);
 }
 
-/// Guarantees: where one profile has values and timestamps, both without threads, they lie on different threads, so that
-/// neither takes the other's time.
+/// Guarantees: where one profile has values and timestamps, both without threads, they lie on different threads, so
+/// that neither takes the other's time.
 #[test]
 fn values_beside_timestamps() {
     let times = [100, 150, 200].map(|at| START + at * MS);

@@ -1,8 +1,8 @@
 //! Gives locations the lines that they came without: what a symbolizer found out.
 //!
-//! Only strings, functions, lines and the named locations of the dictionary change, by appending: every id stays what it
-//! is, so samples, stacks and attributes are shared or moved and never looked at. What is appended is checked as it comes;
-//! the rest was checked when the dictionary was made.
+//! Only strings, functions, lines and the named locations of the dictionary change, by appending: every id stays what
+//! it is, so samples, stacks and attributes are shared or moved and never looked at. What is appended is checked as it
+//! comes; the rest was checked when the dictionary was made.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Function, Line, Tables};
 use crate::id::{FunctionId, LocationId, StringId};
 use crate::profiles::Profiles;
@@ -41,7 +41,7 @@ impl Name<'_> {
 
 /// A batch whose locations are being named. Equal strings and functions become one, those of the batch included.
 #[derive(Debug)]
-pub struct Naming {
+pub struct SymbolOverlay {
     profiles: Profiles,
     tables: Tables,
     /// What was appended: it lies behind the buffer.
@@ -52,7 +52,7 @@ pub struct Naming {
     named: usize,
 }
 
-impl Naming {
+impl SymbolOverlay {
     /// Takes a batch. Its dictionary is copied only where something else refers to it as well.
     pub fn new(mut profiles: Profiles) -> Self {
         let dictionary = std::mem::take(&mut profiles.dictionary);
@@ -143,7 +143,7 @@ impl Naming {
         }
         let id = tables.strings.len() as u32;
         strings.insert_unique(hash, id, |id| hasher.hash_one(get(id)));
-        tables.strings.push(Span { start: (before + text.len()) as u32, len: new.len() as u32 });
+        tables.strings.push(ByteRange { start: (before + text.len()) as u32, len: new.len() as u32 });
         text.extend_from_slice(new.as_bytes());
         StringId::new(id)
     }

@@ -53,7 +53,7 @@ fn names_locations() {
     let samples = std::ptr::from_ref(before.columns());
     let strings = before.dictionary().tables().strings.len();
     let (first, third) = (location(&before, 1), location(&before, 3));
-    let mut naming = Naming::new(before);
+    let mut naming = SymbolOverlay::new(before);
     let inlined = Name { function: "inner", system_name: "_inner", filename: "known.c", line: 3, column: 9 };
     let caller = Name { function: "known", system_name: "known", filename: "known.c", line: 8, column: 0 };
     assert!(naming.name(first, &[inlined, caller]));
@@ -76,22 +76,22 @@ fn names_locations() {
     assert_eq!(tables.functions.len(), 3, "the zero one, known and inner");
 }
 
-/// Guarantees: a batch of which nothing was named is what it was, the request it was decoded from included; a dictionary
-/// that others use is not changed for them.
+/// Guarantees: a batch of which nothing was named is what it was, the request it was decoded from included; a
+/// dictionary that others use is not changed for them.
 #[test]
 fn leaves_the_rest_alone() {
     let mut before = batch(2);
     before.received = Some(Bytes::from_static(b"request"));
     let other = before.clone();
     let id = location(&before, 1);
-    let mut naming = Naming::new(before);
+    let mut naming = SymbolOverlay::new(before);
     assert!(!naming.name(id, &[]));
     assert!(!naming.name(LocationId::new(4000).unwrap(), &[Name { function: "f", ..Name::default() }]));
     let after = naming.finish();
     assert_eq!(after.received, other.received);
     assert_eq!(lines(&after), lines(&other));
 
-    let mut naming = Naming::new(after.clone());
+    let mut naming = SymbolOverlay::new(after.clone());
     assert!(naming.name(id, &[Name { function: "f", ..Name::default() }]));
     let named = naming.finish();
     assert_eq!(lines(&after), lines(&other));
@@ -106,7 +106,7 @@ proptest! {
     fn agrees_with_a_list(names in prop::collection::vec((1u64..9, prop::collection::vec(("[a-c]{0,2}", "[a-c]{0,2}", "[a-c]{0,1}", 0i64..3), 0..3)), 0..20)) {
         let before = batch(6);
         let mut expected = lines(&before);
-        let mut naming = Naming::new(before.clone());
+        let mut naming = SymbolOverlay::new(before.clone());
         for (address, given) in &names {
             let found = before.dictionary().tables().locations.iter().position(|location| location.address == *address);
             let Some(id) = found.and_then(|at| LocationId::new(at as u32)) else { continue };

@@ -39,11 +39,11 @@ proptest! {
     fn merges_as_a_map_does(pushed in prop::collection::vec((0u32..3, 1u32..5, 0u32..3, 0u32..3, prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..60)) {
         let mut arena = Arena::default();
         let names: Vec<_> = (0..3).map(|n| arena.string(&format!("kind{n}")).unwrap()).collect();
-        let mut held = Held::new();
+        let mut held = SampleLog::new();
         let mut expected = Observed::new();
         for (kind, stack, attribute, link, observations) in &pushed {
-            let resource = held.resource(HeldResource { dropped_attributes_count: kind % 2, ..HeldResource::default() });
-            let scope = held.scope(HeldScope::default());
+            let resource = held.resource(LoggedResource { dropped_attributes_count: kind % 2, ..LoggedResource::default() });
+            let scope = held.scope(LoggedScope::default());
             let at = held.series(series(names[*kind as usize], Shape::TimesAndValues, resource, scope), 0..0, None);
             let location = arena.location(crate::Location { address: u64::from(*stack), ..Default::default() }, &[]).unwrap();
             let stack_id = arena.stack([location]).unwrap();
@@ -55,7 +55,7 @@ proptest! {
             held.push(at, stack_id, attributes, link_id, &bytes(&times), &packed(&values));
             expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);
         }
-        let batch = held.put_out(&arena, &mut Transfer::default()).unwrap();
+        let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
         prop_assert_eq!(batch.observations(), held.observations());
         prop_assert_eq!(batch.columns().len(), expected.len());
         let dictionary = batch.dictionary();
@@ -78,14 +78,14 @@ proptest! {
 /// Guarantees: samples without timestamps stay apart, and so do their profiles where the range differs.
 #[test]
 fn values_without_timestamps_stay_apart() {
-    let mut held = Held::new();
-    let (resource, scope) = (held.resource(HeldResource::default()), held.scope(HeldScope::default()));
+    let mut held = SampleLog::new();
+    let (resource, scope) = (held.resource(LoggedResource::default()), held.scope(LoggedScope::default()));
     for start in [10, 10, 20] {
         let shape = Shape::Values { time_unix_nano: start, duration_nano: 5, profile_id: None };
         let at = held.series(series(None, shape, resource, scope), start..start + 5, None);
         held.push(at, None, None, None, &[], &packed(&[3, 4]));
     }
-    let batch = held.put_out(&Arena::default(), &mut Transfer::default()).unwrap();
+    let batch = held.flush(&Arena::default(), &mut Transfer::default()).unwrap();
     assert_eq!(batch.observations(), 3);
     let profiles: Vec<_> = batch.profiles().map(|profile| (profile.time_unix_nano, profile.samples.len())).collect();
     assert_eq!(profiles, [(10, 2), (20, 1)]);
@@ -95,8 +95,8 @@ fn values_without_timestamps_stay_apart() {
 /// keeps an id only where all of them had it.
 #[test]
 fn joined_profiles_share_range_and_id() {
-    let mut held = Held::new();
-    let (resource, scope) = (held.resource(HeldResource::default()), held.scope(HeldScope::default()));
+    let mut held = SampleLog::new();
+    let (resource, scope) = (held.resource(LoggedResource::default()), held.scope(LoggedScope::default()));
     let key = series(None, Shape::Times, resource, scope);
     let id = Some([7; 16]);
     let backwards = std::ops::Range { start: 9, end: 3 };
@@ -104,15 +104,15 @@ fn joined_profiles_share_range_and_id() {
         let at = held.series(key, range, id);
         held.push(at, None, None, None, &bytes(&[12]), &[]);
     }
-    let put_out = |held: &Held| {
-        let batch = held.put_out(&Arena::default(), &mut Transfer::default()).unwrap();
+    let flush = |held: &SampleLog| {
+        let batch = held.flush(&Arena::default(), &mut Transfer::default()).unwrap();
         let profile = batch.profiles().next().unwrap().clone();
         (profile.time_unix_nano, profile.duration_nano, profile.profile_id)
     };
-    assert_eq!(put_out(&held), (10, 30, id));
+    assert_eq!(flush(&held), (10, 30, id));
     held.series(key, 0..0, Some([8; 16]));
     held.series(key, 0..0, id);
-    assert_eq!(put_out(&held), (10, 30, None));
+    assert_eq!(flush(&held), (10, 30, None));
 }
 
 /// Guarantees: only what is referred to is in the batch, whatever else the arena holds.
@@ -124,16 +124,16 @@ fn the_dictionary_is_compact() {
         let location = arena.location(crate::Location { address: n + 1, ..Default::default() }, &[]).unwrap();
         arena.stack([location]).unwrap();
     }
-    let mut held = Held::new();
+    let mut held = SampleLog::new();
     let name = arena.string("name").unwrap();
     let key = arena.attribute(crate::Attribute { key: name, ..Default::default() }).unwrap();
     let attributes = arena.attribute_set(&[key]).unwrap();
     let entity_refs = arena.blob(b"\x06entity\x00\x02ab").unwrap();
-    let resource = held.resource(HeldResource { attributes, entity_refs, ..HeldResource::default() });
-    let scope = held.scope(HeldScope { name, ..HeldScope::default() });
+    let resource = held.resource(LoggedResource { attributes, entity_refs, ..LoggedResource::default() });
+    let scope = held.scope(LoggedScope { name, ..LoggedScope::default() });
     let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);
     held.push(at, StackId::new(500), None, None, &bytes(&[1]), &[]);
-    let batch = held.put_out(&arena, &mut Transfer::default()).unwrap();
+    let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
     let tables = batch.dictionary().tables();
     assert_eq!((tables.strings.len(), tables.locations.len(), tables.stacks.len()), (2, 2, 2));
     // A resource's attributes stand in the resource and nowhere else.

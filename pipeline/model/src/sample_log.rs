@@ -1,28 +1,28 @@
 //! Holds the observations of many batches until they go on as one.
 //!
-//! A [`Held`] speaks in the ids of one [`Arena`](crate::Arena), which it usually shares with others. It merges while it holds:
-//! profiles that say the same about their samples become one, and samples of equal identity (stack, attributes and
-//! link, opentelemetry-proto `profiles.proto`, `Sample`) become one when it is put out, timestamps in the order in
-//! which they came. Samples without timestamps stay what they are, for each is an observation of its own, and the
-//! range of their profile is all that says when it was.
+//! A [`SampleLog`] speaks in the ids of one [`Arena`](crate::Arena), which it usually shares with others. It merges
+//! while it holds: profiles that say the same about their samples become one, and samples of equal identity (stack,
+//! attributes and link, opentelemetry-proto `profiles.proto`, `Sample`) become one when it is put out, timestamps in
+//! the order in which they came. Samples without timestamps stay what they are, for each is an observation of its own,
+//! and the range of their profile is all that says when it was.
 
 mod carry;
+mod flush;
 mod interned;
 mod log;
-mod put_out;
 #[cfg(test)]
 mod tests;
 
 pub use self::carry::Carrier;
 use self::interned::Interned;
 use self::log::{Head, Log};
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::profiles::{Profile, ValueType};
 
 /// A resource in the words of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct HeldResource {
+pub struct LoggedResource {
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
     /// How many attributes the sender left out.
@@ -30,12 +30,12 @@ pub struct HeldResource {
     /// The schema.
     pub schema_url: Option<StringId>,
     /// `entity_refs`, each message as it stood on the wire behind its length as a varint: one blob of the arena.
-    pub entity_refs: Span,
+    pub entity_refs: ByteRange,
 }
 
 /// A scope in the words of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct HeldScope {
+pub struct LoggedScope {
     /// The name.
     pub name: Option<StringId>,
     /// The version.
@@ -84,9 +84,9 @@ impl Shape {
 /// What profiles must have in common to be merged: everything but their time and id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Series {
-    /// The resource, as [`Held::resource`] returned it.
+    /// The resource, as [`SampleLog::resource`] returned it.
     pub resource: u32,
-    /// The scope, as [`Held::scope`] returned it.
+    /// The scope, as [`SampleLog::scope`] returned it.
     pub scope: u32,
     /// The type and unit of the values.
     pub sample_type: ValueType,
@@ -114,10 +114,10 @@ struct Joined {
 
 /// Observations, held. See the [module](self).
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct SampleLog {
     log: Log,
-    resources: Interned<HeldResource>,
-    scopes: Interned<HeldScope>,
+    resources: Interned<LoggedResource>,
+    scopes: Interned<LoggedScope>,
     series: Interned<Series>,
     joined: Vec<Joined>,
     state: foldhash::fast::RandomState,
@@ -126,21 +126,21 @@ pub struct Held {
     tables: usize,
 }
 
-impl Held {
+impl SampleLog {
     /// A holder of nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A resource that series can refer to.
-    pub fn resource(&mut self, resource: HeldResource) -> u32 {
+    pub fn resource(&mut self, resource: LoggedResource) -> u32 {
         let at = self.resources.get_or_add(resource, &self.state);
         self.count_tables();
         at
     }
 
     /// A scope that series can refer to.
-    pub fn scope(&mut self, scope: HeldScope) -> u32 {
+    pub fn scope(&mut self, scope: LoggedScope) -> u32 {
         let at = self.scopes.get_or_add(scope, &self.state);
         self.count_tables();
         at
@@ -196,7 +196,7 @@ impl Held {
         (size_of::<Self>() + self.log.allocated() + self.tables) as u64
     }
 
-    /// Counted when it changes, since [`Held::bytes`] is asked for with every sample.
+    /// Counted when it changes, since [`SampleLog::bytes`] is asked for with every sample.
     fn count_tables(&mut self) {
         self.tables = self.resources.allocated()
             + self.scopes.allocated()

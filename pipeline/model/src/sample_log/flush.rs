@@ -7,9 +7,9 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 use super::log::{Head, Reader};
-use super::{Held, Series, Shape};
+use super::{SampleLog, Series, Shape};
 use crate::arena::{Arena, Full, Source, Store, Transfer};
-use crate::buffer::Span;
+use crate::buffer::ByteRange;
 use crate::builder::Assembly;
 use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
@@ -30,13 +30,13 @@ struct Cursor {
     values: usize,
 }
 
-impl Held {
+impl SampleLog {
     /// Makes a batch of what is held. Samples of equal identity are one, in order of first appearance.
     ///
     /// # Errors
     ///
     /// Only that the batch would be larger than 4 GiB.
-    pub fn put_out(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Full> {
+    pub fn flush(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Full> {
         let (rows, row_of_record) = self.rows();
         let series = self.order();
         let order = by_series(&rows, &series);
@@ -139,7 +139,7 @@ fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
 }
 
 /// The timestamps and values of each row, and where to write them.
-type Places = (Vec<(Span, Span)>, Vec<Cursor>);
+type Places = (Vec<(ByteRange, ByteRange)>, Vec<Cursor>);
 
 /// Makes room for the timestamps and values of all rows.
 fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full> {
@@ -150,8 +150,8 @@ fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full
     let mut start = 0;
     for &at in order {
         let row = &rows[at as usize];
-        let timestamps = Span { start, len: row.times * 8 };
-        let values = Span { start: start + timestamps.len, len: row.values };
+        let timestamps = ByteRange { start, len: row.times * 8 };
+        let values = ByteRange { start: start + timestamps.len, len: row.values };
         cursors[at as usize] = Cursor { times: timestamps.start as usize, values: values.start as usize };
         start = values.start + values.len;
         spans.push((timestamps, values));
@@ -178,7 +178,7 @@ struct Carry<'a> {
 }
 
 impl Carry<'_> {
-    fn resource(&mut self, held: &Held, at: u32) -> Result<(), Full> {
+    fn resource(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
         let resource = &held.resources.values()[at as usize];
         let attributes = self.attributes(resource.attributes)?;
         let mut entities = self.source.bytes(resource.entity_refs);
@@ -195,7 +195,7 @@ impl Carry<'_> {
         Ok(())
     }
 
-    fn scope(&mut self, held: &Held, at: u32) -> Result<(), Full> {
+    fn scope(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
         let scope = &held.scopes.values()[at as usize];
         let attributes = self.attributes(scope.attributes)?;
         let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
@@ -219,7 +219,7 @@ impl Carry<'_> {
         Ok(ValueType { kind: string(value_type.kind)?, unit: string(value_type.unit)? })
     }
 
-    fn profile(&mut self, held: &Held, at: u32, series: &Series) -> Result<(), Full> {
+    fn profile(&mut self, held: &SampleLog, at: u32, series: &Series) -> Result<(), Full> {
         let joined = held.joined[at as usize];
         let (time_unix_nano, duration_nano, profile_id) = match series.shape {
             Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
@@ -241,7 +241,7 @@ impl Carry<'_> {
         Ok(())
     }
 
-    fn row(&mut self, head: &Head, timestamps: Span, values: Span) -> Result<(), Full> {
+    fn row(&mut self, head: &Head, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
         let stack = self.transfer.stack(&self.source, &mut self.store, head.stack)?;
         let attributes = self.transfer.attribute_set(&self.source, &mut self.store, head.attributes)?;
         let link = self.transfer.link(&self.source, &mut self.store, head.link)?;

@@ -1,6 +1,6 @@
-//! Carries what profiles refer to into the arena of a [`Held`](super::Held).
+//! Carries what profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
-use super::{HeldResource, HeldScope, Series, Shape};
+use super::{LoggedResource, LoggedScope, Series, Shape};
 use crate::arena::{Arena, Full, Source, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
@@ -28,7 +28,7 @@ impl Carrier<'_> {
         &mut self,
         resource: &ResourceProfiles,
         attributes: impl Iterator<Item = &'b Attribute>,
-    ) -> Result<HeldResource, Full> {
+    ) -> Result<LoggedResource, Full> {
         let ResourceProfiles { resource, scopes: _, schema_url } = resource;
         let Resource { attributes: _, dropped_attributes_count, entity_refs } = resource;
         let mut entities = Vec::new();
@@ -38,7 +38,7 @@ impl Carrier<'_> {
             entities.extend_from_slice(message);
         }
         let entity_refs = self.arena.blob(&entities)?;
-        Ok(HeldResource {
+        Ok(LoggedResource {
             attributes: self.attributes(attributes)?,
             dropped_attributes_count: *dropped_attributes_count,
             schema_url: self.transfer.string(self.source, self.arena, *schema_url)?,
@@ -51,10 +51,10 @@ impl Carrier<'_> {
     /// # Errors
     ///
     /// See [`Carrier::resource`].
-    pub fn scope(&mut self, scope: &ScopeProfiles) -> Result<HeldScope, Full> {
+    pub fn scope(&mut self, scope: &ScopeProfiles) -> Result<LoggedScope, Full> {
         let ScopeProfiles { scope, profiles: _, schema_url } = scope;
         let Scope { name, version, attributes, dropped_attributes_count } = scope;
-        Ok(HeldScope {
+        Ok(LoggedScope {
             name: self.transfer.string(self.source, self.arena, *name)?,
             version: self.transfer.string(self.source, self.arena, *version)?,
             attributes: self.attributes(attributes.iter())?,
@@ -69,7 +69,7 @@ impl Carrier<'_> {
     ///
     /// See [`Carrier::resource`].
     pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
-        // Times and id are `Held::series`'s, and a payload would say something else than what is merged.
+        // Times and id are `SampleLog::series`'s, and a payload would say something else than what is merged.
         let &Profile {
             sample_type,
             samples: _,
