@@ -20,19 +20,17 @@ use self::repeats::Repeats;
 
 /// Starts the log at a level. Libraries only speak up when something is wrong.
 pub(crate) fn start(level: LevelFilter) -> Log {
-    let ours = ["profbridge", "profbridge_engine", "profbridge_net", "profbridge_wire"]
-        .into_iter()
-        .chain(["profbridge_receiver_otlp", "profbridge_processor_dedup", "profbridge_processor_chunk"])
-        .chain(["profbridge_exporter_sentry", "profbridge_exporter_otlp", "profbridge_exporter_file"])
-        .chain(["profbridge_exporter_debug", "profbridge_receiver_ptrace", "profbridge_ptrace", "profbridge_symbolize"])
-        .chain(["profbridge_processor_symbolize"])
-        .map(|target| (target, level));
-    let filter = Targets::new().with_default(LevelFilter::WARN.min(level)).with_targets(ours);
+    let filter = filter(level);
     let colors = std::io::stderr().is_terminal();
     let log = Log(Arc::new(Shared { colors, state: Mutex::default(), write: Box::new(to_standard_error) }));
     // A second start is only possible in tests, where the first one stands.
     tracing_subscriber::registry().with(filter).with(log.clone()).try_init().ok();
     log
+}
+
+/// All crates of profbridge at a level: a target is one where it starts with the name.
+fn filter(level: LevelFilter) -> Targets {
+    Targets::new().with_default(LevelFilter::WARN.min(level)).with_target("profbridge", level)
 }
 
 fn to_standard_error(line: &str) {
@@ -131,6 +129,19 @@ impl<S: Subscriber> Layer<S> for Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Guarantees: every crate of profbridge, one that is added later as well, is heard at the level that was asked for;
+    /// others only when something is wrong.
+    #[test]
+    fn own_crates() {
+        let filter = filter(LevelFilter::INFO);
+        for target in ["profbridge", "profbridge_codec", "profbridge_exporter_kafka::send"] {
+            assert!(filter.would_enable(target, &tracing::Level::INFO), "{target}");
+            assert!(!filter.would_enable(target, &tracing::Level::DEBUG), "{target}");
+        }
+        assert!(filter.would_enable("hyper", &tracing::Level::WARN));
+        assert!(!filter.would_enable("hyper", &tracing::Level::INFO));
+    }
 
     /// A log whose lines are kept.
     fn log() -> (Log, Arc<Mutex<Vec<String>>>, impl Subscriber + Send + Sync) {

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dictionary::{Attribute, Dictionary, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
-use crate::profiles::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
 
 /// The content hash of each profile of a batch, in the order of [`Profiles::profiles`].
 pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
@@ -213,31 +213,44 @@ impl<'a> Hasher<'a> {
     }
 
     fn resource(&mut self, resource: &ResourceProfiles) -> u128 {
-        let own = &resource.resource;
-        let entities = own
-            .entity_refs
-            .iter()
-            .fold(0u128, |sum, &entity| xxh3_128(self.dictionary.bytes(entity)).wrapping_add(sum));
-        let attributes = self.unordered(&own.attributes);
-        fold(12, &[attributes, own.dropped_attributes_count.into(), entities, self.string(resource.schema_url)])
+        let ResourceProfiles { resource, scopes: _, schema_url } = resource;
+        let Resource { attributes, dropped_attributes_count, entity_refs } = resource;
+        let entities =
+            entity_refs.iter().fold(0u128, |sum, &entity| xxh3_128(self.dictionary.bytes(entity)).wrapping_add(sum));
+        let attributes = self.unordered(attributes);
+        fold(12, &[attributes, (*dropped_attributes_count).into(), entities, self.string(*schema_url)])
     }
 
     fn scope(&mut self, resource: u128, scope: &ScopeProfiles) -> u128 {
-        let own = &scope.scope;
-        let strings = [own.name, own.version, scope.schema_url].map(|text| self.string(text));
-        let attributes = self.unordered(&own.attributes);
-        let dropped = own.dropped_attributes_count.into();
+        let ScopeProfiles { scope, profiles: _, schema_url } = scope;
+        let Scope { name, version, attributes, dropped_attributes_count } = scope;
+        let strings = [*name, *version, *schema_url].map(|text| self.string(text));
+        let attributes = self.unordered(attributes);
+        let dropped = (*dropped_attributes_count).into();
         fold(13, &[resource, strings[0], strings[1], strings[2], attributes, dropped])
     }
 
     fn profile(&mut self, profiles: &Profiles, scope: u128, profile: &Profile) -> [u8; 16] {
-        let types = [profile.sample_type, profile.period_type].map(|of| [self.string(of.kind), self.string(of.unit)]);
+        let Profile {
+            sample_type,
+            samples: positions,
+            time_unix_nano,
+            duration_nano,
+            period_type,
+            period,
+            profile_id: _,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = profile;
+        let types = [sample_type, period_type].map(|of| [self.string(of.kind), self.string(of.unit)]);
         let own = fold(14, &[types[0][0], types[0][1], types[1][0], types[1][1]]);
-        let times = fold(14, &[profile.time_unix_nano.into(), profile.duration_nano.into(), profile.period as u128]);
-        let attributes = self.set(profile.attributes);
-        let dropped = profile.dropped_attributes_count.into();
+        let times = fold(14, &[(*time_unix_nano).into(), (*duration_nano).into(), *period as u128]);
+        let attributes = self.set(*attributes);
+        let dropped = (*dropped_attributes_count).into();
         let samples = self.samples(profiles, profile);
-        let count = profile.samples.len() as u128;
+        let count = positions.len() as u128;
         fold(14, &[scope, own, times, attributes, dropped, count, samples]).to_be_bytes()
     }
 

@@ -47,32 +47,46 @@ impl<'a> Encoder<'a> {
     }
 
     fn resource_size(&self, resource: &Resource) -> usize {
-        let attributes = resource.attributes.iter().map(|attribute| message_size(self.key_value_size(attribute)));
-        let entities = resource.entity_refs.iter().map(|entity| message_size(entity.len as usize));
-        attributes.chain(entities).sum::<usize>() + int_size(resource.dropped_attributes_count.into())
+        let Resource { attributes, dropped_attributes_count, entity_refs } = resource;
+        let attributes = attributes.iter().map(|attribute| message_size(self.key_value_size(attribute)));
+        let entities = entity_refs.iter().map(|entity| message_size(entity.len as usize));
+        attributes.chain(entities).sum::<usize>() + int_size((*dropped_attributes_count).into())
     }
 
     fn scope_size(&self, scope: &Scope) -> usize {
-        bytes_size(self.text(scope.name).len())
-            + bytes_size(self.text(scope.version).len())
-            + scope.attributes.iter().map(|attribute| message_size(self.key_value_size(attribute))).sum::<usize>()
-            + int_size(scope.dropped_attributes_count.into())
+        let Scope { name, version, attributes, dropped_attributes_count } = scope;
+        bytes_size(self.text(*name).len())
+            + bytes_size(self.text(*version).len())
+            + attributes.iter().map(|attribute| message_size(self.key_value_size(attribute))).sum::<usize>()
+            + int_size((*dropped_attributes_count).into())
     }
 
     fn profile_size(&mut self, profile: &Profile) -> usize {
+        let Profile {
+            sample_type,
+            samples: _,
+            time_unix_nano,
+            duration_nano,
+            period_type,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = profile;
         let samples: usize = self.profiles.samples(profile).map(|sample| message_size(self.sample_size(&sample))).sum();
+        let payload = self.original_payload(profile);
         let size = samples
-            + bytes_size(value_type_size(profile.sample_type))
-            + fixed64_size(profile.time_unix_nano)
-            + int_size(profile.duration_nano)
-            + bytes_size(value_type_size(profile.period_type))
-            + int_size(profile.period as u64)
-            + bytes_size(profile.profile_id.map_or(0, |id| id.len()))
-            + int_size(profile.dropped_attributes_count.into())
-            + self
-                .original_payload(profile)
-                .map_or(0, |(format, payload)| bytes_size(format.len()) + bytes_size(payload.len()))
-            + bytes_size(self.sets.get(profile.attributes).len());
+            + bytes_size(value_type_size(*sample_type))
+            + fixed64_size(*time_unix_nano)
+            + int_size(*duration_nano)
+            + bytes_size(value_type_size(*period_type))
+            + int_size(*period as u64)
+            + bytes_size(profile_id.map_or(0, |id| id.len()))
+            + int_size((*dropped_attributes_count).into())
+            + payload.map_or(0, |(format, payload)| bytes_size(format.len()) + bytes_size(payload.len()))
+            + bytes_size(self.sets.get(*attributes).len());
         self.sizes.push(size);
         size
     }
