@@ -8,8 +8,6 @@ pub mod address_space;
 #[cfg(target_os = "linux")]
 mod arch;
 pub mod elf;
-#[cfg(target_os = "linux")]
-mod lease;
 pub mod message;
 #[cfg(target_os = "linux")]
 mod os;
@@ -23,6 +21,8 @@ pub mod process_files;
 pub mod sampler;
 #[cfg(target_os = "linux")]
 mod stack_copy;
+#[cfg(target_os = "linux")]
+mod stop;
 #[cfg(target_os = "linux")]
 mod threads;
 pub mod unwind;

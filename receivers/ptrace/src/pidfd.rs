@@ -118,7 +118,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::lease::{self, Held};
+    use crate::stop::{self, StoppedThread};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -143,7 +143,7 @@ mod tests {
         let (stopped, is_stopped) = std::sync::mpsc::channel();
         let (asked, is_asked) = std::sync::mpsc::channel();
         let tracer = std::thread::spawn(move || {
-            if lease::request(pid).is_err() {
+            if stop::request(pid).is_err() {
                 stopped.send(false).unwrap();
                 return;
             }
@@ -153,7 +153,7 @@ mod tests {
             });
             stopped.send(true).unwrap();
             is_asked.recv().unwrap();
-            let held = wait_for("the tracer's turn", Held::next);
+            let held = wait_for("the tracer's turn", StoppedThread::next);
             assert!(held.thread() == pid && held.release());
         });
         if is_stopped.recv().unwrap() {

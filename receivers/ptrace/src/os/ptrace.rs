@@ -1,4 +1,4 @@
-//! The requests of `ptrace(2)`. Only [`crate::lease`] uses them, and only the sampling thread calls it.
+//! The requests of `ptrace(2)`. Only [`crate::stop`] uses them, and only the sampling thread calls it.
 
 use std::mem::MaybeUninit;
 

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 /// A thread that stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct StopStatus {
     /// The thread.
     pub(crate) thread: u32,
     /// The signal that stopped it.
@@ -23,9 +23,9 @@ pub(crate) struct Stop {
 pub(crate) struct Nobody;
 
 /// A thread that stopped and was not told yet. Does not wait.
-pub(crate) fn next_stop() -> Option<Stop> {
+pub(crate) fn next_stop() -> Option<StopStatus> {
     let change = wait(libc::P_ALL, 0, libc::WSTOPPED).ok()??;
-    Some(Stop { thread: change.thread, signal: change.status & 0xff, event: change.status >> 8 })
+    Some(StopStatus { thread: change.thread, signal: change.status & 0xff, event: change.status >> 8 })
 }
 
 /// A traced thread, or child of this thread, that ended and waits to be reaped; it stays so. Does not wait.

@@ -29,8 +29,9 @@ const STATUS: Duration = Duration::from_secs(1);
 /// How many names of threads are read again for a batch, at most: a tenth of a millisecond.
 const NAMES: usize = 16;
 
-/// The maps are asked to be read again at most this often, twice as long after each time, up to [`LONGEST_RELOAD`]: a program that starts
-/// loads its libraries within milliseconds, and one that compiles code forever is not worth the effort.
+/// The maps are asked to be read again at most this often, twice as long after each time, up to [`LONGEST_RELOAD`]: a
+/// program that starts loads its libraries within milliseconds, and one that compiles code forever is not worth the
+/// effort.
 const RELOAD: Duration = Duration::from_millis(8);
 const LONGEST_RELOAD: Duration = Duration::from_secs(4);
 
@@ -66,7 +67,8 @@ pub(super) struct Active {
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone.
     pub(super) doubt: bool,
-    /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not happen again.
+    /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not
+    /// happen again.
     pub(super) settles_until: u64,
     pub(super) settled_until: u64,
     /// The thread and the call of which a stop was the end, and that nobody was told of.
@@ -176,7 +178,8 @@ impl Active {
         }
     }
 
-    /// The place of a thread that was sampled, whether it was seen before or not: it may be gone before its process's threads are listed again.
+    /// The place of a thread that was sampled, whether it was seen before or not: it may be gone before its process's
+    /// threads are listed again.
     pub(super) fn meet(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(place) => place,
@@ -191,11 +194,11 @@ impl Active {
         }
     }
 
-    /// A thread is not leased any more.
-    pub(super) fn returned(&mut self, thread: u32) {
-        self.stop_rules.returned(Instant::now());
+    /// A thread that was asked to stop was let go, or ended.
+    pub(super) fn stop_ended(&mut self, thread: u32) {
+        self.stop_rules.stop_ended(Instant::now());
         if let Some(index) = self.find(thread) {
-            self.threads[index].leased = false;
+            self.threads[index].stop_pending = false;
         }
     }
 

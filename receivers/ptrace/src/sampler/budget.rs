@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::message::Settings;
+use crate::os::time;
 
 /// How long is measured before the rate is changed.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -81,6 +82,17 @@ impl Budget {
         }
         self.restart(now);
         self.stride
+    }
+}
+
+/// The processor time that was used since the last mark.
+#[derive(Debug, Default)]
+pub(super) struct CpuMark(Duration);
+
+impl CpuMark {
+    pub(super) fn take(&mut self) -> Duration {
+        let now = time::thread_cpu();
+        now.saturating_sub(std::mem::replace(&mut self.0, now))
     }
 }
 

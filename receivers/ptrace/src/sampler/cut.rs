@@ -10,9 +10,10 @@ use crate::process_files::ProcessFiles;
 /// The major number of `/dev/zero`, `/dev/urandom` and their like (Linux, `Documentation/admin-guide/devices.txt`).
 const MEMORY_DEVICES: u64 = 1;
 
-/// Whether a short call of a held thread was cut. Where that cannot be told, it was.
+/// Whether a short call of a stopped thread was cut. Where that cannot be told, it was.
 ///
-/// A read from a pipe, a socket or a terminal gives what is there, and one at the end of a file what is left. What never waits, gives up by itself.
+/// A read from a pipe, a socket or a terminal gives what is there, and one at the end of a file what is left. What
+/// never waits, gives up by itself.
 pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bool {
     if let Some(to) = short.to
         && never_waits(files, thread, to)
@@ -89,8 +90,9 @@ mod tests {
         }
     }
 
-    /// Guarantees: a call that came back with a part was cut where it reads from a device of the kernel's memory or before the end of a file, and where it writes to
-    /// what waits; not where it reads from a pipe or to the end of a file, and not where it writes to what never waits.
+    /// Guarantees: a call that came back with a part was cut where it reads from a device of the kernel's memory or
+    /// before the end of a file, and where it writes to what waits; not where it reads from a pipe or to the end of a
+    /// file, and not where it writes to what never waits.
     #[test]
     fn what_explains_a_short_call() {
         let files = ProcessFiles::open(std::process::id()).unwrap();

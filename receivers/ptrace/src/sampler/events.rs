@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::active::Active;
-use super::leases::{Captures, MOST_CAPTURED};
+use super::captures::{Captures, MOST_CAPTURED};
 use super::processors::{Machine, Processors};
 use super::reach::Reach;
 use super::run::Engine;

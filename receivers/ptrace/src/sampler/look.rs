@@ -58,16 +58,16 @@ pub(super) enum Passive {
     Stop,
 }
 
-/// What unwinding needs besides the process, and keeps.
+/// Unwinds stacks of any process: the unwinder, and buffers that are reused from one stack to the next.
 #[derive(Debug, Default)]
-pub(super) struct Workshop {
-    pub(super) unwinder: Unwinder,
-    pub(super) frames: Vec<Frame>,
-    pub(super) pieces: StackPieces,
+pub(super) struct StackUnwinder {
+    unwinder: Unwinder,
+    frames: Vec<Frame>,
+    pieces: StackPieces,
 }
 
-impl Workshop {
-    /// Unwinds, and gives the locations.
+impl StackUnwinder {
+    /// Unwinds a stack, and replaces `locations` by its frames, the innermost first.
     pub(super) fn unwind(
         &mut self,
         process: &Active,
@@ -80,9 +80,7 @@ impl Workshop {
         locations.extend(self.frames.iter().map(|frame| frame.location));
         outcome
     }
-}
 
-impl Workshop {
     /// Unwinds a stack that goes on beyond its copy, whose thread runs: with what is in memory by now, if the end of the copy shows that it has not
     /// changed there. Else it stays as it is.
     pub(super) fn unwind_further(
@@ -130,7 +128,7 @@ impl Active {
         let wall = self.settings.mode == Mode::Wall;
         let task = self.files.task();
         let thread = &mut self.threads[index];
-        if thread.leased {
+        if thread.stop_pending {
             return Look::Nothing;
         }
         let idle = slot - thread.idle_since.min(slot) > patience;
@@ -172,13 +170,13 @@ impl Active {
     }
 
     /// Finds out the stack of a blocked thread, without stopping it.
-    pub(super) fn passive(&mut self, index: usize, seen: Seen, workshop: &mut Workshop, now: Instant) -> Passive {
-        let mut pieces = std::mem::take(&mut workshop.pieces);
+    pub(super) fn passive(&mut self, index: usize, seen: Seen, unwinder: &mut StackUnwinder, now: Instant) -> Passive {
+        let mut pieces = std::mem::take(&mut unwinder.pieces);
         let mut result = Passive::Ran;
         let mut seen = Some(seen);
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
-            let outcome = self.read_blocked(index, attempt, workshop, &mut pieces);
+            let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
             if self.doubt && self.is_another() {
                 // Its memory could not be read: it is blocked in another program, of which nothing is known here.
                 break;
@@ -194,7 +192,7 @@ impl Active {
             self.threads[index].is_active(slot);
             self.threads[index].blocked.valid = false;
         }
-        workshop.pieces = pieces;
+        unwinder.pieces = pieces;
         result
     }
 
@@ -203,7 +201,7 @@ impl Active {
         &mut self,
         index: usize,
         seen: Seen,
-        workshop: &mut Workshop,
+        unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
     ) -> Option<Outcome> {
         let space = self.space_number;
@@ -225,18 +223,18 @@ impl Active {
         known.words.clear();
         known.arguments = None;
         let mut memory = pieces.live(&self.files, Some(&mut known.words));
-        let mut outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+        let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
             // Only where they are needed (glibc's `vfork` keeps its return address in one), since they are others in every call.
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
-            outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+            outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         }
         if outcome.needs_register.is_some() || outcome.trust == Trust::Guessed {
             let frame_pointer = self.threads[index].frame_pointer(seen.sp, seen.pc, |address| memory.read_u64(address));
             if let Some(value) = frame_pointer {
                 registers.set(FRAME_POINTER, value);
-                outcome = workshop.unwind(self, &registers, &mut memory, &mut known.locations);
+                outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
             }
         }
         known.valid = true;

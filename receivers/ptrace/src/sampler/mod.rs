@@ -19,13 +19,15 @@ use crate::process_files::ProcessFiles;
 mod active;
 mod batch;
 mod budget;
+mod captures;
 mod clock;
 mod cut;
+mod event_sender;
 mod events;
 mod gate;
-mod leases;
 mod ledger;
 mod look;
+mod pending_stops;
 mod precedence;
 mod processors;
 mod reach;
@@ -38,7 +40,6 @@ mod thread_event;
 mod thread_state;
 mod tick;
 mod unseen;
-mod voice;
 
 /// What the sampling thread says.
 #[derive(Debug)]

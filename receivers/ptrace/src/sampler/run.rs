@@ -1,6 +1,7 @@
 //! The sampling thread's loop.
 //!
-//! What stopped comes first, always: between any two steps that take longer than a moment, threads that stopped are looked at and let go.
+//! What stopped comes first, always: between any two steps that take longer than a moment, threads that stopped are
+//! looked at and let go.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -9,24 +10,27 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use super::active::Active;
+use super::budget::CpuMark;
+use super::captures::{Captures, Taken};
+use super::event_sender::{EventSender, RETRY};
 use super::events::Events;
-use super::leases::{Captures, CpuMark, Leases, Taken};
-use super::look::{Seen, Workshop};
+use super::look::{Seen, StackUnwinder};
+use super::pending_stops::PendingStops;
 use super::precedence::Precedence;
 use super::processors::Review;
 use super::seizing::Seizing;
-use super::voice::{RETRY, Voice};
 use super::{Command, Options, Output, Shared};
-use crate::lease::{self, Held};
 use crate::message::{Detached, Location, ProblemKind, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
 use crate::process_info;
+use crate::stop::{self, StoppedThread};
 
-/// How long threads that were asked to stop are waited for at the end. The kernel lets go of the others when the thread ends.
+/// How long threads that were asked to stop are waited for at the end. The kernel lets go of the others when the thread
+/// ends.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// How often leased threads are looked for that ended, where nothing announced it.
+/// How often ended threads are looked for among those that were asked to stop, where no signal announced it.
 const REAP: Duration = Duration::from_millis(10);
 
 /// What the thread says about itself.
@@ -67,7 +71,7 @@ pub(super) fn run(
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
         match step {
             Ok(Next::Sleep(time)) => {
-                let stops = !engine.leases.is_empty();
+                let stops = !engine.pending_stops.is_empty();
                 sleeper.sleep(time, stops, engine.events.as_ref().and_then(Events::awaited));
                 engine.woken = Instant::now();
                 engine.noticed = engine.woken;
@@ -76,7 +80,7 @@ pub(super) fn run(
             Err(_) => engine.give_up(),
         }
     }
-    engine.voice.last_words();
+    engine.sender.send_rest();
 }
 
 enum Next {
@@ -88,12 +92,12 @@ enum Next {
 /// Everything that the loop works on.
 pub(super) struct Engine<'a> {
     pub(super) processes: Vec<Active>,
-    pub(super) leases: Leases,
+    pub(super) pending_stops: PendingStops,
     pub(super) seizing: Seizing,
     pub(super) captures: Captures,
     /// `None` where the kernel has not even what is needed to wait for them.
     pub(super) events: Option<Events>,
-    pub(super) workshop: Workshop,
+    pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
     pub(super) running: Vec<u32>,
@@ -112,7 +116,7 @@ pub(super) struct Engine<'a> {
     pub(super) woken: Instant,
     pub(super) ends_due: Instant,
     pub(super) stopping: Option<Instant>,
-    pub(super) voice: Voice<'a>,
+    pub(super) sender: EventSender<'a>,
 }
 
 impl<'a> Engine<'a> {
@@ -120,11 +124,11 @@ impl<'a> Engine<'a> {
         let now = Instant::now();
         Self {
             processes: Vec::new(),
-            leases: Leases::default(),
+            pending_stops: PendingStops::default(),
             seizing,
             captures: Captures::default(),
             events,
-            workshop: Workshop::default(),
+            unwinder: StackUnwinder::default(),
             locations: Vec::new(),
             ids: Vec::new(),
             running: Vec::new(),
@@ -138,7 +142,7 @@ impl<'a> Engine<'a> {
             woken: now,
             ends_due: now,
             stopping: None,
-            voice: Voice::new(out, wake),
+            sender: EventSender::new(out, wake),
         }
     }
 
@@ -155,10 +159,10 @@ impl<'a> Engine<'a> {
         {
             self.tick(index);
         }
-        self.voice.say_unsaid();
+        self.sender.send_unsent();
         let now = Instant::now();
         if let Some(deadline) = self.stopping
-            && (self.leases.is_empty() || now >= deadline)
+            && (self.pending_stops.is_empty() || now >= deadline)
         {
             return Next::End;
         }
@@ -168,10 +172,10 @@ impl<'a> Engine<'a> {
         if let Some(deadline) = self.stopping {
             earlier(deadline);
         }
-        if !self.leases.is_empty() {
+        if !self.pending_stops.is_empty() {
             earlier(self.ends_due.max(now + REAP));
         }
-        if self.voice.has_unsaid() {
+        if self.sender.has_unsent() {
             earlier(now + RETRY);
         }
         Next::Sleep(until.map(|until| until.saturating_duration_since(now)))
@@ -207,7 +211,7 @@ impl<'a> Engine<'a> {
                     for unknown in self.captures.take_unknown(process) {
                         self.harvest();
                         let process = &mut self.processes[index];
-                        self.captures.retry(process, unknown, &mut self.workshop, &mut self.locations);
+                        self.captures.retry(process, unknown, &mut self.unwinder, &mut self.locations);
                     }
                 }
             }
@@ -232,7 +236,7 @@ impl<'a> Engine<'a> {
                         self.watch_thread(index, thread);
                     }
                     let status = self.processes[index].status();
-                    self.voice.say(Output::Status(status));
+                    self.sender.send(Output::Status(status));
                 }
                 // Whoever waited has given up, if it is not heard.
                 ready.try_send(()).ok();
@@ -265,18 +269,19 @@ impl<'a> Engine<'a> {
         }
     }
 
-    pub(super) fn finish(&mut self, captured: super::leases::Captured) {
+    pub(super) fn finish(&mut self, captured: super::captures::Captured) {
         let Some(index) = self.find_on(captured.process) else {
             return;
         };
         self.charge(captured.process);
         let current = self.current.replace(captured.process);
         let process = &mut self.processes[index];
-        self.captures.finish(process, captured, &mut self.workshop, &mut self.locations);
+        self.captures.finish(process, captured, &mut self.unwinder, &mut self.locations);
         self.current = current;
     }
 
-    /// From now on this process pays: the clock is a system call, and is only read where the answer is another than before.
+    /// From now on this process pays: the clock is a system call, and is only read where the answer is another than
+    /// before.
     pub(super) fn charge(&mut self, process: ProcessId) {
         if self.payer == process {
             return;
@@ -290,79 +295,80 @@ impl<'a> Engine<'a> {
 
     /// Lets go of all threads that stopped. Removes no process.
     pub(super) fn harvest(&mut self) {
-        if self.leases.is_empty() {
+        if self.pending_stops.is_empty() {
             return;
         }
         loop {
-            let Some(held) = Held::next() else {
+            let Some(stopped) = StoppedThread::next() else {
                 self.noticed = Instant::now();
                 return;
             };
-            let lease = self.leases.remove(&held.thread());
-            let found = lease.and_then(|lease| Some((lease, self.find_on(lease.process)?)));
-            let Some((lease, index)) = found else {
+            let stop = self.pending_stops.remove(&stopped.thread());
+            let found = stop.and_then(|stop| Some((stop, self.find_on(stop.process)?)));
+            let Some((stop, index)) = found else {
                 // Nobody wants its stack, but a system call that the stop interrupted still has to be mended.
-                held.registers().ok();
-                let thread = held.thread();
-                if !held.release() {
-                    self.leases.insert(thread, lease.unwrap_or_default());
+                stopped.registers().ok();
+                let thread = stopped.thread();
+                if !stopped.release() {
+                    self.pending_stops.insert(thread, stop.unwrap_or_default());
                 }
                 continue;
             };
-            let current = self.current.replace(lease.process);
+            let current = self.current.replace(stop.process);
             let process = &mut self.processes[index];
-            let thread = held.thread();
-            process.returned(thread);
-            let taken = self.captures.take(process, held, lease, self.noticed, &mut self.workshop);
+            let thread = stopped.thread();
+            process.stop_ended(thread);
+            let taken = self.captures.take(process, stopped, stop, self.noticed, &mut self.unwinder);
             self.noticed = Instant::now();
             match taken {
                 Taken::Stack => {}
                 Taken::Killed => {
                     process.doubt = true;
-                    self.leases.insert(thread, lease);
+                    self.pending_stops.insert(thread, stop);
                 }
                 Taken::Architecture => process.foreign = true,
             }
             self.say_cut(index);
             self.current = current;
             self.make_room();
-            if self.leases.is_empty() {
+            if self.pending_stops.is_empty() {
                 return;
             }
         }
     }
 
-    /// No thread is leased, although some were. A thread that executed a program has the id of its process's first thread since.
-    fn forget_leases(&mut self) {
-        for (thread, lease) in std::mem::take(&mut self.leases) {
-            if let Some(index) = self.find(lease.process) {
+    /// This thread traces none any more, although stops are pending: a thread that executed a program has the id of its
+    /// process's first thread since.
+    fn forget_pending_stops(&mut self) {
+        for (thread, stop) in std::mem::take(&mut self.pending_stops) {
+            if let Some(index) = self.find(stop.process) {
                 let process = &mut self.processes[index];
                 process.doubt = true;
-                process.returned(thread);
+                process.stop_ended(thread);
             }
         }
     }
 
-    /// Buries the leased threads that ended: their parents hear of it only then.
+    /// Reaps the threads that ended before they could be let go: their parents hear of it only then.
     fn reap(&mut self, now: Instant) {
-        if self.leases.is_empty() || now < self.ends_due {
+        if self.pending_stops.is_empty() || now < self.ends_due {
             return;
         }
         self.ends_due = now + REAP;
         let own = std::process::id();
-        let (leases, processes) = (&mut self.leases, &mut self.processes);
-        let reaped = lease::reap_ended(|thread| {
-            let lease = leases.remove(&thread);
-            let process = lease.and_then(|lease| processes.iter_mut().find(|process| process.id == lease.process));
+        let (pending_stops, processes) = (&mut self.pending_stops, &mut self.processes);
+        let reaped = stop::reap_ended(|thread| {
+            let stop = pending_stops.remove(&thread);
+            let process = stop.and_then(|stop| processes.iter_mut().find(|process| process.id == stop.process));
             if let Some(process) = process {
                 process.census.invalidate();
                 process.doubt = true;
-                process.returned(thread);
+                process.stop_ended(thread);
             }
             is_child_of(own, thread)
         });
         if reaped.is_err() {
-            self.forget_leases();
+            self.forget_pending_stops();
         }
     }
 
@@ -386,10 +392,10 @@ impl<'a> Engine<'a> {
         let process = &mut self.processes[index];
         self.captures.settle_unknown(process);
         if let Some(batch) = process.flush(now) {
-            process.status.lost_observations += self.voice.say_batch(batch);
+            process.status.lost_observations += self.sender.send_batch(batch);
         }
         let status = process.status();
-        self.voice.say(Output::Status(status));
+        self.sender.send(Output::Status(status));
     }
 
     /// Says what there is of a process, and forgets it. Threads that were asked to stop are let go when they do.
@@ -399,7 +405,7 @@ impl<'a> Engine<'a> {
             self.switch_off(index);
         }
         let process = self.processes.swap_remove(index).id;
-        self.voice.say(Output::Gone { process, why });
+        self.sender.send(Output::Gone { process, why });
     }
 
     pub(super) fn fail(&mut self, index: usize, kind: ProblemKind, message: String) {
@@ -410,13 +416,13 @@ impl<'a> Engine<'a> {
     pub(super) fn problem(&mut self, index: usize, kind: ProblemKind, message: String) {
         let process = self.processes[index].id;
         if self.processes[index].is_new(kind) {
-            self.voice.say(Output::Problem { process, kind, message });
+            self.sender.send(Output::Problem { process, kind, message });
         }
     }
 
     /// Something is wrong with this program: the process that it was about is let go, the others stay.
     fn give_up(&mut self) {
-        self.workshop = Workshop::default();
+        self.unwinder = StackUnwinder::default();
         self.running.clear();
         self.blocked.clear();
         self.unwatched.clear();
@@ -428,12 +434,12 @@ impl<'a> Engine<'a> {
         self.leave_processors(process);
         if let Some(index) = self.find(process) {
             self.processes.swap_remove(index);
-            self.voice.say(Output::Problem {
+            self.sender.send(Output::Problem {
                 process,
                 kind: ProblemKind::Internal,
                 message: "sampling it failed; please report this as a defect".to_owned(),
             });
-            self.voice.say(Output::Gone { process, why: Detached::Failed });
+            self.sender.send(Output::Gone { process, why: Detached::Failed });
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Frees the sampling thread from a program that waits for it.
 //!
-//! A thread that executes another program waits until all others of its process are gone, and one that is traced goes only when its tracer
-//! reaps it. Meanwhile whoever asks to trace a thread of that process waits (the kernel's `cred_guard_mutex`: `de_thread` in fs/exec.c
-//! waits with it held, `ptrace_attach` in kernel/ptrace.c wants it). The sampling thread may have one thread of a process leased when it
-//! asks for the next: then each waits for the other, for ever, and the program is lost. So a second thread looks whether the first stays
-//! in that one call, and reaps for it, which every thread of a tracer's program may do.
+//! A thread that executes another program waits until all others of its process are gone, and one that is traced goes
+//! only when its tracer reaps it. Meanwhile whoever asks to trace a thread of that process waits (the kernel's
+//! `cred_guard_mutex`: `de_thread` in fs/exec.c waits with it held, `ptrace_attach` in kernel/ptrace.c wants it). The
+//! sampling thread may have stopped one thread of a process when it asks for the next: then each waits for the other,
+//! for ever, and the program is lost. So a second thread looks whether the first stays in that one call, and reaps for
+//! it, which every thread of a tracer's program may do.
 
 use std::fs::File;
 use std::io;
@@ -18,15 +19,15 @@ use crate::os::directory::for_each_number;
 use crate::os::wait;
 use crate::process_info;
 
-/// How often it is looked whether the sampling thread stays in one call: what it takes at most twice of is no wait of this kind, which
-/// lasts for as long as it is let.
+/// How often it is looked whether the sampling thread stays in one call: what it takes at most twice of is no wait of
+/// this kind, which lasts for as long as it is let.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What both threads know.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Which call is made: its number in the upper half, the process that it is about in the lower one, 0 after it. Not the thread,
-    /// which may be gone before the call returns.
+    /// Which call is made: its number in the upper half, the process that it is about in the lower one, 0 after it. Not
+    /// the thread, which may be gone before the call returns.
     call: AtomicU64,
     /// The second thread does not look, and has to be woken.
     rests: AtomicBool,
@@ -107,8 +108,8 @@ fn watch(shared: &Shared, tracer: u32) {
     }
 }
 
-/// Reaps the threads of a process that ended and that `tracer` traces, but for the first one: its end is its parent's to hear, and no
-/// program waits for it.
+/// Reaps the threads of a process that ended and that `tracer` traces, but for the first one: its end is its parent's
+/// to hear, and no program waits for it.
 fn reap_of(process: u32, tracer: u32) {
     let Ok(tasks) = File::open(format!("/proc/{process}/task")) else { return };
     // What cannot be listed has gone.

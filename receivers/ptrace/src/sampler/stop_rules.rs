@@ -1,7 +1,8 @@
 //! When threads of a process may be stopped at all, so that a debugger can attach at any time.
 //!
-//! A thread has one tracer: whoever wants to attach to one that is leased is refused. So no process has more than one thread leased at a time and none for more
-//! than a hundredth of the time; and where somebody else traces it, or the kernel refuses a stop, nothing of it is asked to stop for a while.
+//! A thread has one tracer: while the sampler stops one, nobody else can attach to it. So at most one thread of a
+//! process is asked to stop at a time, and stops take at most a hundredth of the time; and where somebody else traces
+//! the process, or the kernel refuses a stop, nothing of it is asked to stop for a while.
 //!
 //! There is no clock in here: who asks says what the time is.
 
@@ -10,25 +11,26 @@ use std::time::{Duration, Instant};
 /// Nothing is asked to stop for so long after a refusal, or once another tracer was seen.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
-/// Leases take at most one of so many parts of the time.
+/// Stops take at most this fraction of the time: one part in `PARTS`.
 const PARTS: u32 = 100;
 
-/// What may be saved up for leases while there is none.
+/// What may be saved up for stops while no thread is stopped.
 const MOST_SAVED: Duration = Duration::from_millis(2);
 
-/// What is owed after a lease that took long, at most: five seconds without another one. A thread that waits for a processor stops when it gets one.
+/// What is owed after a stop that took long, at most: it is paid off by five seconds without a stop. A thread that
+/// waits for a processor stops when it gets one.
 const MOST_OWED: Duration = Duration::from_millis(50);
 
 /// The rules for one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StopRules {
-    /// Whether leases are rationed: not where stops were asked for in so many words.
+    /// Whether stops are rationed: not with `stops: always`.
     rationed: bool,
     silent_until: Option<Instant>,
-    /// How many threads are leased, and since when there is any.
-    leased: u32,
+    /// How many threads were asked to stop and not let go yet, and since when there is any.
+    pending: u32,
     since: Instant,
-    /// What is there for leases, at a moment.
+    /// How much time there is for stops, and how much is owed, as of `at`.
     saved: Duration,
     owed: Duration,
     at: Instant,
@@ -36,7 +38,7 @@ pub(super) struct StopRules {
 
 impl StopRules {
     pub(super) fn new(rationed: bool, now: Instant) -> Self {
-        Self { rationed, silent_until: None, leased: 0, since: now, saved: MOST_SAVED, owed: Duration::ZERO, at: now }
+        Self { rationed, silent_until: None, pending: 0, since: now, saved: MOST_SAVED, owed: Duration::ZERO, at: now }
     }
 
     /// Whether threads may be asked to stop one after the other only.
@@ -62,21 +64,21 @@ impl StopRules {
         let paid = earned.min(self.owed);
         self.owed -= paid;
         self.saved = (self.saved + (earned - paid)).min(MOST_SAVED);
-        self.leased == 0 && self.owed.is_zero() && !self.saved.is_zero()
+        self.pending == 0 && self.owed.is_zero() && !self.saved.is_zero()
     }
 
     /// A thread was asked to stop.
     pub(super) fn asked(&mut self, now: Instant) {
-        if self.leased == 0 {
+        if self.pending == 0 {
             self.since = now;
         }
-        self.leased += 1;
+        self.pending += 1;
     }
 
     /// A thread that had been asked to stop was let go, or ended.
-    pub(super) fn returned(&mut self, now: Instant) {
-        self.leased = self.leased.saturating_sub(1);
-        if self.leased > 0 {
+    pub(super) fn stop_ended(&mut self, now: Instant) {
+        self.pending = self.pending.saturating_sub(1);
+        if self.pending > 0 {
             return;
         }
         let took = now.saturating_duration_since(self.since);

@@ -1,19 +1,21 @@
-//! Asking running threads to stop, where the kernel permits no perf events: which of them, when, and what if that is refused.
+//! Asking running threads to stop, where the kernel permits no perf events: which of them, when, and what if that is
+//! refused.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::active::Active;
 use super::events::Watch;
-use super::leases::{Asked, Lease};
+use super::pending_stops::{Asked, PendingStop};
 use super::run::Engine;
 use super::thread_state::ThreadState;
-use crate::lease::{self, Refused};
 use crate::message::{ProblemKind, Stops};
 use crate::process_info;
+use crate::stop::{self, Refused};
 
-/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the thread would stand still
-/// meanwhile. It is not asked all the time whether it stopped, since asking and stopping want the same lock of the kernel.
+/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the
+/// thread would stand still meanwhile. It is not asked all the time whether it stopped, since asking and stopping want
+/// the same lock of the kernel.
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
@@ -21,8 +23,8 @@ const SHORT_WAIT: Duration = Duration::from_micros(4);
 const REFUSALS: u64 = 2;
 
 impl Active {
-    /// Whether a thread that runs may be stopped. Where that changes, its time up to now is settled: samples of a time in which it was stopped do not stand
-    /// for one in which it was not.
+    /// Whether a thread that runs may be stopped. Where that changes, its time up to now is settled: samples of a time
+    /// in which it was stopped do not stand for one in which it was not.
     pub(super) fn may_stop(&mut self, index: usize, now: Instant) -> bool {
         let task = self.files.task();
         let thread = &mut self.threads[index];
@@ -42,14 +44,16 @@ impl Active {
         may
     }
 
-    /// Whether a thread may be stopped although it is blocked, in a call that the kernel goes on with as if there had been no stop.
+    /// Whether a thread may be stopped although it is blocked, in a call that the kernel goes on with as if there had
+    /// been no stop.
     pub(super) fn may_stop_blocked(&self, now: Instant) -> bool {
         self.watch == Watch::Stops && self.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
     }
 }
 
 impl Engine<'_> {
-    /// Asks the running threads that were noted to stop: all of them, or one after the other for as long as the rules allow.
+    /// Asks the running threads that were noted to stop: all of them, or one after the other for as long as the rules
+    /// allow.
     pub(super) fn ask_to_stop(&mut self, index: usize) {
         if self.running.is_empty() {
             return;
@@ -93,7 +97,7 @@ impl Engine<'_> {
     fn await_stops(&mut self) {
         self.noticed = Instant::now();
         for _ in 0..SHORT_WAITS {
-            if self.leases.is_empty() {
+            if self.pending_stops.is_empty() {
                 break;
             }
             let end = Instant::now() + SHORT_WAIT;
@@ -104,7 +108,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Does once what will be done to a thread while it is held, so that the processor and the kernel have at hand what that needs.
+    /// Reads the stack once before the thread is asked to stop, so that the same read while it is stopped finds warm
+    /// caches.
     fn prepare(&mut self, index: usize, thread: u32) {
         let process = &self.processes[index];
         let state = process.find(thread).map(|place| &process.threads[place]);
@@ -123,7 +128,7 @@ impl Engine<'_> {
             return;
         };
         let now = Instant::now();
-        if self.leases.is_empty() {
+        if self.pending_stops.is_empty() {
             // Nothing can have stopped before it was asked to.
             self.noticed = now;
         }
@@ -131,14 +136,14 @@ impl Engine<'_> {
         let sched = process.threads[place].files.schedstat(files.task());
         let woken = self.woken;
         let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| Asked { sched, woken });
-        match self.seizing.ask(files.pid(), || lease::request(thread)) {
+        match self.seizing.ask(files.pid(), || stop::request(thread)) {
             Ok(()) => {
                 let state = &mut process.threads[place];
-                state.leased = true;
+                state.stop_pending = true;
                 let periods = std::mem::take(&mut state.waited).saturating_add(1);
                 process.refusals = 0;
                 process.stop_rules.asked(now);
-                self.leases.insert(thread, Lease { process: process.id, blocked, periods, asked });
+                self.pending_stops.insert(thread, PendingStop { process: process.id, blocked, periods, asked });
             }
             Err(Refused::Ended) => process.census.invalidate(),
             Err(Refused::Denied) => self.refused(index, place),
@@ -165,7 +170,8 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let task = process.files.task();
         let ThreadState { files, .. } = &mut process.threads[place];
-        // One that is about to end refuses as well, and one that was killed while it was held is still traced by this thread.
+        // One that is about to end refuses as well, and one that was killed while it was stopped is still traced by
+        // this thread.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
         if status.tracer == own_thread() {
@@ -200,7 +206,7 @@ impl Engine<'_> {
     }
 }
 
-/// What the kernel shows as the tracer of a thread that this one has leased.
+/// The id of this thread, which is what the kernel shows as the tracer of the threads that it stops.
 fn own_thread() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }

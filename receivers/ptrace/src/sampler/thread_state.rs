@@ -52,7 +52,7 @@ pub(super) struct ThreadState {
     /// The stack with which it was blocked the last time.
     pub(super) blocked: Blocked,
     /// It was asked to stop and has not yet.
-    pub(super) leased: bool,
+    pub(super) stop_pending: bool,
     pub(super) copy_size: CopySize,
     /// Its stack pointer when it was stopped the last time.
     pub(super) stopped_sp: Option<u64>,
@@ -154,7 +154,7 @@ impl ThreadState {
             idle_since: slot,
             quiet: None,
             blocked: Blocked::default(),
-            leased: false,
+            stop_pending: false,
             copy_size: CopySize::new(max_stack),
             stopped_sp: None,
             alternate: None,

@@ -90,7 +90,7 @@ impl Engine<'_> {
                     process.settled_until = process.settles_until + SETTLED * process.slots_per_second();
                 }
                 for state in &mut process.threads {
-                    state.leased = self.leases.contains_key(&state.files.id);
+                    state.stop_pending = self.pending_stops.contains_key(&state.files.id);
                 }
             }
             Err(_) => process.doubt = true,
@@ -142,7 +142,7 @@ impl Engine<'_> {
             let Some(state) = process.find(thread) else {
                 continue;
             };
-            match process.passive(state, seen, &mut self.workshop, now) {
+            match process.passive(state, seen, &mut self.unwinder, now) {
                 Passive::Known => process.account_blocked(state, Instant::now()),
                 Passive::Ran => {}
                 Passive::Stop if process.may_stop_blocked(Instant::now()) => self.request(index, thread, true),
@@ -181,14 +181,14 @@ impl Engine<'_> {
         if process.flush_is_due(now) {
             self.captures.settle_unknown(process);
             if let Some(batch) = process.flush(now) {
-                process.status.lost_observations += self.voice.say_batch(batch);
+                process.status.lost_observations += self.sender.send_batch(batch);
             }
         }
         if let Some(status) = process.take_status(now) {
-            self.voice.say(Output::Status(status));
+            self.sender.send(Output::Status(status));
         }
         if process.take_reload(now) {
-            self.voice.say(Output::Reload(id));
+            self.sender.send(Output::Reload(id));
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
 
-use super::step::{Machine, Stop};
+use super::step::{Machine, WalkEnd};
 use crate::elf::Slice;
 
 /// Bytes of an expression, at most. The longest in use (glibc's, for a signal frame) have about 30.
@@ -25,9 +25,9 @@ impl<R: Reader> EvaluationStorage<R> for Room {
 }
 
 /// Evaluates an expression to an address or value. `initial` is pushed first, where there is one.
-pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Machine<'_>) -> Result<u64, Stop> {
+pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Machine<'_>) -> Result<u64, WalkEnd> {
     if bytes.len() > MAX_LENGTH {
-        return Err(Stop::Malformed);
+        return Err(WalkEnd::Malformed);
     }
     let mut evaluation = gimli::Evaluation::<_, Room>::new_in(bytes, ENCODING);
     evaluation.set_max_iterations(MAX_OPERATIONS);
@@ -44,10 +44,10 @@ pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Mac
                 evaluation.resume_with_memory(Value::Generic(value))
             }
             EvaluationResult::RequiresRegister { register, base_type: UnitOffset(0) } => {
-                let value = machine.register(u8::try_from(register.0).map_err(|_| Stop::Malformed)?)?;
+                let value = machine.register(u8::try_from(register.0).map_err(|_| WalkEnd::Malformed)?)?;
                 evaluation.resume_with_register(Value::Generic(value))
             }
-            _ => return Err(Stop::Malformed),
+            _ => return Err(WalkEnd::Malformed),
         }
         .map_err(malformed)?;
     }
@@ -56,10 +56,10 @@ pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Mac
         [Piece { location: gimli::Location::Value { value: Value::Generic(value) }, size_in_bits: None, .. }] => {
             Ok(*value)
         }
-        _ => Err(Stop::Malformed),
+        _ => Err(WalkEnd::Malformed),
     }
 }
 
-fn malformed(_: gimli::Error) -> Stop {
-    Stop::Malformed
+fn malformed(_: gimli::Error) -> WalkEnd {
+    WalkEnd::Malformed
 }

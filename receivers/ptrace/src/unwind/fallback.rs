@@ -11,7 +11,7 @@ use super::code::{
 };
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
-use super::step::Stop;
+use super::step::WalkEnd;
 use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
 use crate::address_space::{Kind, Module};
@@ -40,18 +40,19 @@ struct Candidate {
 
 impl Walk<'_> {
     /// The caller of code without call frame information.
-    pub(super) fn without_rules(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+    pub(super) fn without_rules(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
         self.saved.uses_all(&mut *self.memory);
         let pc = self.registers.instruction_pointer();
-        let window = self.scratch.code.window(self.space, module, pc, &mut self.code_reads).ok_or(Stop::Malformed)?;
+        let window =
+            self.scratch.code.window(self.space, module, pc, &mut self.code_reads).ok_or(WalkEnd::Malformed)?;
         if returns_from_signal(&window.after) {
             return self.step(&Row::signal_frame(), None);
         }
         if !self.exact && ends_thread(&window.after) {
-            return Err(Stop::Root);
+            return Err(WalkEnd::Root);
         }
         if !self.exact && ends_coroutine(&window.after) && call_before(pc, &window.before).is_none() {
-            return Err(Stop::Root);
+            return Err(WalkEnd::Root);
         }
         if module.kind == Kind::Generated
             && let Some(row) = trampoline(&window.before, &window.after)
@@ -65,7 +66,7 @@ impl Walk<'_> {
         if let Some(object) = &module.object
             && address.checked_sub(object.entry()).is_some_and(|distance| distance < ENTRY_LENGTH)
         {
-            return Err(Stop::Root);
+            return Err(WalkEnd::Root);
         }
         let go = module.object.as_ref().is_some_and(|object| object.is_go());
         if go
@@ -91,7 +92,7 @@ impl Walk<'_> {
     }
 
     /// By the frame pointer, in code that keeps it. `None` where it does not hold what it should.
-    fn by_frame_pointer(&mut self, progress: Progress, go: bool) -> Result<Option<Caller>, Stop> {
+    fn by_frame_pointer(&mut self, progress: Progress, go: bool) -> Result<Option<Caller>, WalkEnd> {
         let row = match progress {
             Progress::Bare => Row::entry(),
             Progress::Pushed => Row::pushed(),
@@ -99,7 +100,7 @@ impl Walk<'_> {
                 let frame = self.register(FRAME_POINTER)?;
                 if go && frame == 0 {
                     // Goroutines and Go's threads start with a frame pointer of 0 (`runtime/asm_amd64.s`, `runtime/proc.go` newproc1).
-                    return Err(Stop::Root);
+                    return Err(WalkEnd::Root);
                 }
                 // Go changes between the stacks of goroutines and of threads.
                 if !go && !self.is_frame(frame) {
@@ -110,8 +111,8 @@ impl Walk<'_> {
         };
         let mut caller = match self.step(&row, None) {
             Ok(caller) => caller,
-            Err(Stop::Root) if go => return Err(Stop::Root),
-            Err(Stop::Root) => return Ok(None),
+            Err(WalkEnd::Root) if go => return Err(WalkEnd::Root),
+            Err(WalkEnd::Root) => return Ok(None),
             Err(stop) => return Err(stop),
         };
         if !self.returns(caller.registers.instruction_pointer(), go) {
@@ -142,7 +143,7 @@ impl Walk<'_> {
         call_before(address, &window.before)
     }
 
-    fn guess(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+    fn guess(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
         let framed = self.frame_candidate();
         let found = match self.scan(module, lookup) {
             Ok(found) => found,
@@ -153,7 +154,7 @@ impl Walk<'_> {
             (Some(found), _) if found.function.is_some() => found,
             (_, Some(framed)) => framed,
             (Some(found), None) => found,
-            (None, None) => return Err(Stop::Malformed),
+            (None, None) => return Err(WalkEnd::Malformed),
         };
         if framed.is_some_and(|framed| framed.slot == chosen.slot) {
             // The call says which function this is, and the function's first instructions that it keeps a frame pointer.
@@ -180,7 +181,7 @@ impl Walk<'_> {
     }
 
     /// Looks for a return address from the stack pointer on.
-    fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<Candidate>, Stop> {
+    fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<Candidate>, WalkEnd> {
         let start = self.register(STACK_POINTER)?;
         let (mut indirect, mut elsewhere) = (None, None);
         for place in 0..SCAN_WORDS.min(MAX_SCANNED.saturating_sub(self.scanned)) {
@@ -188,7 +189,7 @@ impl Walk<'_> {
             let slot = start.wrapping_add(8 * u64::from(place));
             let Some(address) = self.memory.read_u64(slot) else {
                 // The copy may end at the stack's end. What was found before counts.
-                return indirect.or(elsewhere).map(Some).ok_or(Stop::Memory(slot));
+                return indirect.or(elsewhere).map(Some).ok_or(WalkEnd::Memory(slot));
             };
             let mut candidate = Candidate { slot, address, function: None };
             match self.call_before(address) {

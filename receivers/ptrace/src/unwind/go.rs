@@ -6,7 +6,7 @@
 //! `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go` FuncFlag).
 
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
-use super::step::Stop;
+use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 use crate::address_space::{AddressSpace, Module};
 
@@ -60,13 +60,13 @@ impl GoCache {
 
 impl Walk<'_> {
     /// The caller of Go's code by the size of its frame. `None` where the table does not say it, or what it says is not so.
-    pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, Stop> {
+    pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
         let Some(frame) = self.scratch.go.get(self.space, module, lookup) else { return Ok(None) };
         if frame.top {
-            return Err(Stop::Root);
+            return Err(WalkEnd::Root);
         }
         let place = self.register(STACK_POINTER)?.wrapping_add(frame.size);
-        let returns = self.memory.read_u64(place).ok_or(Stop::Memory(place))?;
+        let returns = self.memory.read_u64(place).ok_or(WalkEnd::Memory(place))?;
         if !self.returns(returns, true) {
             return Ok(None);
         }

@@ -12,7 +12,7 @@ use hashbrown::HashSet;
 
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
-use super::step::Stop;
+use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 use crate::address_space::Kind;
 
@@ -94,7 +94,7 @@ impl Walk<'_> {
     }
 
     /// The caller of code that HotSpot made. `None` where its frame pointer does not lead to one.
-    pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, Stop> {
+    pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, WalkEnd> {
         self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
         let stack = self.register(STACK_POINTER)?;
         if self.exact
@@ -116,7 +116,7 @@ impl Walk<'_> {
         }
         let mut caller = match self.step(&Row::framed(), None) {
             Ok(caller) => caller,
-            Err(Stop::Root) => return Ok(None),
+            Err(WalkEnd::Root) => return Ok(None),
             Err(stop) => return Err(stop),
         };
         if !self.returns_to_java(caller.registers.instruction_pointer()) {

@@ -18,7 +18,7 @@ use super::memory::Peek;
 use super::proof::{MAX_FOLLOWED, MAX_LOOKED, MAX_TRIED};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Lookup, Row, look_up};
-use super::step::{Machine, Saved, Stop, step};
+use super::step::{Machine, Saved, WalkEnd, step};
 use super::walk::{self, Scratch, Walk};
 use crate::address_space::Module;
 use crate::elf::Object;
@@ -100,8 +100,8 @@ impl Walk<'_> {
         lookup: u64,
         frames: &mut Vec<Frame>,
         outcome: &mut Outcome,
-    ) -> Stop {
-        let needed = Stop::Register(FRAME_POINTER);
+    ) -> WalkEnd {
+        let needed = WalkEnd::Register(FRAME_POINTER);
         let address = lookup.wrapping_sub(module.bias);
         let Some(object) = module.object.as_deref() else { return needed };
         let Some(function) = object.tables().and_then(|tables| tables.function(address)) else { return needed };
@@ -126,18 +126,18 @@ impl Walk<'_> {
         if let Some(frame) = computed
             && self.leads_to_root(frame, &before, frames, outcome)
         {
-            return Stop::Root;
+            return WalkEnd::Root;
         }
         let found = self.by_stack(&row, object, function);
         for frame in found.called.into_iter().flatten() {
             if Some(frame) != computed && self.leads_to_root(frame, &before, frames, outcome) {
-                return Stop::Root;
+                return WalkEnd::Root;
             }
         }
         for frame in found.likely.into_iter().flatten() {
             if self.leads_to_root(frame, &before, frames, outcome) && self.guessed == before.guessed {
                 self.guessed = true;
-                return Stop::Root;
+                return WalkEnd::Root;
             }
         }
         // The caller is known all the same, though not where its stack ends.
@@ -247,10 +247,10 @@ impl Walk<'_> {
         let Some(trials) = self.patience.trials.checked_sub(1) else { return false };
         self.patience.trials = trials;
         self.back(before, frames, outcome);
-        self.proceed(frame, frames, outcome) == Stop::Root
+        self.proceed(frame, frames, outcome) == WalkEnd::Root
     }
 
-    fn proceed(&mut self, frame: u64, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
+    fn proceed(&mut self, frame: u64, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> WalkEnd {
         self.registers.set(FRAME_POINTER, frame);
         self.walk(frames, outcome)
     }

@@ -10,7 +10,7 @@ use crate::elf::Object;
 
 /// Why there is no caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum WalkEnd {
     /// A rule says that there is none.
     Root,
     /// The value of this register is not known.
@@ -31,7 +31,8 @@ pub(super) struct Machine<'a> {
 /// Where registers were saved, as far as that matters for their values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Saved {
-    /// Registers that are unknown only because the memory that they were saved in was missing, and the lowest such address.
+    /// Registers that are unknown only because the memory that they were saved in was missing, and the lowest such
+    /// address.
     lost: u32,
     lost_at: u64,
     /// Registers whose value no result rests on yet, and the address that each was read from.
@@ -79,28 +80,33 @@ impl Saved {
 }
 
 impl Machine<'_> {
-    pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
+    pub(super) fn register(&mut self, register: u8) -> Result<u64, WalkEnd> {
         match self.registers.get(register) {
             Some(value) => {
                 self.saved.uses(register, self.memory);
                 Ok(value)
             }
-            None if usize::from(register) >= super::COUNT => Err(Stop::Malformed),
-            None if self.saved.lost & 1 << register != 0 => Err(Stop::Memory(self.saved.lost_at)),
-            None => Err(Stop::Register(register)),
+            None if usize::from(register) >= super::COUNT => Err(WalkEnd::Malformed),
+            None if self.saved.lost & 1 << register != 0 => Err(WalkEnd::Memory(self.saved.lost_at)),
+            None => Err(WalkEnd::Register(register)),
         }
     }
 
-    pub(super) fn read(&mut self, address: u64) -> Result<u64, Stop> {
-        self.memory.read_u64(address).ok_or(Stop::Memory(address))
+    pub(super) fn read(&mut self, address: u64) -> Result<u64, WalkEnd> {
+        self.memory.read_u64(address).ok_or(WalkEnd::Memory(address))
     }
 }
 
 /// The registers of the caller.
 ///
-/// Most of what a function saves is of no account for its callers' frames, and differs each time that the same functions are called: that a stack has the same
-/// frames as before must not depend on it. So a saved register is noted as read only when something rests on it.
-pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>) -> Result<(Registers, Saved), Stop> {
+/// Most of what a function saves is of no account for its callers' frames, and differs each time that the same
+/// functions are called: that a stack has the same frames as before must not depend on it. So a saved register is noted
+/// as read only when something rests on it.
+pub(super) fn step(
+    row: &Row,
+    object: Option<&Object>,
+    machine: &mut Machine<'_>,
+) -> Result<(Registers, Saved), WalkEnd> {
     let cfa = match row.cfa {
         Cfa::Register { register, offset } => machine.register(register)?.wrapping_add_signed(offset),
         Cfa::Expression(expression) => evaluate(bytes(object, expression)?, None, machine)?,
@@ -119,7 +125,7 @@ pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>
                     caller.put(*register, machine.read(place))?;
                 } else {
                     let value = machine.memory.peek_u64(place);
-                    caller.put(*register, value.ok_or(Stop::Memory(place)))?;
+                    caller.put(*register, value.ok_or(WalkEnd::Memory(place)))?;
                     if value.is_some() {
                         caller.saved.found(*register, place);
                     }
@@ -133,11 +139,11 @@ pub(super) fn step(row: &Row, object: Option<&Object>, machine: &mut Machine<'_>
         }
     }
     if !caller.returns {
-        return Err(Stop::Malformed);
+        return Err(WalkEnd::Malformed);
     }
     // The kernel's and the libraries' first functions have no caller; where no rule says so, the return address is 0.
     if caller.registers.instruction_pointer() == 0 {
-        return Err(Stop::Root);
+        return Err(WalkEnd::Root);
     }
     Ok((caller.registers, caller.saved))
 }
@@ -150,7 +156,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn put(&mut self, register: u8, value: Result<u64, Stop>) -> Result<(), Stop> {
+    fn put(&mut self, register: u8, value: Result<u64, WalkEnd>) -> Result<(), WalkEnd> {
         match value {
             Ok(value) => {
                 self.registers.set(register, value);
@@ -158,17 +164,17 @@ impl Caller {
                 self.saved.unused &= !(1 << register);
                 self.returns |= register == INSTRUCTION_POINTER;
             }
-            Err(Stop::Memory(address)) if register == INSTRUCTION_POINTER => {
+            Err(WalkEnd::Memory(address)) if register == INSTRUCTION_POINTER => {
                 // Rules are in the order of addresses: what was missed below is needed as well.
                 let lower = self.saved.lost != 0 && address.wrapping_sub(self.saved.lost_at) < 256;
-                return Err(Stop::Memory(if lower { self.saved.lost_at } else { address }));
+                return Err(WalkEnd::Memory(if lower { self.saved.lost_at } else { address }));
             }
-            Err(stop) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(stop),
+            Err(end) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(end),
             // Another register is missed only if somebody asks for it.
-            Err(stop) => {
+            Err(end) => {
                 self.registers.forget(register);
                 self.saved.unused &= !(1 << register);
-                if let Stop::Memory(address) = stop {
+                if let WalkEnd::Memory(address) = end {
                     self.saved.lose(register, address);
                 }
             }
@@ -177,10 +183,16 @@ impl Caller {
     }
 }
 
-fn apply(rule: Rule, register: u8, cfa: u64, object: Option<&Object>, machine: &mut Machine<'_>) -> Result<u64, Stop> {
+fn apply(
+    rule: Rule,
+    register: u8,
+    cfa: u64,
+    object: Option<&Object>,
+    machine: &mut Machine<'_>,
+) -> Result<u64, WalkEnd> {
     match rule {
         // A return address that is undefined marks the first function (DWARF 5 section 6.4.4).
-        Rule::Undefined => Err(Stop::Root),
+        Rule::Undefined => Err(WalkEnd::Root),
         Rule::Same => machine.register(register),
         Rule::Offset(offset) => machine.read(cfa.wrapping_add_signed(offset)),
         Rule::ValueOffset(offset) => Ok(cfa.wrapping_add_signed(offset)),
@@ -194,8 +206,8 @@ fn apply(rule: Rule, register: u8, cfa: u64, object: Option<&Object>, machine: &
     }
 }
 
-fn bytes(object: Option<&Object>, expression: UnwindExpression<usize>) -> Result<crate::elf::Slice<'_>, Stop> {
-    object.and_then(Object::tables).and_then(|tables| tables.expression(expression)).ok_or(Stop::Malformed)
+fn bytes(object: Option<&Object>, expression: UnwindExpression<usize>) -> Result<crate::elf::Slice<'_>, WalkEnd> {
+    object.and_then(Object::tables).and_then(|tables| tables.expression(expression)).ok_or(WalkEnd::Malformed)
 }
 
 #[cfg(test)]
@@ -217,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a saved register is noted as read when a caller's frame rests on it, and once; one that none rests on is not.
+    /// Guarantees: a saved register is noted as read when a caller's frame rests on it, and once; one that none rests
+    /// on is not.
     #[test]
     fn saved_registers() {
         const STACK: u64 = 0x7000_0000;

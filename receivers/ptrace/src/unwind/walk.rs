@@ -9,7 +9,7 @@ use super::proof::FlowCache;
 use super::registers::{FRAME_POINTER, Registers};
 use super::row::{Lookup, Row, look_up};
 use super::search::Patience;
-use super::step::{Machine, Saved, Stop, step};
+use super::step::{Machine, Saved, WalkEnd, step};
 use super::{Frame, MAX_FRAMES, Outcome};
 use crate::address_space::{AddressSpace, Kind, Module};
 use crate::elf::{Context, Object};
@@ -87,10 +87,10 @@ impl<'a> Walk<'a> {
     pub(super) fn run(mut self, frames: &mut Vec<Frame>) -> Outcome {
         let mut outcome = Outcome { trust: Trust::Truncated, ..Outcome::default() };
         match self.walk(frames, &mut outcome) {
-            Stop::Root => outcome.trust = Trust::Complete,
-            Stop::Register(register) => outcome.needs_register = Some(register),
-            Stop::Memory(address) => outcome.needs_memory = Some(self.needed_from(address)),
-            Stop::Malformed => {}
+            WalkEnd::Root => outcome.trust = Trust::Complete,
+            WalkEnd::Register(register) => outcome.needs_register = Some(register),
+            WalkEnd::Memory(address) => outcome.needs_memory = Some(self.needed_from(address)),
+            WalkEnd::Malformed => {}
         }
         if self.guessed {
             outcome.trust = Trust::Guessed;
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks from the frame that the registers stand for to the end.
-    pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> Stop {
+    pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> WalkEnd {
         let space = self.space;
         while frames.len() < MAX_FRAMES {
             let pc = self.registers.instruction_pointer();
@@ -110,13 +110,13 @@ impl<'a> Walk<'a> {
                     frames.push(Frame { pc, location: Location { mapping: None, address: pc } });
                 }
                 outcome.unknown_code = Some(pc);
-                return Stop::Malformed;
+                return WalkEnd::Malformed;
             };
             frames.push(frame(pc, module, lookup));
             let caller = match self.caller(module, lookup) {
                 Ok(caller) => caller,
-                Err(Stop::Register(FRAME_POINTER)) => return self.search(module, lookup, frames, outcome),
-                Err(stop) => return stop,
+                Err(WalkEnd::Register(FRAME_POINTER)) => return self.search(module, lookup, frames, outcome),
+                Err(end) => return end,
             };
             if caller.interrupted
                 && let Some(frame) = frames.last_mut()
@@ -131,17 +131,17 @@ impl<'a> Walk<'a> {
             if above <= below {
                 self.switches += 1;
                 if self.switches > MAX_SWITCHES {
-                    return Stop::Malformed;
+                    return WalkEnd::Malformed;
                 }
             }
             self.registers = caller.registers;
             self.saved = caller.saved;
             self.exact = caller.interrupted;
         }
-        Stop::Malformed
+        WalkEnd::Malformed
     }
 
-    fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, Stop> {
+    fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
         if module.kind == Kind::Vsyscall {
             return self.step(&Row::entry(), None);
         }
@@ -152,12 +152,12 @@ impl<'a> Walk<'a> {
             Lookup::Row(row) => row,
             Lookup::Nothing => {
                 return if self.is_entered_by_nobody(module) {
-                    Err(Stop::Root)
+                    Err(WalkEnd::Root)
                 } else {
                     self.without_rules(module, lookup)
                 };
             }
-            Lookup::Malformed => return Err(Stop::Malformed),
+            Lookup::Malformed => return Err(WalkEnd::Malformed),
         };
         let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, Some(object), &mut machine)?;
@@ -181,13 +181,13 @@ impl<'a> Walk<'a> {
     }
 
     /// One step by given rules.
-    pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, Stop> {
+    pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, WalkEnd> {
         let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, object, &mut machine)?;
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
-    pub(super) fn register(&mut self, register: u8) -> Result<u64, Stop> {
+    pub(super) fn register(&mut self, register: u8) -> Result<u64, WalkEnd> {
         Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved }.register(register)
     }
 }

@@ -23,8 +23,8 @@ tests![
     thirty_two_bits,
 ];
 
-/// Guarantees: processes that are killed at any moment while they are sampled are reported as ended, each, and harm neither the sampler
-/// nor those that are sampled beside them.
+/// Guarantees: processes that are killed at any moment while they are sampled are reported as ended, each, and harm
+/// neither the sampler nor those that are sampled beside them.
 fn exits_while_sampled() -> Outcome {
     let steady = Target::start(&compile::c("busy"), &["1", "0"]);
     let mut session = Session::of(steady.pid());
@@ -70,9 +70,10 @@ fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
     session.finish()
 }
 
-/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on and gets there, although more
-/// of its threads run than there are processors, so that some are leased when they have to end; each program is reported as a life of
-/// its own, with its own mappings, and its stacks are complete. Nothing of one program is taken for another's.
+/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on and gets
+/// there, although more of its threads run than there are processors, so that stops of some are pending when they have
+/// to end; each program is reported as a life of its own, with its own mappings, and its stacks are complete. Nothing
+/// of one program is taken for another's.
 fn exec_by_another_thread() -> Outcome {
     let seen = follow_chain(&compile::c("exec_chain"), None);
     assert_eq!(seen.lives.len(), 6);
@@ -89,8 +90,8 @@ fn exec_by_another_thread() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a target that executes a set-user-id program lives on, and a sampler that may trace other users samples it as the user that
-/// it has become.
+/// Guarantees: a target that executes a set-user-id program lives on, and a sampler that may trace other users samples
+/// it as the user that it has become.
 fn exec_of_a_setuid_program() -> Outcome {
     if !nix::unistd::geteuid().is_root() {
         return Err(Untested("only root can give a program to another user".to_owned()));
@@ -106,7 +107,8 @@ fn exec_of_a_setuid_program() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and no fork, child or wait of it fails.
+/// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and no fork, child or wait of it
+/// fails.
 fn fork_storm() -> Outcome {
     let mut target = Target::start(&compile::c("fork_storm"), &[]);
     let mut session = Session::of(target.pid());
@@ -142,8 +144,8 @@ fn missing() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that gets the id of one that was sampled, while the sampler could not look, is never taken for it: the old one is
-/// reported as ended, and nothing of the new one appears.
+/// Guarantees: a process that gets the id of one that was sampled, while the sampler could not look, is never taken for
+/// it: the old one is reported as ended, and nothing of the new one appears.
 fn same_id_again() -> Outcome {
     let clone_at = compile::c("clone_at");
     let other = compile::c("shares");
@@ -192,7 +194,8 @@ fn same_id_again() -> Outcome {
     Ok(())
 }
 
-/// A 32-bit program for x86, byte by byte, since few machines have the libraries to build one: it says "ready" and spins.
+/// A 32-bit program for x86, byte by byte, since few machines have the libraries to build one: it says "ready" and
+/// spins.
 fn i386_program() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
     const HEADERS: u32 = 52 + 32;

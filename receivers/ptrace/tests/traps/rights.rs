@@ -22,8 +22,8 @@ tests![
     locked_memory_is_used_up,
 ];
 
-/// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as such; its blocked threads are sampled,
-/// its running ones are not, and the other tracer keeps it.
+/// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as
+/// such; its blocked threads are sampled, its running ones are not, and the other tracer keeps it.
 fn beside_another_tracer() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
     let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
@@ -42,8 +42,9 @@ fn beside_another_tracer() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a lease lasts microseconds), the sampler says so and leaves the
-/// process alone, and once the tracer is gone running threads are sampled again.
+/// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a stop lasts
+/// microseconds), the sampler says so and leaves the process alone, and once the tracer is gone running threads are
+/// sampled again.
 fn another_tracer_comes_later() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "3"]);
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
@@ -84,7 +85,8 @@ fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
 /// As a user without any rights.
 const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
 
-/// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends in good order.
+/// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends
+/// in good order.
 fn without_the_right_to_trace() -> Outcome {
     as_root()?;
     let mut target = Target::start(&compile::c("busy"), &["1", "1"]);
@@ -100,8 +102,8 @@ fn without_the_right_to_trace() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are sampled through
-/// `/proc/PID/mem` all the same, and nobody is stopped.
+/// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are
+/// sampled through `/proc/PID/mem` all the same, and nobody is stopped.
 fn in_a_filter_without_ptrace() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "3"]);
     let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
@@ -116,8 +118,8 @@ fn in_a_filter_without_ptrace() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible from here, is sampled:
-/// with its own ids, the right file, and complete stacks with names.
+/// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible
+/// from here, is sampled: with its own ids, the right file, and complete stacks with names.
 fn other_namespaces_and_a_deleted_program() -> Outcome {
     let program = compile::c("busy");
     let script =
@@ -151,8 +153,8 @@ fn other_namespaces_and_a_deleted_program() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that executes a set-user-id program leaves a sampler without rights behind: the sampler says so, and the process
-/// is none the worse for it.
+/// Guarantees: a process that executes a set-user-id program leaves a sampler without rights behind: the sampler says
+/// so, and the process is none the worse for it.
 fn setuid_program_without_rights() -> Outcome {
     as_root()?;
     let program = compile::c("exec_chain");

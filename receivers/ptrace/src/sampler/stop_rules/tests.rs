@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: after a refusal nothing is asked to stop for five seconds, whether stops are rationed or not, and another refusal begins them anew.
+/// Guarantees: after a refusal nothing is asked to stop for five seconds, whether stops are rationed or not, and
+/// another refusal begins them anew.
 #[test]
 fn silence() {
     for rationed in [true, false] {
@@ -18,14 +19,14 @@ fn silence() {
     }
 }
 
-/// Guarantees: one thread at a time is leased where stops are rationed, and any number where they are not.
+/// Guarantees: where stops are rationed one thread is asked to stop at a time, else any number.
 #[test]
 fn one_at_a_time() {
     let now = Instant::now();
     let mut rules = StopRules::new(true, now);
     rules.asked(now);
     assert!(!rules.may_ask(now));
-    rules.returned(now);
+    rules.stop_ended(now);
     assert!(rules.may_ask(now));
     let mut rules = StopRules::new(false, now);
     for _ in 0..100 {
@@ -34,37 +35,38 @@ fn one_at_a_time() {
     }
 }
 
-/// Guarantees: a lease that takes long, because the machine is busy, is followed by at most five seconds without one.
+/// Guarantees: a stop that takes long, because the machine is busy, is followed by at most five seconds without one.
 #[test]
-fn a_long_lease() {
+fn a_long_stop() {
     let now = Instant::now();
     let mut rules = StopRules::new(true, now);
     rules.asked(now);
     let end = now + Duration::from_secs(3600);
     assert!(!rules.may_ask(end));
-    rules.returned(end);
+    rules.stop_ended(end);
     assert!(!rules.may_ask(end + Duration::from_millis(4900)));
     assert!(rules.may_ask(end + Duration::from_millis(5100)));
 }
 
 proptest! {
-    /// Guarantees: leases of ordinary length take no more than a hundredth of the time, but for what may be saved up and the last of them.
+    /// Guarantees: stops of ordinary length take no more than a hundredth of the time, but for what may be saved up and
+    /// the last of them.
     #[test]
     fn a_hundredth_of_the_time(steps in prop::collection::vec((0u64..20_000, 1u64..5_000), 1..300)) {
         let start = Instant::now();
         let mut rules = StopRules::new(true, start);
-        let (mut now, mut leased, mut last) = (start, Duration::ZERO, Duration::ZERO);
+        let (mut now, mut stopped, mut last) = (start, Duration::ZERO, Duration::ZERO);
         for (pause, length) in steps {
             now += Duration::from_micros(pause);
             if rules.may_ask(now) {
                 let length = Duration::from_micros(length);
                 rules.asked(now);
                 now += length;
-                rules.returned(now);
-                leased += length;
+                rules.stop_ended(now);
+                stopped += length;
                 last = length;
             }
-            prop_assert!(leased <= now.duration_since(start) / PARTS + MOST_SAVED + last, "{leased:?} of {:?}", now - start);
+            prop_assert!(stopped <= now.duration_since(start) / PARTS + MOST_SAVED + last, "{stopped:?} of {:?}", now - start);
         }
     }
 }

@@ -1,21 +1,22 @@
-//! The lease of a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
+//! Stopping a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
 //!
-//! Nobody waits for one thread: [`request`] returns at once, and [`Held::next`] says which thread stopped. A thread stops when it is scheduled the next time,
-//! which can take long on a busy machine; it is not held back for that time. Staying attached instead would turn every
-//! signal of the target into a stop.
+//! Nobody waits for one thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread stopped. A
+//! thread stops when it is scheduled the next time, which can take long on a busy machine; it is not held back for that
+//! time. Staying attached instead would turn every signal of the target into a stop.
 //!
-//! A held thread is let go when its [`Held`] is released or dropped, so it cannot be forgotten. Should the sampler end, the kernel lets all go.
+//! A stopped thread is let go when its [`StoppedThread`] is released or dropped, so it cannot be forgotten. Should the
+//! sampler end, the kernel lets all go.
 
 use nix::errno::Errno;
 
 use crate::arch::{self, RawRegisters};
 use crate::os::ptrace;
-use crate::os::wait::{self, Nobody, Stop};
+use crate::os::wait::{self, Nobody, StopStatus};
 
 /// The event of a stop that is not the delivery of a signal (`PTRACE_EVENT_STOP`, linux/ptrace.h).
 const PTRACE_EVENT_STOP: i32 = 128;
 
-/// Why a thread is not leased.
+/// Why a thread was not asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// It ended.
@@ -24,7 +25,7 @@ pub(crate) enum Refused {
     Denied,
 }
 
-/// Asks a running thread to stop: it will be among those of [`Held::next`], unless it ends.
+/// Asks a running thread to stop: it will be among those of [`StoppedThread::next`], unless it ends.
 ///
 /// # Errors
 ///
@@ -35,36 +36,38 @@ pub(crate) fn request(thread: u32) -> Result<(), Refused> {
         Err(Errno::ESRCH) => return Err(Refused::Ended),
         Err(_) => return Err(Refused::Denied),
     }
-    // Fails only where the thread ended since, which `ended` will tell.
+    // Fails only where the thread ended since, which [`reap_ended`] will tell.
     ptrace::interrupt(thread).ok();
     Ok(())
 }
 
 /// A thread that stands still, and goes on when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct StoppedThread {
     thread: u32,
     /// The signal that was about to be delivered, 0 for none.
     signal: i32,
 }
 
-impl Held {
+impl StoppedThread {
     /// A thread that stopped since the last call. Does not wait.
     pub(crate) fn next() -> Option<Self> {
         wait::next_stop().map(Self::of)
     }
 
-    fn of(stop: Stop) -> Self {
-        // In a group stop and a stop that was asked for nothing is delivered; the kernel keeps a stopped process stopped.
-        let signal = if stop.event == PTRACE_EVENT_STOP { 0 } else { stop.signal };
-        Self { thread: stop.thread, signal }
+    fn of(status: StopStatus) -> Self {
+        // In a group stop and a stop that was asked for nothing is delivered; the kernel keeps a stopped process
+        // stopped.
+        let signal = if status.event == PTRACE_EVENT_STOP { 0 } else { status.signal };
+        Self { thread: status.thread, signal }
     }
 
     pub(crate) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Its registers; `None` where it is a 32-bit thread. A system call that only failed because of the stop is made to start again.
+    /// Its registers; `None` where it is a 32-bit thread. A system call that only failed because of the stop is made to
+    /// start again.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
         let Some(mut registers) = ptrace::registers(self.thread)? else {
             return Ok(None);
@@ -76,25 +79,27 @@ impl Held {
         Ok(Some(registers))
     }
 
-    /// Lets the thread go: whether it lives. One that was killed while it was held stays leased, until it ends and is reaped.
+    /// Lets the thread go. Returns whether it lives: one that was killed while it was stopped stays traced until it has
+    /// ended and is reaped.
     pub(crate) fn release(self) -> bool {
         let held = std::mem::ManuallyDrop::new(self);
         ptrace::detach(held.thread, held.signal).is_ok()
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
         ptrace::detach(self.thread, self.signal).ok();
     }
 }
 
-/// Reaps the leased threads that ended, so that their real parents hear of it, except those for which `ended` says that they are
-/// this program's own children: those are left to whoever waits for them.
+/// Reaps the traced threads that ended, so that their real parents hear of it, except those for which `ended` says that
+/// they are this program's own children: those are left to whoever waits for them.
 ///
 /// # Errors
 ///
-/// Where no thread is leased, whatever was asked for: one that executes a program goes on under the id of its process's first.
+/// Where this thread traces none any more, whatever it asked for: a thread that executes a program goes on under the id
+/// of its process's first thread.
 pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) -> Result<(), Nobody> {
     let mut last = 0;
     while let Some(thread) = wait::next_ended()? {

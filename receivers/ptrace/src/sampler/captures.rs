@@ -1,66 +1,28 @@
-//! The threads that were asked to stop, and what was taken from those that did.
+//! The registers and stacks that were taken from threads and wait to be unwound.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
-use hashbrown::HashMap;
+use std::time::Instant;
 
 use super::active::{Active, Found, Place};
 use super::cut::is_cut;
-use super::look::Workshop;
+use super::look::StackUnwinder;
+use super::pending_stops::PendingStop;
 use crate::arch::{self, RawRegisters};
-use crate::lease::Held;
 use crate::message::{Location, ProcessId, Trust};
-use crate::os::time;
 use crate::perf::record::{CpuMode, OnCpuSample, User};
-use crate::probe::SchedStat;
 use crate::process_files::Life;
 use crate::stack_copy::StackPieces;
+use crate::stop::StoppedThread;
 use crate::unwind::{Outcome, Registers, StackMemory};
 
-/// Stacks that wait to be unwound, at most: beyond, the oldest is unwound while a thread is held.
+/// Stacks that wait to be unwound, at most: beyond, the oldest is unwound before more are taken, while other threads
+/// may stand still.
 pub(super) const MOST_CAPTURED: usize = 64;
 
 /// Stacks that wait for the maps to be read again, at most. More are accounted for as they are.
 const MOST_UNKNOWN: usize = 32;
 
-/// So long before the sampling thread sees a clock it may have displaced another thread.
-const WAKING: Duration = Duration::from_micros(50);
-
-/// A thread that was asked to stop.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lease {
-    pub(super) process: ProcessId,
-    /// It was blocked, and is stopped for its registers.
-    pub(super) blocked: bool,
-    /// For how many periods it stands: it may have waited for its turn.
-    pub(super) periods: u64,
-    /// What was known when it was asked to; `None` where the kernel keeps no such counters.
-    pub(super) asked: Option<Asked>,
-}
-
-/// A thread when it was asked to stop.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) sched: SchedStat,
-    /// When the sampling thread was woken to look at it.
-    pub(super) woken: Instant,
-}
-
-impl Asked {
-    /// Whether the counters at its stop show that the thread waited for a processor when it was asked to, and so did not run. That it was given one since is no
-    /// proof alone, as the sampling thread displaces others itself: it must have waited since before that was woken.
-    fn was_queued(self, sched: SchedStat, stopped: Instant) -> bool {
-        let waited = Duration::from_nanos(sched.wait_nano.saturating_sub(self.sched.wait_nano));
-        let since_woken = stopped.saturating_duration_since(self.woken);
-        sched.timeslices != self.sched.timeslices && waited > since_woken + WAKING
-    }
-}
-
-/// Threads that were asked to stop, by their ids.
-pub(super) type Leases = HashMap<u32, Lease, foldhash::fast::FixedState>;
-
-/// What was taken from a held thread.
+/// What was taken from a thread that was stopped, or that the kernel sampled.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) process: ProcessId,
@@ -110,33 +72,34 @@ pub(super) struct Captures {
     spare: Vec<StackPieces>,
 }
 
-/// How a held thread was taken from.
+/// What came of taking registers and stack from a stopped thread.
 pub(super) enum Taken {
     /// Its stack is known, or waits to be unwound.
     Stack,
     /// It is a 32-bit thread.
     Architecture,
-    /// It was killed while it was held, and is still to be reaped.
+    /// It was killed while it was stopped, and is still to be reaped.
     Killed,
 }
 
 impl Captures {
-    /// Takes registers and stack from a held thread and lets it go. `since` is a moment at which it had not been noticed yet.
+    /// Takes registers and stack from a stopped thread and lets it go. Its stop is counted from `since`, a moment
+    /// before it was noticed.
     pub(super) fn take(
         &mut self,
         process: &mut Active,
-        held: Held,
-        lease: Lease,
+        stopped: StoppedThread,
+        stop: PendingStop,
         since: Instant,
-        workshop: &mut Workshop,
+        unwinder: &mut StackUnwinder,
     ) -> Taken {
-        let thread = held.thread();
-        let raw = held.registers();
+        let thread = stopped.thread();
+        let raw = stopped.registers();
         let captured = match &raw {
-            Ok(Some(raw)) => self.capture(process, thread, raw, lease, workshop),
+            Ok(Some(raw)) => self.capture(process, thread, raw, stop, unwinder),
             _ => None,
         };
-        let lives = held.release();
+        let lives = stopped.release();
         let end = Instant::now();
         process.count_stop(thread, end.saturating_duration_since(since));
         self.waiting.extend(captured);
@@ -152,8 +115,8 @@ impl Captures {
         process: &mut Active,
         thread: u32,
         raw: &RawRegisters,
-        lease: Lease,
-        workshop: &mut Workshop,
+        stop: PendingStop,
+        unwinder: &mut StackUnwinder,
     ) -> Option<Captured> {
         let index = process.find(thread)?;
         let at = Instant::now();
@@ -166,15 +129,15 @@ impl Captures {
             process.count_cut(index, short.name, at);
         }
         // Some calls tell by their result that the thread waited in them.
-        let blocked = lease.blocked || arch::is_interrupted_wait(raw);
-        if let Some(asked) = lease.asked.filter(|_| !blocked)
+        let blocked = stop.blocked || arch::is_interrupted_wait(raw);
+        if let Some(asked) = stop.asked.filter(|_| !blocked)
             && let Ok(sched) = process.threads[index].files.schedstat(process.files.task())
             && asked.was_queued(sched, at)
         {
             // It did not run, so what it would have done next is no sample of it running.
             return None;
         }
-        let period_nano = process.event_period().saturating_mul(lease.periods);
+        let period_nano = process.event_period().saturating_mul(stop.periods);
         let state = &process.threads[index];
         let sp = arch::stack_pointer(raw);
         let mut pieces = self.spare.pop().unwrap_or_default();
@@ -192,7 +155,7 @@ impl Captures {
             let mut locations = Vec::new();
             let files = std::sync::Arc::clone(&process.files);
             let mut memory = pieces.live(&files, None);
-            let outcome = workshop.unwind(process, &registers, &mut memory, &mut locations);
+            let outcome = unwinder.unwind(process, &registers, &mut memory, &mut locations);
             self.spare.push(pieces);
             CapturedStack::Unwound(outcome, locations)
         } else {
@@ -241,16 +204,16 @@ impl Captures {
         &mut self,
         process: &mut Active,
         captured: Captured,
-        workshop: &mut Workshop,
+        unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
         let sp = captured.registers.stack_pointer();
         let index = if captured.stopped { process.find(captured.thread) } else { Some(process.meet(captured.thread)) };
         let (outcome, pieces) = match captured.stack {
             CapturedStack::Copied(mut pieces) => {
-                let mut outcome = workshop.unwind(process, &captured.registers, &mut pieces.copied(), locations);
+                let mut outcome = unwinder.unwind(process, &captured.registers, &mut pieces.copied(), locations);
                 if !captured.stopped && outcome.needs_memory.is_some() {
-                    outcome = workshop.unwind_further(process, &captured.registers, &mut pieces, locations, outcome);
+                    outcome = unwinder.unwind_further(process, &captured.registers, &mut pieces, locations, outcome);
                 }
                 if let Some(index) = index {
                     let thread = &mut process.threads[index];
@@ -318,10 +281,10 @@ impl Captures {
         &mut self,
         process: &mut Active,
         mut unknown: Unknown,
-        workshop: &mut Workshop,
+        unwinder: &mut StackUnwinder,
         locations: &mut Vec<Location>,
     ) {
-        let outcome = workshop.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
+        let outcome = unwinder.unwind(process, &unknown.registers, &mut unknown.pieces.copied(), locations);
         if outcome.unknown_code.is_some() {
             self.unknown.push(unknown);
             return;
@@ -366,40 +329,4 @@ impl Captures {
 fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
     let addresses = sample.kernel.addresses().enumerate();
     addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
-}
-
-/// The processor time that was used since the last mark.
-#[derive(Debug, Default)]
-pub(super) struct CpuMark(Duration);
-
-impl CpuMark {
-    pub(super) fn take(&mut self) -> Duration {
-        let now = time::thread_cpu();
-        now.saturating_sub(std::mem::replace(&mut self.0, now))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: a thread that stopped is taken to have waited for a processor only if it was given one since and had waited for longer than the sampling thread
-    /// could have kept it from one.
-    #[test]
-    fn queued_threads() {
-        let woken = Instant::now();
-        let sched = |wait_micros: u64, timeslices| SchedStat { run_nano: 1, wait_nano: wait_micros * 1000, timeslices };
-        let asked = Asked { sched: sched(1_000, 7), woken };
-        let stopped = woken + Duration::from_micros(200);
-        for (now, queued) in [
-            (sched(1_000, 7), false),
-            (sched(9_000, 7), false),
-            (sched(1_000, 8), false),
-            (sched(1_250, 8), false),
-            (sched(1_251, 8), true),
-            (sched(9_000, 9), true),
-        ] {
-            assert_eq!(asked.was_queued(now, stopped), queued, "{now:?}");
-        }
-    }
 }

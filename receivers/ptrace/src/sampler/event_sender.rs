@@ -1,0 +1,132 @@
+//! Sending the sampler's outputs without ever waiting for their receiver.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+use super::Output;
+use crate::message::Batch;
+
+/// How long the sampling thread waits at its end for room for what is left.
+const LAST_ATTEMPT: Duration = Duration::from_secs(1);
+
+/// How often another attempt is made to send what found no room.
+pub(super) const RETRY: Duration = Duration::from_millis(20);
+
+/// Sends [`Output`]s, and keeps those that found no room in the channel. These stay few: batches are never kept, and of
+/// the counters of a process only the last.
+pub(super) struct EventSender<'a> {
+    out: SyncSender<Output>,
+    wake: &'a dyn Fn(),
+    unsent: VecDeque<Output>,
+}
+
+impl<'a> EventSender<'a> {
+    pub(super) fn new(out: SyncSender<Output>, wake: &'a dyn Fn()) -> Self {
+        Self { out, wake, unsent: VecDeque::new() }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Sends a batch, or drops it where there is no room. Returns how many observations were lost.
+    pub(super) fn send_batch(&mut self, batch: Batch) -> u64 {
+        self.send_unsent();
+        if self.has_unsent() {
+            // Nothing may overtake what waits to be sent.
+            return observations(&batch);
+        }
+        match self.out.try_send(Output::Batch(batch)) {
+            Ok(()) => {
+                (self.wake)();
+                0
+            }
+            Err(TrySendError::Full(Output::Batch(batch)) | TrySendError::Disconnected(Output::Batch(batch))) => {
+                observations(&batch)
+            }
+            Err(_) => 0,
+        }
+    }
+
+    /// Sends an output other than a batch, now or as soon as there is room.
+    pub(super) fn send(&mut self, output: Output) {
+        if let Output::Status(status) = &output {
+            let process = status.process;
+            self.unsent.retain(|before| !matches!(before, Output::Status(before) if before.process == process));
+        }
+        self.unsent.push_back(output);
+        self.send_unsent();
+    }
+
+    /// Sends what found no room before.
+    pub(super) fn send_unsent(&mut self) {
+        while let Some(output) = self.unsent.pop_front() {
+            match self.out.try_send(output) {
+                Ok(()) => (self.wake)(),
+                Err(TrySendError::Full(output)) => {
+                    self.unsent.push_front(output);
+                    return;
+                }
+                Err(TrySendError::Disconnected(_)) => self.unsent.clear(),
+            }
+        }
+    }
+
+    /// Sends what is left, and waits for room if need be, for at most [`LAST_ATTEMPT`].
+    pub(super) fn send_rest(&mut self) {
+        let deadline = Instant::now() + LAST_ATTEMPT;
+        loop {
+            self.send_unsent();
+            if !self.has_unsent() || Instant::now() >= deadline {
+                return;
+            }
+            std::thread::park_timeout(RETRY);
+        }
+    }
+}
+
+fn observations(batch: &Batch) -> u64 {
+    batch.samples.iter().map(|sample| u64::from(sample.observations)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::message::{Detached, ProcessId, Sample, Status};
+
+    fn batch(observations: u32) -> Batch {
+        Batch { samples: vec![Sample { observations, ..Sample::default() }; 2], ..Batch::default() }
+    }
+
+    /// Guarantees: while the receiver reads nothing, batches are dropped and counted, of counters the last is kept,
+    /// everything else is sent in order once there is room, and the thread never waits.
+    #[test]
+    fn no_room() {
+        let (out, outputs) = sync_channel(1);
+        let woken = Cell::new(0);
+        let wake = || woken.set(woken.get() + 1);
+        let mut sender = EventSender::new(out, &wake);
+        assert_eq!(sender.send_batch(batch(3)), 0);
+        assert_eq!(sender.send_batch(batch(3)), 6);
+        for ticks in 1..=100 {
+            sender.send(Output::Status(Status { ticks, ..Status::default() }));
+        }
+        sender.send(Output::Gone { process: ProcessId(1), why: Detached::Asked });
+        assert_eq!(sender.unsent.len(), 2);
+        assert!(matches!(outputs.try_recv(), Ok(Output::Batch(_))));
+        assert_eq!(sender.send_batch(batch(1)), 2);
+        assert!(matches!(outputs.try_recv(), Ok(Output::Status(Status { ticks: 100, .. }))));
+        sender.send_unsent();
+        assert!(matches!(outputs.try_recv(), Ok(Output::Gone { .. })));
+        assert!(!sender.has_unsent());
+        assert_eq!(woken.get(), 3);
+        drop(outputs);
+        assert_eq!(sender.send_batch(batch(1)), 2);
+        sender.send(Output::Reload(ProcessId(1)));
+        assert!(!sender.has_unsent());
+    }
+}

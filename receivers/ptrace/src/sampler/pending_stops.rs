@@ -1,0 +1,70 @@
+//! The threads that were asked to stop and have not been let go yet.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+
+use crate::message::ProcessId;
+use crate::probe::SchedStat;
+
+/// The sampling thread may have displaced another thread from its processor up to this long before it reads a clock.
+const WAKING: Duration = Duration::from_micros(50);
+
+/// A thread that was asked to stop and has not been let go since.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PendingStop {
+    pub(super) process: ProcessId,
+    /// Whether it was blocked, and is stopped for its registers.
+    pub(super) blocked: bool,
+    /// How many sampling periods the stop stands for: the thread may have had to wait for its turn.
+    pub(super) periods: u64,
+    /// What was known when it was asked to stop; `None` where the kernel keeps no such counters.
+    pub(super) asked: Option<Asked>,
+}
+
+/// The state of a thread when it was asked to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) sched: SchedStat,
+    /// When the sampling thread was woken to look at it.
+    pub(super) woken: Instant,
+}
+
+impl Asked {
+    /// Whether the counters at its stop show that the thread was waiting for a processor when it was asked to stop, and
+    /// so was not running. That it was given a processor since then does not prove it, because the sampling thread
+    /// displaces other threads itself: the wait must have begun before the sampling thread was woken.
+    pub(super) fn was_queued(self, sched: SchedStat, stopped: Instant) -> bool {
+        let waited = Duration::from_nanos(sched.wait_nano.saturating_sub(self.sched.wait_nano));
+        let since_woken = stopped.saturating_duration_since(self.woken);
+        sched.timeslices != self.sched.timeslices && waited > since_woken + WAKING
+    }
+}
+
+/// Threads that were asked to stop, by their ids.
+pub(super) type PendingStops = HashMap<u32, PendingStop, foldhash::fast::FixedState>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a thread that stopped is taken to have waited for a processor only if it was given one since and had
+    /// waited for longer than the sampling thread could have kept it from one.
+    #[test]
+    fn queued_threads() {
+        let woken = Instant::now();
+        let sched = |wait_micros: u64, timeslices| SchedStat { run_nano: 1, wait_nano: wait_micros * 1000, timeslices };
+        let asked = Asked { sched: sched(1_000, 7), woken };
+        let stopped = woken + Duration::from_micros(200);
+        for (now, queued) in [
+            (sched(1_000, 7), false),
+            (sched(9_000, 7), false),
+            (sched(1_000, 8), false),
+            (sched(1_250, 8), false),
+            (sched(1_251, 8), true),
+            (sched(9_000, 9), true),
+        ] {
+            assert_eq!(asked.was_queued(now, stopped), queued, "{now:?}");
+        }
+    }
+}
