@@ -20,8 +20,9 @@ use crate::process_info::{self, StatusFile};
 /// How often the threads are counted again although nothing shows that some came or went.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
 
-/// The share of time that may go into listing threads: the next listing waits for this many times the processor time of the last. A listing during
-/// which this thread had no processor cost nothing, and must not hide the threads that come next.
+/// The share of time that may go into listing threads: the next listing waits for this many times the processor time of
+/// the last. A listing during which this thread had no processor cost nothing, and must not hide the threads that come
+/// next.
 const RESCAN_SHARE: u32 = 40;
 
 /// A file that is kept open, or opened for each reading where descriptors have run out.
@@ -107,7 +108,8 @@ impl ThreadFiles {
         let result = self.schedstat.with(task, || format!("{id}/schedstat"), read_schedstat);
         match result {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                // Either the thread is gone, which the next reading of anything tells, or the kernel lacks CONFIG_SCHED_INFO.
+                // Either the thread is gone, which the next reading of anything tells, or the kernel lacks
+                // CONFIG_SCHED_INFO.
                 open(task, &format!("{id}/syscall"))?;
                 self.has_schedstat = false;
                 Ok(SchedStat::default())
@@ -156,20 +158,20 @@ pub(crate) fn is_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EINVAL))
 }
 
-/// When the threads of a process are to be listed.
+/// Lists the threads of a process, whenever they may have changed.
 #[derive(Debug)]
-pub(crate) struct Census {
+pub(crate) struct ThreadLister {
     links: u64,
     not_before: Instant,
     latest: Instant,
 }
 
-impl Census {
+impl ThreadLister {
     pub(crate) fn new(now: Instant) -> Self {
         Self { links: 0, not_before: now, latest: now }
     }
 
-    /// Have the threads listed the next time that is allowed: one is known to be gone.
+    /// A thread is known to be gone: the threads are listed again as soon as that is allowed.
     pub(crate) fn invalidate(&mut self) {
         self.links = 0;
     }
@@ -230,9 +232,9 @@ mod tests {
         let task = File::open("/proc/self/task").unwrap();
         // So long that the number of threads, which other tests change as well, is not what decides.
         let begun = Instant::now().checked_sub(SAFETY_RESCAN * 2).unwrap();
-        let mut census = Census::new(begun);
+        let mut lister = ThreadLister::new(begun);
         let mut ids = Vec::new();
-        assert!(census.threads(task.as_fd(), begun, &mut ids).unwrap().is_some());
+        assert!(lister.threads(task.as_fd(), begun, &mut ids).unwrap().is_some());
         let (ended, wait) = std::sync::mpsc::channel::<()>();
         let (said, id) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -240,7 +242,7 @@ mod tests {
             wait.recv().ok();
         });
         let id = id.recv().unwrap().as_raw().unsigned_abs();
-        let found = census.threads(task.as_fd(), Instant::now(), &mut ids).unwrap().unwrap();
+        let found = lister.threads(task.as_fd(), Instant::now(), &mut ids).unwrap().unwrap();
         assert!(found.contains(&id));
         drop(ended);
         thread.join().unwrap();

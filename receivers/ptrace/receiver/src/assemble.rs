@@ -171,7 +171,7 @@ impl Assembler {
             subject.resource.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
         self.builder.resource(&attributes);
         self.builder.scope(SCOPE, env!("CARGO_PKG_VERSION"));
-        let mut places = Places::default();
+        let mut interned = Interned::default();
         let mut kinds: Vec<(Mode, u64)> = Vec::new();
         for batch in batches {
             let kind = (batch.mode, batch.period_nano);
@@ -181,7 +181,7 @@ impl Assembler {
         }
         for (mode, period) in kinds {
             let of = batches.iter().filter(|batch| (batch.mode, batch.period_nano) == (mode, period));
-            self.profile(subject, &mut places, mode, period, of);
+            self.profile(subject, &mut interned, mode, period, of);
         }
     }
 
@@ -198,14 +198,14 @@ impl Assembler {
     fn profile<'a>(
         &mut self,
         subject: Subject<'_>,
-        places: &mut Places,
+        interned: &mut Interned,
         mode: Mode,
         period: u64,
         batches: impl Iterator<Item = &'a Batch>,
     ) {
         let mut rows = Rows::default();
         for batch in batches {
-            self.malformed += rows.take(&mut self.builder, subject, places, batch);
+            self.malformed += rows.take(&mut self.builder, subject, interned, batch);
         }
         let kind = match mode {
             Mode::Wall => "wall",
@@ -291,7 +291,7 @@ fn signed(value: u64) -> i64 {
 
 /// The mappings and locations of one process that are in the batch already.
 #[derive(Default)]
-struct Places {
+struct Interned {
     mappings: HashMap<u32, Option<MappingId>>,
     locations: HashMap<message::Location, Option<LocationId>>,
     /// A function of the kernel whose name is hidden.
@@ -299,7 +299,7 @@ struct Places {
     frame_types: HashMap<&'static str, Option<AttributeSetId>>,
 }
 
-impl Places {
+impl Interned {
     fn location(
         &mut self,
         builder: &mut Builder,
@@ -391,12 +391,12 @@ struct Rows {
 
 impl Rows {
     /// Takes a batch; returns the observations that are left out.
-    fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, places: &mut Places, batch: &Batch) -> u64 {
+    fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
         if self.rows.is_empty() {
             self.first = u64::MAX;
         }
         let locations: Vec<_> =
-            batch.locations.iter().map(|&location| places.location(builder, subject, location)).collect();
+            batch.locations.iter().map(|&location| interned.location(builder, subject, location)).collect();
         let stacks: Vec<_> = batch
             .stacks
             .iter()
@@ -405,7 +405,7 @@ impl Rows {
                     stack.locations.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
                     // How deep the kernel is in calls whose names are hidden says nothing.
-                    ids.dedup_by(|id, before| id == before && id.is_some() && *id == places.nameless_kernel);
+                    ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
                     (builder.stack(&ids), stack.trust)
                 })
             })

@@ -45,7 +45,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// It runs already.
-    Running,
+    RunsAlready,
     /// It does not run.
     NotRunning,
     /// The session is not sampled.
@@ -57,7 +57,7 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Why::Running => "the profiler runs already",
+            Why::RunsAlready => "the profiler runs already",
             Why::NotRunning => "the profiler does not run",
             Why::NotSampled => "the session is not sampled (profile_session_sample_rate)",
             Why::TraceMode => "profile_lifecycle is trace: the profiler runs while sampled root spans are open",
@@ -101,7 +101,7 @@ impl Lifecycle {
         match (self.sampled, self.mode, self.running) {
             (false, ..) => Outcome::Nothing(Why::NotSampled),
             (true, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),
-            (true, Mode::Manual, true) => Outcome::Nothing(Why::Running),
+            (true, Mode::Manual, true) => Outcome::Nothing(Why::RunsAlready),
             (true, Mode::Manual, false) => self.run(true),
         }
     }
@@ -119,10 +119,10 @@ impl Lifecycle {
     /// The number of sampled root spans that are open has changed.
     pub fn spans_changed(&mut self, open_spans: usize) -> Outcome {
         match (self.mode, self.sampled, self.running, open_spans > 0) {
-            (Mode::Manual, _, true, _) => Outcome::Nothing(Why::Running),
+            (Mode::Manual, _, true, _) => Outcome::Nothing(Why::RunsAlready),
             (Mode::Manual, _, false, _) => Outcome::Nothing(Why::NotRunning),
             (Mode::Trace, false, ..) => Outcome::Nothing(Why::NotSampled),
-            (Mode::Trace, true, true, true) => Outcome::Nothing(Why::Running),
+            (Mode::Trace, true, true, true) => Outcome::Nothing(Why::RunsAlready),
             (Mode::Trace, true, false, false) => Outcome::Nothing(Why::NotRunning),
             (Mode::Trace, true, _, wanted) => self.run(wanted),
         }

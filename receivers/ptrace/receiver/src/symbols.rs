@@ -42,7 +42,7 @@ enum Origin {
 
 /// An origin as the symbolizer knows it.
 #[derive(Debug)]
-struct Place {
+struct SymbolSource {
     origin: Origin,
     /// `None` until something of it was sampled. The symbolizer may have forgotten it since.
     object: Option<ObjectId>,
@@ -52,7 +52,7 @@ struct Place {
     missing: bool,
 }
 
-impl Place {
+impl SymbolSource {
     fn new(origin: Origin) -> Self {
         Self { origin, object: None, retried: None, missing: false }
     }
@@ -72,8 +72,8 @@ pub struct ProcessNames {
     number: u64,
     root: Option<Arc<File>>,
     kept: &'static Kept,
-    places: Vec<Place>,
-    perf_map: Option<Place>,
+    sources: Vec<SymbolSource>,
+    perf_map: Option<SymbolSource>,
 }
 
 impl ProcessNames {
@@ -81,7 +81,7 @@ impl ProcessNames {
     #[must_use]
     pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
         let root = root.map(Arc::new);
-        Self { symbolizer, number, root, kept: &KEPT, places: Vec::new(), perf_map: None }
+        Self { symbolizer, number, root, kept: &KEPT, sources: Vec::new(), perf_map: None }
     }
 
     /// A file is mapped. Mappings come in the order of their index.
@@ -97,12 +97,12 @@ impl ProcessNames {
             },
             (None, _) => Origin::Nothing,
         };
-        self.places.push(Place::new(origin));
+        self.sources.push(SymbolSource::new(origin));
     }
 
     /// The process's perf map as it is now.
     pub fn perf_map(&mut self, file: File) {
-        self.perf_map = Some(Place::new(Origin::PerfMap(file)));
+        self.perf_map = Some(SymbolSource::new(Origin::PerfMap(file)));
         self.register(None);
     }
 
@@ -123,15 +123,15 @@ impl ProcessNames {
             match answer {
                 Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
                 Answer::Unknown(Unknown::NoFile) => {
-                    if self.place(location.mapping).is_some_and(Place::is_retried) {
+                    if self.source(location.mapping).is_some_and(SymbolSource::is_retried) {
                         again.push(location);
                     }
                 }
                 _ => {
                     if answer.symbols().is_some()
-                        && let Some(place) = self.place_mut(location.mapping)
+                        && let Some(source) = self.source_mut(location.mapping)
                     {
-                        place.missing = false;
+                        source.missing = false;
                     }
                 }
             }
@@ -148,7 +148,7 @@ impl ProcessNames {
         for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
             let mapping = group[0].mapping;
             let addresses: Vec<u64> = group.iter().map(|location| location.address).collect();
-            let known = self.place(mapping).and_then(|place| place.object);
+            let known = self.source(mapping).and_then(|source| source.object);
             // The symbolizer may have closed a perf map, which it then does not read again although it has grown.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
             let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
@@ -160,11 +160,11 @@ impl ProcessNames {
                     self.symbolizer.ask(object, &addresses);
                 }
             } else if (was_missing || addresses.iter().any(is_missing))
-                && let Some(place) = self.place_mut(mapping)
-                && place.is_retried()
+                && let Some(source) = self.source_mut(mapping)
+                && source.is_retried()
             {
-                place.retried = Some(Instant::now());
-                if std::mem::replace(&mut place.missing, true) {
+                source.retried = Some(Instant::now());
+                if std::mem::replace(&mut source.missing, true) {
                     // As it is found now, it is not found: another process's root may have led to it.
                     self.symbolizer.forget(object);
                 }
@@ -177,12 +177,12 @@ impl ProcessNames {
 
     /// Tells the symbolizer of an object, which gets its file again where that was closed.
     fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
-        let Self { symbolizer, number, root, places, perf_map, .. } = self;
-        let place = match mapping {
+        let Self { symbolizer, number, root, sources, perf_map, .. } = self;
+        let source = match mapping {
             None => perf_map.as_mut()?,
-            Some(index) => places.get_mut(index as usize)?,
+            Some(index) => sources.get_mut(index as usize)?,
         };
-        let registered = match &mut place.origin {
+        let registered = match &mut source.origin {
             Origin::Nothing => None,
             Origin::Vdso => Some(symbolizer.vdso()),
             Origin::PerfMap(file) => file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file)),
@@ -196,21 +196,21 @@ impl ProcessNames {
                 })
             }
         };
-        place.object = registered.or(place.object);
-        registered.or(place.object)
+        source.object = registered.or(source.object);
+        registered.or(source.object)
     }
 
-    fn place(&self, mapping: Option<u32>) -> Option<&Place> {
+    fn source(&self, mapping: Option<u32>) -> Option<&SymbolSource> {
         match mapping {
             None => self.perf_map.as_ref(),
-            Some(index) => self.places.get(index as usize),
+            Some(index) => self.sources.get(index as usize),
         }
     }
 
-    fn place_mut(&mut self, mapping: Option<u32>) -> Option<&mut Place> {
+    fn source_mut(&mut self, mapping: Option<u32>) -> Option<&mut SymbolSource> {
         match mapping {
             None => self.perf_map.as_mut(),
-            Some(index) => self.places.get_mut(index as usize),
+            Some(index) => self.sources.get_mut(index as usize),
         }
     }
 
@@ -218,7 +218,7 @@ impl ProcessNames {
         if location.explanation().is_some() || location.is_kernel() {
             return None;
         }
-        self.place(location.mapping)?.object
+        self.source(location.mapping)?.object
     }
 }
 

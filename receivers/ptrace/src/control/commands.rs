@@ -12,7 +12,7 @@ const UNKNOWN_CODE: i32 = 255;
 
 /// A command that runs, or ended and is still to be told.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct StartedCommand {
     pub(super) target: TargetId,
     pub(super) pid: u32,
     pub(super) process: PidFd,
@@ -26,7 +26,7 @@ impl Control {
         match command::start(words, self.inherited, Bond::None) {
             Ok((stopped, process)) => {
                 let pid = stopped.pid();
-                self.commands.push(Running { target, pid, process, code: None });
+                self.commands.push(StartedCommand { target, pid, process, code: None });
                 self.attach_stopped(target, stopped);
             }
             Err(error) => {

@@ -81,7 +81,7 @@ struct Control {
     clock: Clock,
     targets: BTreeMap<TargetId, Target>,
     attached: HashMap<ProcessId, Attached>,
-    commands: Vec<commands::Running>,
+    commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
     /// The container that a target's prefix was found to mean.
     containers: HashMap<TargetId, String>,

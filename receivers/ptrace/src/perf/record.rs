@@ -92,7 +92,7 @@ pub enum User {
     /// There are none: a thread of the kernel, or one that ends.
     None,
     /// Those of a 32-bit program.
-    Foreign,
+    OtherArchitecture,
 }
 
 /// A record.
@@ -225,7 +225,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
             }
             match abi {
                 ABI_64 => User::Registers(registers),
-                ABI_32 => User::Foreign,
+                ABI_32 => User::OtherArchitecture,
                 _ => return Err(Malformed::Registers),
             }
         }

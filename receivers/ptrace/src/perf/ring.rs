@@ -1,7 +1,8 @@
 //! The memory into which the kernel writes the records of one event.
 //!
-//! The first page tells up to where it wrote and, by this program, up to where was read; behind it is a ring (`perf_event_open(2)`, "MMAP
-//! layout"). The kernel never writes over what was not read: what finds no room is counted as lost.
+//! The first page tells up to where it wrote and, by this program, up to where was read; behind it is a ring
+//! (`perf_event_open(2)`, "MMAP layout"). The kernel never writes over what was not read: what finds no room is counted
+//! as lost.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::{HEADER, Header};
 
-/// Where in the first page the kernel says up to where it wrote, and is told up to where was read (`struct perf_event_mmap_page`).
+/// Where in the first page the kernel says up to where it wrote, and is told up to where was read
+/// (`struct perf_event_mmap_page`).
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
@@ -30,14 +32,14 @@ pub struct Ring {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
     /// Samples of other processes, of which nothing but the process was read.
-    pub foreign: u64,
+    pub unwanted: u64,
     /// Whether the ring made no sense: the rest of it was left out.
     pub broken: bool,
 }
 
 impl Ring {
-    /// Maps the ring of an event with at most so many bytes, which are rounded up to a power of two. Where the kernel allows less memory to be
-    /// locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), it is as large as that.
+    /// Maps the ring of an event with at most so many bytes, which are rounded up to a power of two. Where the kernel
+    /// allows less memory to be locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), it is as large as that.
     ///
     /// # Errors
     ///
@@ -64,8 +66,8 @@ impl Ring {
         self.place(HEAD).load(Ordering::Acquire) == self.place(TAIL).load(Ordering::Relaxed)
     }
 
-    /// Hands on all records that were there when this was called. Samples of processes that are not wanted are left out: of those nothing
-    /// but the process is read.
+    /// Hands on all records that were there when this was called. Samples of processes that are not wanted are left
+    /// out: of those nothing but the process is read.
     pub fn drain(
         &mut self,
         wanted: impl Fn(u32) -> bool,
@@ -88,7 +90,7 @@ impl Ring {
                 self.copy(tail, buffer);
                 each(buffer);
             } else {
-                drained.foreign += 1;
+                drained.unwanted += 1;
             }
             tail = tail.wrapping_add(header.length as u64);
             // Room for others at once.

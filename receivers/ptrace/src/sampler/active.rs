@@ -5,20 +5,20 @@ mod account;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) use self::account::{Found, Place};
+pub(super) use self::account::{Found, SampleRef};
 use super::batch::Builder;
 use super::budget::Budget;
-use super::clock::Grid;
 use super::events::Watch;
 use super::processors::Review;
 use super::stop_rules::StopRules;
 use super::thread_state::ThreadState;
+use super::tick_schedule::TickSchedule;
 use super::unseen::Unseen;
 use crate::address_space::AddressSpace;
 use crate::message::{Batch, ProblemKind, ProcessId, Settings, Status, Stops};
 use crate::os::time;
 use crate::process_files::{Life, ProcessFiles};
-use crate::threads::{Census, ThreadFiles};
+use crate::threads::{ThreadFiles, ThreadLister};
 
 /// Batches are said about this often.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -41,16 +41,16 @@ pub(super) struct Active {
     pub(super) id: ProcessId,
     pub(super) files: Arc<ProcessFiles>,
     pub(super) space: Arc<AddressSpace>,
-    /// Numbers the address spaces of the process.
-    pub(super) space_number: u64,
+    /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
+    pub(super) space_generation: u64,
     pub(super) settings: Settings,
     pub(super) on: bool,
-    pub(super) grid: Grid,
+    pub(super) schedule: TickSchedule,
     /// The slot of the last tick.
     pub(super) slot: u64,
     /// In ascending order of their ids.
     pub(super) threads: Vec<ThreadState>,
-    pub(super) census: Census,
+    pub(super) thread_lister: ThreadLister,
     pub(super) budget: Budget,
     /// How running threads are sampled.
     pub(super) watch: Watch,
@@ -65,8 +65,8 @@ pub(super) struct Active {
     unseen_begun: bool,
     unseen_since: Instant,
     pub(super) status: Status,
-    /// Something happened that may mean that the process is gone.
-    pub(super) doubt: bool,
+    /// Something happened that may mean that the process is gone: the next tick looks.
+    pub(super) may_be_gone: bool,
     /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not
     /// happen again.
     pub(super) settles_until: u64,
@@ -75,8 +75,8 @@ pub(super) struct Active {
     pub(super) cut: Option<(u32, &'static str)>,
     /// How often in a row a stop was refused.
     pub(super) refusals: u64,
-    /// A thread of it executes code of another architecture.
-    pub(super) foreign: bool,
+    /// A thread of it executes 32-bit code, which cannot be unwound.
+    pub(super) other_architecture: bool,
     batch: Builder,
     /// A moment on both clocks: times within a batch are reckoned from it, so that they never go back.
     epoch: (Instant, u64),
@@ -97,16 +97,16 @@ impl Active {
         now: Instant,
     ) -> Self {
         let epoch = epoch();
-        let grid = Grid::new(now, settings.rate_hertz, epoch.1 ^ u64::from(files.pid()));
+        let schedule = TickSchedule::new(now, settings.rate_hertz, epoch.1 ^ u64::from(files.pid()));
         Self {
             id,
             space,
-            space_number: 0,
+            space_generation: 0,
             settings,
             on: false,
             slot: 0,
             threads: Vec::new(),
-            census: Census::new(now),
+            thread_lister: ThreadLister::new(now),
             budget: Budget::new(&settings, now),
             watch: Watch::Undecided,
             asked_again: now,
@@ -116,14 +116,14 @@ impl Active {
             unseen_begun: false,
             unseen_since: now,
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
-            doubt: false,
+            may_be_gone: false,
             settles_until: 0,
             settled_until: 0,
             cut: None,
             refusals: 0,
-            foreign: false,
-            batch: Builder::new(id, grid.period_nano(), settings.mode),
-            grid,
+            other_architecture: false,
+            batch: Builder::new(id, schedule.period_nano(), settings.mode),
+            schedule,
             files,
             epoch,
             flush_due: now + FLUSH,
@@ -138,11 +138,11 @@ impl Active {
     /// Starts sampling: time counts from now on.
     pub(super) fn switch_on(&mut self, now: Instant) {
         let seed = time::unix_nano() ^ u64::from(self.files.pid());
-        self.grid = Grid::new(now, self.settings.rate_hertz, seed);
+        self.schedule = TickSchedule::new(now, self.settings.rate_hertz, seed);
         self.slot = 0;
         self.settles_until = 0;
         self.settled_until = 0;
-        self.census = Census::new(now);
+        self.thread_lister = ThreadLister::new(now);
         self.budget = Budget::new(&self.settings, now);
         self.watch = Watch::Undecided;
         self.asked_again = now;
@@ -153,7 +153,7 @@ impl Active {
         self.unseen_since = now;
         self.status.rate_hertz = self.settings.rate_hertz;
         self.threads.clear();
-        self.doubt = true;
+        self.may_be_gone = true;
         self.on = true;
         self.flush_due = now + FLUSH;
         self.status_due = now + STATUS;
@@ -161,7 +161,7 @@ impl Active {
 
     pub(super) fn set_space(&mut self, space: Arc<AddressSpace>) {
         self.space = space;
-        self.space_number += 1;
+        self.space_generation += 1;
     }
 
     /// The place of a thread.
@@ -182,14 +182,14 @@ impl Active {
     /// threads are listed again.
     pub(super) fn meet(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
-            Ok(place) => place,
-            Err(place) => {
-                let since = self.grid.begins(self.slot);
+            Ok(index) => index,
+            Err(index) => {
+                let since = self.schedule.begins(self.slot);
                 let slot = self.slot.saturating_sub(1);
                 let thread = ThreadState::new(ThreadFiles::new(id), slot, since, self.settings.max_stack);
-                self.threads.insert(place, thread);
-                self.census.invalidate();
-                place
+                self.threads.insert(index, thread);
+                self.thread_lister.invalidate();
+                index
             }
         }
     }
@@ -211,7 +211,7 @@ impl Active {
         let mut came = 0;
         // A thread that starts while the process is sampled counts from the tick before it is first seen.
         let slot = self.slot.saturating_sub(1);
-        let since = self.grid.begins(slot + 1);
+        let since = self.schedule.begins(slot + 1);
         for &id in ids {
             while before.next_if(|thread| thread.id() < id).is_some() {}
             let thread = before.next_if(|thread| thread.id() == id);
@@ -240,7 +240,7 @@ impl Active {
     /// Counts a system call that a stop ended early: its thread is left alone for a while.
     pub(super) fn count_cut(&mut self, index: usize, call: &'static str, now: Instant) {
         self.status.cut_calls += 1;
-        self.threads[index].gate.cut(now);
+        self.threads[index].user_bound.cut(now);
         self.cut = Some((self.threads[index].files.id, call));
     }
 
@@ -288,7 +288,7 @@ impl Active {
         let number = self.batch.number();
         let mut names = NAMES;
         for thread in &mut self.threads {
-            let Some((batch, place)) = thread.place else {
+            let Some((batch, entry)) = thread.batch_entry else {
                 continue;
             };
             if batch != number {
@@ -301,7 +301,7 @@ impl Active {
                 thread.name = name;
                 names -= 1;
             }
-            if let Some(said) = self.batch.thread(place) {
+            if let Some(said) = self.batch.thread(entry) {
                 said.pointer = thread.pointer;
                 if said.name != thread.name {
                     said.name.clone_from(&thread.name);

@@ -95,8 +95,8 @@ impl Builder {
     pub(super) fn stack_below(&mut self, location: Location, sample: Option<u32>) -> u32 {
         let below = sample.and_then(|sample| self.batch.samples.get(sample as usize));
         let below = below.and_then(|sample| self.batch.stacks.get(sample.stack as usize));
-        let (trust, places) = below.map_or((Trust::Complete, &[][..]), |stack| (stack.trust, &stack.locations));
-        let below = places.iter().filter_map(|&place| self.batch.locations.get(place as usize)).copied();
+        let (trust, indices) = below.map_or((Trust::Complete, &[][..]), |stack| (stack.trust, &stack.locations));
+        let below = indices.iter().filter_map(|&index| self.batch.locations.get(index as usize)).copied();
         let locations: Vec<Location> = std::iter::once(location).chain(below).collect();
         self.add_stack(trust, &locations)
     }
@@ -126,8 +126,8 @@ impl Builder {
 }
 
 /// Places in a batch: it is said long before there are 2^32 of anything.
-fn index(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
+fn index(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -138,11 +138,11 @@ mod tests {
     #[test]
     fn interning() {
         let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);
-        let place = |address| Location { mapping: Some(1), address };
-        let first = builder.add_stack(Trust::Complete, &[place(1), place(2)]);
-        let second = builder.add_stack(Trust::Complete, &[place(2)]);
-        assert_eq!(builder.add_stack(Trust::Complete, &[place(1), place(2)]), first);
-        assert_ne!(builder.add_stack(Trust::Truncated, &[place(2)]), second);
+        let location = |address| Location { mapping: Some(1), address };
+        let first = builder.add_stack(Trust::Complete, &[location(1), location(2)]);
+        let second = builder.add_stack(Trust::Complete, &[location(2)]);
+        assert_eq!(builder.add_stack(Trust::Complete, &[location(1), location(2)]), first);
+        assert_ne!(builder.add_stack(Trust::Truncated, &[location(2)]), second);
         let sample = builder.add_sample(Sample { weight_nano: 10, observations: 1, ..Sample::default() });
         builder.extend(sample);
         builder.weigh(sample, 7, 30);
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(batch.samples[0].observations, 2);
         assert!(builder.is_empty());
         assert_eq!(builder.number(), 2);
-        assert_eq!(builder.add_stack(Trust::Complete, &[place(2)]), 0);
+        assert_eq!(builder.add_stack(Trust::Complete, &[location(2)]), 0);
         assert_eq!(builder.take().process, ProcessId(3));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::active::{Active, Found, Place};
+use super::active::{Active, Found, SampleRef};
 use super::cut::is_cut;
 use super::look::StackUnwinder;
 use super::pending_stops::PendingStop;
@@ -31,7 +31,7 @@ pub(super) struct Captured {
     /// What the kernel did for it, the innermost first.
     kernel: Vec<Location>,
     at: Instant,
-    space: u64,
+    space_generation: u64,
     /// Whether the thread was in a system call.
     in_call: bool,
     /// Whether it was blocked.
@@ -57,7 +57,7 @@ enum CapturedStack {
 #[derive(Debug)]
 pub(super) struct Unknown {
     process: ProcessId,
-    place: Place,
+    sample: SampleRef,
     trust: Trust,
     registers: Registers,
     kernel: Vec<Location>,
@@ -143,7 +143,7 @@ impl Captures {
         let mut pieces = self.spare.pop().unwrap_or_default();
         let size = if state.stopped_sp.is_none() { state.copy_size.at_first() } else { state.copy_size.bytes() };
         if !pieces.copy(&process.files, sp, size) {
-            process.doubt = true;
+            process.may_be_gone = true;
             if process.files.alive() != Life::Same {
                 // It stopped at the first instruction of another program, of which nothing is known here.
                 self.spare.push(pieces);
@@ -169,7 +169,7 @@ impl Captures {
             registers,
             kernel: Vec::new(),
             at,
-            space: process.space_number,
+            space_generation: process.space_generation,
             in_call: arch::is_in_call(raw),
             blocked,
             stopped: true,
@@ -179,7 +179,7 @@ impl Captures {
     }
 
     /// Takes a sample of a running thread, which the kernel copied.
-    pub(super) fn take_sample(&mut self, process: ProcessId, space: u64, sample: &OnCpuSample<'_>) -> bool {
+    pub(super) fn take_sample(&mut self, process: ProcessId, space_generation: u64, sample: &OnCpuSample<'_>) -> bool {
         let User::Registers(registers) = sample.user else { return false };
         let mut pieces = self.spare.pop().unwrap_or_default();
         pieces.take(registers.stack_pointer(), sample.stack);
@@ -189,7 +189,7 @@ impl Captures {
             registers,
             kernel: kernel(sample).collect(),
             at: Instant::now(),
-            space,
+            space_generation,
             in_call: sample.mode == CpuMode::Kernel,
             blocked: false,
             stopped: false,
@@ -241,35 +241,35 @@ impl Captures {
         };
         locations.splice(..0, captured.kernel.iter().copied());
         let unknown = outcome.unknown_code.is_some();
-        if unknown && captured.space == process.space_number {
+        if unknown && captured.space_generation == process.space_generation {
             process.want_reload();
         }
-        let mut place = None;
+        let mut sample = None;
         if let Some(index) = index {
             // What was known of it as blocked was derived with fewer registers.
             process.threads[index].blocked.valid = false;
             let found = Found { trust: outcome.trust, locations, at: captured.at };
-            place = if captured.blocked {
+            sample = if captured.blocked {
                 process.account_met_blocked(index, found)
             } else {
                 Some(process.account_on_cpu(index, found, captured.period_nano))
             };
         }
-        match (place, pieces) {
-            (Some(place), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
+        match (sample, pieces) {
+            (Some(sample), Some(pieces)) if unknown && self.unknown.len() < MOST_UNKNOWN => {
                 let Captured { registers, kernel, .. } = captured;
                 self.unknown.push(Unknown {
                     process: process.id,
-                    place,
+                    sample,
                     trust: outcome.trust,
                     registers,
                     kernel,
                     pieces,
                 });
             }
-            (place, pieces) => {
+            (sample, pieces) => {
                 self.spare.extend(pieces);
-                if place.is_some() {
+                if sample.is_some() {
                     process.observed(outcome.trust);
                 }
             }
@@ -290,7 +290,7 @@ impl Captures {
             return;
         }
         locations.splice(..0, unknown.kernel.iter().copied());
-        let replaced = process.replace_stack(unknown.place, outcome.trust, locations);
+        let replaced = process.replace_stack(unknown.sample, outcome.trust, locations);
         process.observed(if replaced { outcome.trust } else { unknown.trust });
         self.spare.push(unknown.pieces);
     }

@@ -11,10 +11,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::active::Active;
 use super::captures::{Captures, MOST_CAPTURED};
+use super::coverage::Coverage;
 use super::processors::{Machine, Processors};
-use super::reach::Reach;
 use super::run::Engine;
-use super::thread_event::{Thinning, ThreadEvent};
+use super::thread_event::{DutyCycle, ThreadEvent};
 use crate::message::{ProblemKind, Rung, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
@@ -216,18 +216,18 @@ impl Engine<'_> {
     /// Samples a thread while it runs. Whether there is no event for it because not all that run can have one.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
-        let (Watch::Events(rung), Reach::Threads, Some(events)) =
-            (process.watch, process.review.reach, &mut self.events)
+        let (Watch::Events(rung), Coverage::Threads, Some(events)) =
+            (process.watch, process.review.coverage, &mut self.events)
         else {
             return false;
         };
         let others = process.event_period();
         let state = &mut process.threads[thread];
         let now = Instant::now();
-        if state.event.is_some() || state.thinning.is_away(now) {
+        if state.event.is_some() || state.duty_cycle.is_away(now) {
             return false;
         }
-        let periods = Periods { first: state.thinning.first(others), others };
+        let periods = Periods { first: state.duty_cycle.first(others), others };
         match events.open(state.id(), periods, rung, state.sched.timeslices) {
             Ok((event, _)) => state.event = Some(event),
             Err(Failure::Ended) => {}
@@ -263,10 +263,10 @@ impl Engine<'_> {
     }
 
     fn drain_rings(&mut self, index: usize) {
-        for place in 0..self.processes[index].threads.len() {
-            let event = self.processes[index].threads[place].event.as_ref();
+        for thread_index in 0..self.processes[index].threads.len() {
+            let event = self.processes[index].threads[thread_index].event.as_ref();
             if event.is_some_and(|event| !event.is_drained()) {
-                self.drain_thread(index, place);
+                self.drain_thread(index, thread_index);
             }
         }
     }
@@ -281,9 +281,9 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn drain_thread(&mut self, index: usize, place: usize) {
+    pub(super) fn drain_thread(&mut self, index: usize, thread_index: usize) {
         let Self { processes, captures, events: Some(events), .. } = self else { return };
-        drain(&mut processes[index], place, captures, &mut events.buffer);
+        drain(&mut processes[index], thread_index, captures, &mut events.buffer);
         self.make_room();
     }
 
@@ -306,7 +306,7 @@ impl Engine<'_> {
             let id = process.id;
             if self.captures.has_samples_of(id) && process.is_another() {
                 self.captures.drop_samples_of(id);
-                process.doubt = true;
+                process.may_be_gone = true;
             }
         }
     }
@@ -321,17 +321,17 @@ fn watch(rung: Rung, stops: Stops) -> Watch {
     }
 }
 
-fn drain(process: &mut Active, place: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
-    let (id, pid, space) = (process.id, process.files.pid(), process.space_number);
-    let Some(event) = &mut process.threads[place].event else { return };
-    let foreign = &mut process.foreign;
+fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buffer: &mut Vec<u8>) {
+    let (id, pid, space) = (process.id, process.files.pid(), process.space_generation);
+    let Some(event) = &mut process.threads[thread_index].event else { return };
+    let other_architecture = &mut process.other_architecture;
     let shortfall = event.drain(
         |process| process == pid,
         buffer,
         |sample| {
             // One without registers is of a thread that ends: its time is not sampled.
             captures.take_sample(id, space, sample);
-            *foreign |= sample.user == User::Foreign;
+            *other_architecture |= sample.user == User::OtherArchitecture;
         },
     );
     shortfall.add_to(&mut process.status);
@@ -342,21 +342,21 @@ impl Active {
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
-            thread.thinning = Thinning::default();
+            thread.duty_cycle = DutyCycle::default();
         }
     }
 
     /// The running time between two samples.
     pub(super) fn event_period(&self) -> u64 {
-        self.grid.period_nano() * self.grid.stride()
+        self.schedule.period_nano() * self.schedule.stride()
     }
 
     /// A tick only in every so many slots.
     pub(super) fn set_stride(&mut self, stride: u64) {
-        if stride == self.grid.stride() {
+        if stride == self.schedule.stride() {
             return;
         }
-        self.grid.set_stride(stride);
+        self.schedule.set_stride(stride);
         let period = self.event_period();
         for event in self.threads.iter_mut().filter_map(|thread| thread.event.as_mut()) {
             event.set_period(period);
@@ -375,10 +375,10 @@ impl Active {
                 continue;
             }
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            if (is_idle || thread.thinning.is_due(event, thread.sched.timeslices, slot, now))
+            if (is_idle || thread.duty_cycle.is_due(event, thread.sched.timeslices, slot, now))
                 && let Some(event) = thread.event.take()
             {
-                thread.thinning.close(event, hides);
+                thread.duty_cycle.close(event, hides);
             }
         }
     }

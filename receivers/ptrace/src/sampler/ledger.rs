@@ -42,7 +42,7 @@ pub(super) struct Rules {
     /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in nanoseconds.
     pub(super) kernel_nano: u64,
     /// The event is open for one part in so many of the time.
-    pub(super) thinned: u64,
+    pub(super) duty_divisor: u64,
     /// Only running time counts.
     pub(super) cpu: bool,
     /// It had something to execute when it was looked at last.
@@ -102,14 +102,14 @@ pub(super) struct Ledger {
     /// What was said of a wait for a processor that the kernel counts when it ends.
     ahead: u64,
     /// When the thread was last known not to run, and the counters then: both are exact.
-    quiet: Option<(Instant, SchedStat)>,
+    last_blocked: Option<(Instant, SchedStat)>,
     entries: Vec<Entry>,
 }
 
 impl Ledger {
     /// Time counts from a moment on.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, counted: None, ahead: 0, quiet: None, entries: Vec::new() }
+        Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
     }
 
     /// The counters were read. The first time they are what is counted from.
@@ -118,8 +118,8 @@ impl Ledger {
     }
 
     /// Whether there is anything to settle without looking at the thread.
-    pub(super) fn quiet(&self) -> Option<(Instant, SchedStat)> {
-        self.quiet
+    pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
+        self.last_blocked
     }
 
     /// Whether samples wait to be weighed.
@@ -129,13 +129,13 @@ impl Ledger {
 
     /// The thread ran, and a sample was added to the batch.
     pub(super) fn on_cpu(&mut self, sample: u32, period_nano: u64) {
-        self.quiet = None;
+        self.last_blocked = None;
         self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0 });
     }
 
     /// A sample was added to the batch of the thread when it was blocked, and it went on since.
     pub(super) fn was_blocked(&mut self, sample: u32) {
-        self.quiet = None;
+        self.last_blocked = None;
         self.entries.push(Entry { sample, period_nano: None, looks: 1 });
     }
 
@@ -146,12 +146,12 @@ impl Ledger {
 
     /// The thread runs.
     pub(super) fn runs(&mut self) {
-        self.quiet = None;
+        self.last_blocked = None;
     }
 
     /// The thread is blocked, as the sample says, with these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
-        self.quiet = Some((at, sched));
+        self.last_blocked = Some((at, sched));
         match self.entries.last_mut() {
             Some(entry) if entry.sample == sample => entry.looks += 1,
             _ => self.entries.push(Entry { sample, period_nano: None, looks: 1 }),
@@ -175,18 +175,18 @@ impl Ledger {
         let said_ahead = queued.min(self.ahead);
         self.ahead -= said_ahead;
         let queued = queued - said_ahead;
-        let thinned = rules.thinned.max(1);
+        let duty_divisor = rules.duty_divisor.max(1);
         // Samples are the proof that the thread ran: the counters of a running thread are late.
         let limit = if rules.cpu { u64::MAX } else { wall };
         let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
-        let known = ran.min(periods.saturating_mul(MOST_SCALE * thinned)).max(late).min(limit);
+        let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(limit);
         // Time in the kernel shares with the samples as if it had some.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
         let mut rest = ran.saturating_sub(known).min(limit - known);
         let mut waits = 0;
-        let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * thinned);
+        let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
         if !said && rules.next == Next::Same {
             waits = std::mem::take(&mut rest);
         }

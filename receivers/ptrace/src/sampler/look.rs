@@ -105,7 +105,7 @@ impl StackUnwinder {
 impl Active {
     /// How many slots make a second.
     pub(super) fn slots_per_second(&self) -> u64 {
-        1_000_000_000 / self.grid.period_nano()
+        1_000_000_000 / self.schedule.period_nano()
     }
 
     /// How often idle threads are looked at.
@@ -122,9 +122,9 @@ impl Active {
     /// What a thread does. With `all`, threads that are idle for long are looked at as well.
     pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
         let patience = self.idle_patience();
-        let turn = self.slot / self.grid.stride();
+        let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
-        let space = self.space_number;
+        let space_generation = self.space_generation;
         let wall = self.settings.mode == Mode::Wall;
         let task = self.files.task();
         let thread = &mut self.threads[index];
@@ -148,8 +148,8 @@ impl Active {
         };
         thread.count_run(sched);
         // More may be known by now of the code in which an incomplete stack ended.
-        let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space == space;
-        if thread.quiet == Some(sched) && thread.blocked.valid && settled {
+        let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space_generation == space_generation;
+        if thread.blocked_sched == Some(sched) && thread.blocked.valid && settled {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {
@@ -177,7 +177,7 @@ impl Active {
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
-            if self.doubt && self.is_another() {
+            if self.may_be_gone && self.is_another() {
                 // Its memory could not be read: it is blocked in another program, of which nothing is known here.
                 break;
             }
@@ -204,10 +204,10 @@ impl Active {
         unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
     ) -> Option<Outcome> {
-        let space = self.space_number;
+        let space_generation = self.space_generation;
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
-        let copied = known.may_be(seen.sp, seen.pc, space)
+        let copied = known.may_be(seen.sp, seen.pc, space_generation)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
             && pieces.copy(&self.files, seen.sp, known.extent);
         if copied && pieces.unchanged(&self.files, &known.words) {
@@ -217,7 +217,7 @@ impl Active {
         let size = thread.copy_size.bytes();
         let enough = copied && pieces.holds(size);
         if !enough && !pieces.copy(&self.files, seen.sp, size) {
-            self.doubt = true;
+            self.may_be_gone = true;
         }
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
@@ -238,7 +238,7 @@ impl Active {
             }
         }
         known.valid = true;
-        (known.sp, known.pc, known.space) = (seen.sp, seen.pc, space);
+        (known.sp, known.pc, known.space_generation) = (seen.sp, seen.pc, space_generation);
         known.trust = outcome.trust;
         known.extent = pieces.extent();
         known.stack = None;
@@ -274,10 +274,10 @@ impl Active {
         let thread = &mut self.threads[index];
         thread.sched = seen.sched;
         if seen.sched.kept() {
-            if thread.quiet != Some(seen.sched) {
+            if thread.blocked_sched != Some(seen.sched) {
                 thread.idle_since = slot;
             }
-            thread.quiet = Some(seen.sched);
+            thread.blocked_sched = Some(seen.sched);
         } else if outcome.is_some() {
             thread.idle_since = slot;
         }
@@ -289,7 +289,7 @@ impl Active {
             self.want_reload();
             // The next look may know more.
             let thread = &mut self.threads[index];
-            thread.quiet = None;
+            thread.blocked_sched = None;
         }
         let thread = &mut self.threads[index];
         let stop = outcome.needs_register.is_some()

@@ -20,17 +20,15 @@ mod active;
 mod batch;
 mod budget;
 mod captures;
-mod clock;
+mod coverage;
 mod cut;
 mod event_sender;
 mod events;
-mod gate;
 mod ledger;
 mod look;
 mod pending_stops;
 mod precedence;
 mod processors;
-mod reach;
 mod run;
 mod seizing;
 mod shortfall;
@@ -39,7 +37,9 @@ mod stopping;
 mod thread_event;
 mod thread_state;
 mod tick;
+mod tick_schedule;
 mod unseen;
+mod user_bound;
 
 /// What the sampling thread says.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
+use super::coverage::Coverage;
 use super::events::Watch;
-use super::reach::Reach;
 use super::run::Engine;
 use crate::message::{ProcessId, Rung};
 
@@ -86,7 +86,7 @@ impl Engine<'_> {
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
-        if process.review.reach != Reach::Threads {
+        if process.review.coverage != Coverage::Threads {
             noted.clear();
         }
         let is_settled = now < self.precedence.due;
@@ -97,12 +97,12 @@ impl Engine<'_> {
         noted.sort_by_cached_key(|thread| Reverse(ran(thread)));
         for thread in noted.drain(..) {
             let process = &self.processes[index];
-            let Some(place) = process.find(thread) else { continue };
-            if is_settled && process.threads[place].lately.gave_up {
+            let Some(thread_index) = process.find(thread) else { continue };
+            if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
             // Nor is there one then for those that ran less.
-            if self.watch_thread(index, place) {
+            if self.watch_thread(index, thread_index) {
                 break;
             }
         }
@@ -118,13 +118,15 @@ impl Engine<'_> {
         }
         for (process, thread) in giving_up(&self.claims()) {
             let Some(index) = self.processes.iter().position(|of| of.id == process) else { continue };
-            let Some(place) = self.processes[index].find(thread) else { continue };
-            self.drain_thread(index, place);
+            let Some(thread_index) = self.processes[index].find(thread) else { continue };
+            self.drain_thread(index, thread_index);
             let process = &mut self.processes[index];
             let hides = process.watch == Watch::Events(Rung::User);
-            let Some(thread) = process.find(thread).map(|place| &mut process.threads[place]) else { continue };
+            let Some(thread) = process.find(thread).map(|thread_index| &mut process.threads[thread_index]) else {
+                continue;
+            };
             if let Some(event) = thread.event.take() {
-                thread.thinning.close(event, hides);
+                thread.duty_cycle.close(event, hides);
                 thread.lately.gave_up = true;
             }
         }
@@ -134,7 +136,8 @@ impl Engine<'_> {
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
-            if !process.on || !matches!(process.watch, Watch::Events(_)) || process.review.reach != Reach::Threads {
+            if !process.on || !matches!(process.watch, Watch::Events(_)) || process.review.coverage != Coverage::Threads
+            {
                 continue;
             }
             let (task, lately) = (process.files.task(), process.slot.saturating_sub(process.slots_per_second()));

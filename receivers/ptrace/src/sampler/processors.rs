@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::active::Active;
+use super::coverage::{Coverage, Permitted, Usage, machine_cpu};
 use super::events::{ASKED_AGAIN, Events, Watch};
-use super::reach::{Permitted, Reach, Usage, machine_cpu};
 use super::run::Engine;
 use super::shortfall::Shortfall;
 use crate::message::{ProcessId, Rung};
@@ -114,14 +114,14 @@ impl Machine {
 /// What is known of who uses the processors, for the next look.
 #[derive(Debug)]
 pub(super) struct Review {
-    pub(super) reach: Reach,
+    pub(super) coverage: Coverage,
     due: Instant,
     membership: Membership,
     before: Option<Marks>,
     /// It is a command that has just been started.
     started: bool,
     /// What was refused, and when.
-    refused: Vec<(Reach, Instant)>,
+    refused: Vec<(Coverage, Instant)>,
 }
 
 /// Counters at a moment.
@@ -136,7 +136,7 @@ struct Marks {
 impl Review {
     pub(super) fn new(now: Instant, started: bool) -> Self {
         Self {
-            reach: Reach::Threads,
+            coverage: Coverage::Threads,
             due: now,
             membership: Membership::default(),
             before: None,
@@ -160,16 +160,16 @@ impl Review {
         usage: Option<Usage>,
         visible: bool,
         now: Instant,
-        mut opens: impl FnMut(Reach) -> bool,
-    ) -> Reach {
+        mut opens: impl FnMut(Coverage) -> bool,
+    ) -> Coverage {
         self.refused.retain(|(_, at)| now.saturating_duration_since(*at) < ASKED_AGAIN);
-        let Self { reach, membership, started, refused, .. } = self;
-        let is_refused = |reach| refused.iter().any(|(refused, _)| *refused == reach);
+        let Self { coverage, membership, started, refused, .. } = self;
+        let is_refused = |coverage| refused.iter().any(|(refused, _)| *refused == coverage);
         let permitted = Permitted {
-            group: membership.group().is_some() && !is_refused(Reach::Group),
-            machine: visible && !is_refused(Reach::Machine),
+            group: membership.group().is_some() && !is_refused(Coverage::Group),
+            machine: visible && !is_refused(Coverage::Machine),
         };
-        reach.settle(usage, std::mem::take(started), permitted, |wanted| {
+        coverage.settle(usage, std::mem::take(started), permitted, |wanted| {
             let opened = opens(wanted);
             if !opened {
                 refused.push((wanted, now));
@@ -209,8 +209,8 @@ impl Events {
     /// The place of the set of events of a group, or of the machine; opened where there is none. There is one for all processes that are sampled with it.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
         let online = &self.machine.online;
-        if let Some(place) = self.processors.iter().position(|set| set.covers(group, online)) {
-            return (self.processors[place].period_nano == period_nano).then_some(place);
+        if let Some(index) = self.processors.iter().position(|set| set.covers(group, online)) {
+            return (self.processors[index].period_nano == period_nano).then_some(index);
         }
         let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano)?;
         if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
@@ -223,7 +223,7 @@ impl Events {
 
 impl Engine<'_> {
     /// Chooses what the events of a process cover, where that is to be looked at.
-    pub(super) fn review_reach(&mut self, index: usize, now: Instant) {
+    pub(super) fn review_coverage(&mut self, index: usize, now: Instant) {
         for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
             set.vary(now);
         }
@@ -237,23 +237,23 @@ impl Engine<'_> {
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.id, process.event_period());
         // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
-        let spare = process.grid.stride() == 1;
+        let spare = process.schedule.stride() == 1;
         let review = &mut process.review;
-        let (before, group) = (review.reach, review.membership.group().cloned());
+        let (before, group) = (review.coverage, review.membership.group().cloned());
         let mut opened = None;
-        let reach = if spare {
-            review.choose(usage, events.machine.visible, now, |reach| {
-                let group = if reach == Reach::Group { group.as_ref() } else { None };
-                if reach == before && events.covers(id, group) {
+        let coverage = if spare {
+            review.choose(usage, events.machine.visible, now, |coverage| {
+                let group = if coverage == Coverage::Group { group.as_ref() } else { None };
+                if coverage == before && events.covers(id, group) {
                     return true;
                 }
                 opened = events.open_processors(group, period_nano);
                 opened.is_some()
             })
         } else {
-            Reach::Threads
+            Coverage::Threads
         };
-        if reach == before && opened.is_none() {
+        if coverage == before && opened.is_none() {
             return;
         }
         // What there is belongs to the events before. The process has no part in the others yet, so what these show of it by now is not taken twice.
@@ -264,8 +264,8 @@ impl Engine<'_> {
         }
         self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
-        process.review.reach = reach;
-        let rung = if reach == Reach::Threads { Rung::Kernel } else { Rung::Processors };
+        process.review.coverage = coverage;
+        let rung = if coverage == Coverage::Threads { Rung::Kernel } else { Rung::Processors };
         process.watch = Watch::Events(rung);
         process.status.rung = rung;
         process.close_events();
@@ -279,8 +279,8 @@ impl Engine<'_> {
     /// A process is sampled with this set of events of processors, and with no other any more.
     fn leave_processors_but(&mut self, process: ProcessId, kept: Option<usize>) {
         let Some(events) = &mut self.events else { return };
-        for (place, set) in events.processors.iter_mut().enumerate() {
-            if Some(place) != kept {
+        for (index, set) in events.processors.iter_mut().enumerate() {
+            if Some(index) != kept {
                 set.processes.retain(|(id, _)| *id != process);
             }
         }
@@ -311,8 +311,8 @@ impl Engine<'_> {
             let of = processes.iter().find(|(_, pid)| *pid == sample.process);
             let process = of.and_then(|(id, _)| sampled.iter_mut().find(|process| process.id == *id && process.on));
             let Some(process) = process else { return };
-            captures.take_sample(process.id, process.space_number, &sample);
-            process.foreign |= sample.user == User::Foreign;
+            captures.take_sample(process.id, process.space_generation, &sample);
+            process.other_architecture |= sample.user == User::OtherArchitecture;
         });
         if group.is_some()
             && let Some(period_nano) = varying.took(samples)

@@ -155,7 +155,7 @@ impl<'a> Engine<'a> {
         self.reap(Instant::now());
         let now = Instant::now();
         if let Some(index) = self.next_due()
-            && self.processes[index].grid.due() <= now
+            && self.processes[index].schedule.due() <= now
         {
             self.tick(index);
         }
@@ -167,7 +167,7 @@ impl<'a> Engine<'a> {
             return Next::End;
         }
         self.current = None;
-        let mut until = self.next_due().map(|index| self.processes[index].grid.due());
+        let mut until = self.next_due().map(|index| self.processes[index].schedule.due());
         let mut earlier = |time: Instant| until = Some(until.map_or(time, |until| until.min(time)));
         if let Some(deadline) = self.stopping {
             earlier(deadline);
@@ -184,7 +184,7 @@ impl<'a> Engine<'a> {
     fn next_due(&self) -> Option<usize> {
         (0..self.processes.len())
             .filter(|&index| self.processes[index].on)
-            .min_by_key(|&index| self.processes[index].grid.due())
+            .min_by_key(|&index| self.processes[index].schedule.due())
     }
 
     fn find(&self, id: ProcessId) -> Option<usize> {
@@ -323,10 +323,10 @@ impl<'a> Engine<'a> {
             match taken {
                 Taken::Stack => {}
                 Taken::Killed => {
-                    process.doubt = true;
+                    process.may_be_gone = true;
                     self.pending_stops.insert(thread, stop);
                 }
-                Taken::Architecture => process.foreign = true,
+                Taken::Architecture => process.other_architecture = true,
             }
             self.say_cut(index);
             self.current = current;
@@ -343,7 +343,7 @@ impl<'a> Engine<'a> {
         for (thread, stop) in std::mem::take(&mut self.pending_stops) {
             if let Some(index) = self.find(stop.process) {
                 let process = &mut self.processes[index];
-                process.doubt = true;
+                process.may_be_gone = true;
                 process.stop_ended(thread);
             }
         }
@@ -361,8 +361,8 @@ impl<'a> Engine<'a> {
             let stop = pending_stops.remove(&thread);
             let process = stop.and_then(|stop| processes.iter_mut().find(|process| process.id == stop.process));
             if let Some(process) = process {
-                process.census.invalidate();
-                process.doubt = true;
+                process.thread_lister.invalidate();
+                process.may_be_gone = true;
                 process.stop_ended(thread);
             }
             is_child_of(own, thread)
@@ -380,9 +380,9 @@ impl<'a> Engine<'a> {
         let process = &mut self.processes[index];
         process.on = false;
         // Threads that were idle for long may not have been looked at for some ticks.
-        process.slot = process.slot.max(process.grid.slot(now));
+        process.slot = process.slot.max(process.schedule.slot(now));
         for thread in 0..self.processes[index].threads.len() {
-            if self.processes[index].threads[thread].quiet.is_some() {
+            if self.processes[index].threads[thread].blocked_sched.is_some() {
                 self.look(index, thread, 1, true);
             }
         }

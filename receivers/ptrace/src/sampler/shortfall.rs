@@ -31,7 +31,7 @@ impl Shortfall {
         if drained.broken {
             shortfall.broken();
         }
-        (samples + drained.foreign, shortfall)
+        (samples + drained.unwanted, shortfall)
     }
 
     /// Reads a record: the sample, if it is one. What it says to be missing is counted.

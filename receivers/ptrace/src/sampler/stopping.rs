@@ -32,9 +32,11 @@ impl Active {
             && match self.settings.stops {
                 Stops::Never => false,
                 Stops::Always => true,
-                Stops::UserBound if thread.gate.is_shut(now) => false,
+                Stops::UserBound if thread.user_bound.is_barred(now) => false,
                 // What cannot be read says nothing for it.
-                Stops::UserBound => thread.files.processor_ticks(task).is_ok_and(|ticks| thread.gate.saw(ticks, now)),
+                Stops::UserBound => {
+                    thread.files.processor_ticks(task).is_ok_and(|ticks| thread.user_bound.saw(ticks, now))
+                }
             };
         if may != thread.stoppable {
             thread.stoppable = may;
@@ -67,7 +69,8 @@ impl Engine<'_> {
             }
             // Those first that have waited longest for their turn.
             let process = &self.processes[index];
-            let waited = |thread: u32| process.find(thread).map_or(0, |place| process.threads[place].waited);
+            let waited =
+                |thread: u32| process.find(thread).map_or(0, |thread_index| process.threads[thread_index].waited);
             running.sort_by_key(|&thread| Reverse(waited(thread)));
         }
         if let Some(&thread) = running.first() {
@@ -83,8 +86,8 @@ impl Engine<'_> {
                 if rationed {
                     self.await_stops();
                 }
-            } else if let Some(place) = process.find(thread) {
-                process.threads[place].waited += 1;
+            } else if let Some(thread_index) = process.find(thread) {
+                process.threads[thread_index].waited += 1;
             }
         }
         if !rationed {
@@ -112,7 +115,7 @@ impl Engine<'_> {
     /// caches.
     fn prepare(&mut self, index: usize, thread: u32) {
         let process = &self.processes[index];
-        let state = process.find(thread).map(|place| &process.threads[place]);
+        let state = process.find(thread).map(|thread_index| &process.threads[thread_index]);
         if let Some(sp) = state.and_then(|state| state.stopped_sp) {
             process.files.read_memory(sp, &mut [0; 64]);
         }
@@ -124,7 +127,7 @@ impl Engine<'_> {
             return;
         }
         let process = &mut self.processes[index];
-        let Some(place) = process.find(thread) else {
+        let Some(thread_index) = process.find(thread) else {
             return;
         };
         let now = Instant::now();
@@ -133,20 +136,20 @@ impl Engine<'_> {
             self.noticed = now;
         }
         let files = std::sync::Arc::clone(&process.files);
-        let sched = process.threads[place].files.schedstat(files.task());
+        let sched = process.threads[thread_index].files.schedstat(files.task());
         let woken = self.woken;
         let asked = sched.ok().filter(|sched| sched.kept()).map(|sched| Asked { sched, woken });
         match self.seizing.ask(files.pid(), || stop::request(thread)) {
             Ok(()) => {
-                let state = &mut process.threads[place];
+                let state = &mut process.threads[thread_index];
                 state.stop_pending = true;
                 let periods = std::mem::take(&mut state.waited).saturating_add(1);
                 process.refusals = 0;
                 process.stop_rules.asked(now);
                 self.pending_stops.insert(thread, PendingStop { process: process.id, blocked, periods, asked });
             }
-            Err(Refused::Ended) => process.census.invalidate(),
-            Err(Refused::Denied) => self.refused(index, place),
+            Err(Refused::Ended) => process.thread_lister.invalidate(),
+            Err(Refused::Denied) => self.refused(index, thread_index),
         }
     }
 
@@ -166,10 +169,10 @@ impl Engine<'_> {
     }
 
     /// A stop was refused: by the kernel, or since the thread is somebody else's.
-    fn refused(&mut self, index: usize, place: usize) {
+    fn refused(&mut self, index: usize, thread_index: usize) {
         let process = &mut self.processes[index];
         let task = process.files.task();
-        let ThreadState { files, .. } = &mut process.threads[place];
+        let ThreadState { files, .. } = &mut process.threads[thread_index];
         // One that is about to end refuses as well, and one that was killed while it was stopped is still traced by
         // this thread.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());

@@ -13,14 +13,15 @@ use crate::perf::ring::Ring;
 /// An event is kept for at least so long before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
-/// A thread that is given a processor more often than this in a second has its event for a part of the time only. With it each time costs 2.5
-/// microseconds more.
+/// A thread that is given a processor more often than this in a second has its event for a part of the time only: the
+/// event makes each time 2.5 microseconds dearer.
 const MOST_SWITCHES: u64 = 4_000;
 
-/// An event is never away for more than so many times as long as it is there.
-const MOST_THINNED: u64 = 50;
+/// The largest divisor: an event is open for at least one part in this many of the time.
+const MOST_DUTY_DIVISOR: u64 = 50;
 
-/// The first period of an event is no shorter than one in so many of the others: until its first sample is taken out, samples come that often.
+/// The first period of an event is at least this fraction of the others (one part in `SHORTEST`): until its first
+/// sample is taken out of the ring, samples come that often.
 const SHORTEST: u64 = 4;
 
 /// The event of one thread.
@@ -28,14 +29,15 @@ const SHORTEST: u64 = 4;
 pub(super) struct ThreadEvent {
     file: OwnedFd,
     ring: Ring,
-    /// Since when it is judged, and how often the thread had been given a processor then.
+    /// When it was judged last, and how often the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     skipped: Skipped,
 }
 
 impl ThreadEvent {
-    /// An event that was opened with `first` as its period. Those that follow are around `period_nano`. The thread was given a processor so often by now.
+    /// An event that was opened with `first` as its first period, in nanoseconds; those that follow vary around
+    /// `period_nano`. `switches` is how often the thread was given a processor by now.
     pub(super) fn new(file: OwnedFd, ring: Ring, first: u64, period_nano: u64, switches: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {
@@ -51,7 +53,7 @@ impl ThreadEvent {
         self.ring.is_empty()
     }
 
-    /// A sample for each so many nanoseconds from now on, or about so many.
+    /// From now on takes a sample for each `period_nano` nanoseconds of running, on average.
     pub(super) fn set_period(&mut self, period_nano: u64) {
         self.varying = Varying::new(period_nano, time::unix_nano());
         self.begin(period_nano);
@@ -68,7 +70,8 @@ impl ThreadEvent {
         count(self.file.as_fd())
     }
 
-    /// For how long the thread was in the kernel, of which the event may not see anything, and this was not told yet: in nanoseconds.
+    /// Takes the time that the thread spent in the kernel, of which the event may not take samples, in nanoseconds:
+    /// each nanosecond is returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
         self.skipped.tell(self.count())
     }
@@ -85,14 +88,15 @@ impl ThreadEvent {
             each(&OnCpuSample { period_nano, ..sample });
         });
         self.skipped.took(samples + shortfall.lost());
-        // Right behind a sample little is lost by a change.
+        // The period is changed right behind a sample, where little of the running one is lost.
         if let Some(period_nano) = self.varying.took(samples) {
             self.begin(period_nano);
         }
         shortfall
     }
 
-    /// For which part of the time it is affordable, where that is to be judged: for one in so many. The thread was given a processor so often by now.
+    /// The divisor of the part of the time for which the event is affordable, and how long it was open; `None` before
+    /// it is time to judge it. `switches` is how often the thread was given a processor by now.
     fn judge(&mut self, switches: u64, now: Instant) -> Option<(u64, Duration)> {
         let (since, before) = self.judged;
         let open = now.saturating_duration_since(since);
@@ -100,26 +104,26 @@ impl ThreadEvent {
             return None;
         }
         self.judged = (now, switches);
-        Some((thinned(switches.saturating_sub(before), open), open))
+        Some((duty_divisor(switches.saturating_sub(before), open), open))
     }
 }
 
-/// For which part of the time a thread has its event, and what one leaves for the next.
+/// For which part of the time a thread has its event, and what a closed event leaves for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Thinning {
-    factor: u64,
+pub(super) struct DutyCycle {
+    divisor: u64,
     away_until: Option<Instant>,
-    /// How much of a period had passed when it was closed, in nanoseconds: the next one begins there, or a thread that runs for less than a period between
-    /// opening and closing would never be sampled.
+    /// How much of its period had passed when the last event was closed, in nanoseconds. The next event continues from
+    /// there: else a thread that runs for less than a period between opening and closing would never be sampled.
     begun: u64,
-    /// What the last one did not tell of the time in which the thread was in the kernel.
+    /// The time in the kernel that closed events counted and that was not taken yet, in nanoseconds.
     skipped_nano: u64,
 }
 
-impl Thinning {
-    /// One part in so many.
-    pub(super) fn factor(&self) -> u64 {
-        self.factor.max(1)
+impl DutyCycle {
+    /// The thread has its event for one part in this many of the time.
+    pub(super) fn divisor(&self) -> u64 {
+        self.divisor.max(1)
     }
 
     /// Whether the thread is without an event for a while.
@@ -141,51 +145,53 @@ impl Thinning {
         }
     }
 
-    /// What events that were closed did not tell of the time in which the thread was in the kernel, in nanoseconds: once.
+    /// Takes the time in the kernel that closed events counted, in nanoseconds: each nanosecond is returned once.
     pub(super) fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped_nano)
     }
 
-    /// Whether an event is to be closed for a while because its thread is given a processor too often: so often by now.
+    /// Whether an event is to be closed for a while because its thread is given a processor too often. `switches` is
+    /// how often it was given one by now.
     pub(super) fn is_due(&mut self, event: &mut ThreadEvent, switches: u64, slot: u64, now: Instant) -> bool {
-        let Some((factor, open)) = event.judge(switches, now) else { return false };
-        self.factor = factor;
-        if factor > 1 {
-            // Not in step with what the thread does: up to an eighth more or less.
+        let Some((divisor, open)) = event.judge(switches, now) else { return false };
+        self.divisor = divisor;
+        if divisor > 1 {
+            // Up to an eighth more or less, so as not to keep in step with what the thread does.
             let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
-            let away = open.saturating_mul(u32::try_from(factor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
+            let away = open.saturating_mul(u32::try_from(divisor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
             self.away_until = Some(now + away);
         }
-        factor > 1
+        divisor > 1
     }
 }
 
-/// For one part in how many of the time an event is affordable, with so many switches in this time.
-fn thinned(switches: u64, open: Duration) -> u64 {
+/// The event is affordable for one part in this many of the time, with so many switches while it was open.
+fn duty_divisor(switches: u64, open: Duration) -> u64 {
     let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
     let rate = switches.saturating_mul(1_000_000) / micros;
-    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_THINNED)
+    rate.div_ceil(MOST_SWITCHES).clamp(1, MOST_DUTY_DIVISOR)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its thread is not switched more often with
-    /// it, up to a bound.
+    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its
+    /// thread is not switched more often with it, up to a bound.
     #[test]
-    fn thinning() {
+    fn duty_cycles() {
         let tenth = Duration::from_millis(100);
-        for (switches, factor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_THINNED)] {
-            assert_eq!(thinned(switches, tenth), factor, "{switches}");
+        for (switches, divisor) in [(0, 1), (400, 1), (401, 2), (2_000, 5), (u64::MAX, MOST_DUTY_DIVISOR)] {
+            assert_eq!(duty_divisor(switches, tenth), divisor, "{switches}");
         }
-        assert_eq!(thinned(400, Duration::ZERO), MOST_THINNED);
+        assert_eq!(duty_divisor(400, Duration::ZERO), MOST_DUTY_DIVISOR);
     }
 
-    /// Guarantees: an event begins where the one before stopped within its period, and never with one so short that samples would come very often.
+    /// Guarantees: an event begins where the one before stopped within its period, and never with one so short that
+    /// samples would come very often.
     #[test]
     fn periods_go_on() {
-        let first = |begun| Thinning { begun, ..Thinning::default() }.first(1_000);
+        let first = |begun| DutyCycle { begun, ..DutyCycle::default() }.first(1_000);
         assert_eq!([0, 1, 700, 999, 5_000].map(first), [1_000, 999, 300, 250, 250]);
     }
 }

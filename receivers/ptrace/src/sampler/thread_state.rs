@@ -11,15 +11,16 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
-use super::gate::Gate;
 use super::ledger::Ledger;
 use super::precedence::Lately;
-use super::thread_event::{Thinning, ThreadEvent};
+use super::thread_event::{DutyCycle, ThreadEvent};
+use super::user_bound::UserBound;
 
 /// How many places in the code are remembered at which a thread's frame pointer was seen.
 const SITES: usize = 4;
 
-/// How far from a stack pointer that was on an alternate stack another is taken to be on it, too: alternate stacks are small.
+/// How far from a stack pointer that was on an alternate stack another is taken to be on it, too: alternate stacks are
+/// small.
 const ALTERNATE_STACK: u64 = 64 << 10;
 
 /// A blocked thread is stopped for its registers at most this often.
@@ -28,8 +29,8 @@ const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 /// A thread that ran for so many nanoseconds between two looks at it is sampled while it runs.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// A thread's pointer is looked for so often: what starts may not have told the kernel of its data yet, and what never does (musl, Go)
-/// is not asked for ever.
+/// A thread's pointer is looked for so often: what starts may not have told the kernel of its data yet, and what never
+/// does (musl, Go) is not asked for ever.
 const SEARCHES: u8 = 3;
 
 /// A thread that is sampled.
@@ -47,8 +48,9 @@ pub(super) struct ThreadState {
     pub(super) running: bool,
     /// The slot since which it was not seen to run.
     pub(super) idle_since: u64,
-    /// The schedstat with which it was seen blocked: as long as it is the same, the thread did not run.
-    pub(super) quiet: Option<SchedStat>,
+    /// The schedstat with which it was last seen blocked: as long as it is the same, the thread did not run. `None`
+    /// once it ran.
+    pub(super) blocked_sched: Option<SchedStat>,
     /// The stack with which it was blocked the last time.
     pub(super) blocked: Blocked,
     /// It was asked to stop and has not yet.
@@ -63,8 +65,8 @@ pub(super) struct ThreadState {
     rescued: Option<Instant>,
     /// How long it had run when it was last looked at, in nanoseconds.
     run_seen: Option<u64>,
-    /// Its place in the batch with that number.
-    pub(super) place: Option<(u64, u32)>,
+    /// The number of a batch, and its entry in that batch.
+    pub(super) batch_entry: Option<(u64, u32)>,
     /// Its last sample, in the batch with that number, while the same stack would extend it.
     pub(super) run: Option<(u64, u32)>,
     /// It was sampled while it ran, so its name may have changed.
@@ -80,11 +82,11 @@ pub(super) struct ThreadState {
     /// It ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
-    pub(super) thinning: Thinning,
+    pub(super) duty_cycle: DutyCycle,
     /// For how long it ran lately, where not all threads can have an event.
     pub(super) lately: Lately,
-    /// Whether it may be stopped, where the kernel permits no event.
-    pub(super) gate: Gate,
+    /// Whether it stays in its own code, so that it may be stopped where the kernel permits no event.
+    pub(super) user_bound: UserBound,
     /// The short call that it was in at its last stop.
     pub(super) short_call: Option<[u64; 3]>,
     /// Whether it might be stopped when it was last met running.
@@ -100,8 +102,8 @@ pub(super) struct Blocked {
     pub(super) valid: bool,
     pub(super) sp: u64,
     pub(super) pc: u64,
-    /// The address space it was unwound in, by its number.
-    pub(super) space: u64,
+    /// The generation of the address space that it was unwound in (see `Active::space_generation`).
+    pub(super) space_generation: u64,
     /// What its system call was given, where it was unwound by that.
     pub(super) arguments: Option<[u64; 6]>,
     /// Every word that was read to unwind it.
@@ -109,14 +111,14 @@ pub(super) struct Blocked {
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
-    /// Its place in the batch with that number.
+    /// The number of a batch, and its entry in that batch.
     pub(super) stack: Option<(u64, u32)>,
 }
 
 impl Blocked {
     /// Whether its words are what remains to be compared.
-    pub(super) fn may_be(&self, sp: u64, pc: u64, space: u64) -> bool {
-        self.valid && (self.sp, self.pc, self.space) == (sp, pc, space)
+    pub(super) fn may_be(&self, sp: u64, pc: u64, space_generation: u64) -> bool {
+        self.valid && (self.sp, self.pc, self.space_generation) == (sp, pc, space_generation)
     }
 }
 
@@ -152,7 +154,7 @@ impl ThreadState {
             searches: SEARCHES,
             running: false,
             idle_since: slot,
-            quiet: None,
+            blocked_sched: None,
             blocked: Blocked::default(),
             stop_pending: false,
             copy_size: CopySize::new(max_stack),
@@ -162,7 +164,7 @@ impl ThreadState {
             next_site: 0,
             rescued: None,
             run_seen: None,
-            place: None,
+            batch_entry: None,
             run: None,
             ran: false,
             stopped: Duration::ZERO,
@@ -171,9 +173,9 @@ impl ThreadState {
             switched: 0,
             moved: false,
             event: None,
-            thinning: Thinning::default(),
+            duty_cycle: DutyCycle::default(),
             lately: Lately::default(),
-            gate: Gate::default(),
+            user_bound: UserBound::default(),
             short_call: None,
             stoppable: false,
             waited: 0,
@@ -184,10 +186,11 @@ impl ThreadState {
         self.files.id
     }
 
-    /// For how long it was in the kernel, of which its events may not see anything, and this was not told yet: in nanoseconds.
+    /// For how long it was in the kernel, of which its events may not see anything, and this was not told yet: in
+    /// nanoseconds.
     pub(super) fn tell_skipped(&mut self) -> u64 {
         let open = self.event.as_mut().map_or(0, ThreadEvent::tell_skipped);
-        open.saturating_add(self.thinning.take_skipped())
+        open.saturating_add(self.duty_cycle.take_skipped())
     }
 
     /// Counts the time it ran.
@@ -202,7 +205,7 @@ impl ThreadState {
     /// It ran, or may have.
     pub(super) fn is_active(&mut self, slot: u64) {
         self.running = true;
-        self.quiet = None;
+        self.blocked_sched = None;
         self.idle_since = slot;
         self.run = None;
         self.ledger.runs();
@@ -230,11 +233,11 @@ impl ThreadState {
             above: word(frame_pointer.wrapping_add(8)).unwrap_or(0),
         };
         let same = |other: &Site| (other.sp, other.pc) == (site.sp, site.pc);
-        let place = self.sites.iter().position(same).unwrap_or_else(|| {
+        let index = self.sites.iter().position(same).unwrap_or_else(|| {
             self.next_site = (self.next_site + 1) % SITES;
             self.next_site
         });
-        self.sites[place] = site;
+        self.sites[index] = site;
     }
 
     /// The frame pointer that it had at this place, if that is still to be believed.

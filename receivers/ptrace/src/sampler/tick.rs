@@ -28,17 +28,17 @@ impl Engine<'_> {
         self.charge(id);
         self.current = Some(id);
         let process = &mut self.processes[index];
-        let tick = process.grid.begin(now);
+        let tick = process.schedule.begin(now);
         process.status.ticks += 1;
         process.status.missed_ticks += tick.missed;
-        process.status.lowered_ticks += process.grid.stride() - 1;
+        process.status.lowered_ticks += process.schedule.stride() - 1;
         process.slot = tick.slot;
-        if process.foreign {
+        if process.other_architecture {
             let message = "a thread executes 32-bit code, which cannot be unwound".to_owned();
             return self.fail(index, ProblemKind::Architecture, message);
         }
-        if process.doubt || process.status.ticks.is_multiple_of(LIFE_STRIDE) {
-            process.doubt = false;
+        if process.may_be_gone || process.status.ticks.is_multiple_of(LIFE_STRIDE) {
+            process.may_be_gone = false;
             match process.files.alive() {
                 Life::Same => {}
                 Life::Executed => return self.let_go(index, Detached::Executed),
@@ -71,17 +71,17 @@ impl Engine<'_> {
     pub(super) fn prepare_events(&mut self, index: usize, now: Instant) {
         self.count_threads(index, now);
         self.decide(index, now);
-        self.review_reach(index, now);
+        self.review_coverage(index, now);
     }
 
     fn count_threads(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
         let files = std::sync::Arc::clone(&process.files);
-        match process.census.threads(files.task(), now, &mut self.ids) {
+        match process.thread_lister.threads(files.task(), now, &mut self.ids) {
             Ok(None) => {}
             Ok(Some(ids)) => {
                 if ids.is_empty() {
-                    process.doubt = true;
+                    process.may_be_gone = true;
                 }
                 let came = process.set_threads(ids);
                 // Not again and again: threads that come and go all the time are what sampling the process costs.
@@ -93,7 +93,7 @@ impl Engine<'_> {
                     state.stop_pending = self.pending_stops.contains_key(&state.files.id);
                 }
             }
-            Err(_) => process.doubt = true,
+            Err(_) => process.may_be_gone = true,
         }
     }
 
@@ -128,8 +128,8 @@ impl Engine<'_> {
                 }
             }
             Look::Ended => {
-                process.census.invalidate();
-                process.doubt |= process.threads.len() == 1;
+                process.thread_lister.invalidate();
+                process.may_be_gone |= process.threads.len() == 1;
             }
         }
     }

@@ -5,7 +5,7 @@
 //! have said nothing for a while. Only moves that can reach the return address are followed, on a copy of what they write; where one leads
 //! to what is not known, nothing is concluded.
 
-use super::instruction::{Effect, LONGEST, Place, RBP, RSP, decode};
+use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::walk::Walk;
 
@@ -50,8 +50,8 @@ impl State {
         }
     }
 
-    fn at(&self, place: Place) -> Option<u64> {
-        Some(self.get(place.base?)?.wrapping_add_signed(i64::from(place.distance)))
+    fn at(&self, operand: MemoryOperand) -> Option<u64> {
+        Some(self.get(operand.base?)?.wrapping_add_signed(i64::from(operand.distance)))
     }
 
     /// `None` where there are too many.

@@ -15,9 +15,9 @@ const FIXED: u16 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7;
 /// All registers but the stack pointer and the frame pointer.
 const OTHERS: u16 = !(1 << RSP | 1 << RBP);
 
-/// A place in memory.
+/// An operand in memory, as an instruction names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MemoryOperand {
     /// The register it is relative to; `None` where it is another kind of address.
     pub(super) base: Option<u8>,
     /// The distance from that register's value.
@@ -36,11 +36,11 @@ pub(super) enum Effect {
     /// Copies a register.
     Copy { to: u8, from: u8 },
     /// Reads a word.
-    Load { to: u8, from: Place },
+    Load { to: u8, from: MemoryOperand },
     /// Writes a word.
-    Store { to: Place, from: u8 },
+    Store { to: MemoryOperand, from: u8 },
     /// Computes an address.
-    Point { to: u8, at: Place },
+    Point { to: u8, at: MemoryOperand },
     /// Adds a number.
     Add { to: u8, value: i32 },
     /// Clears bits: those that are not in the number.
@@ -89,7 +89,7 @@ struct Operands {
     /// The other operand where it is a register.
     register: Option<u8>,
     /// And where it is memory.
-    place: Place,
+    memory: MemoryOperand,
     /// Bytes of ModR/M, SIB and displacement.
     length: usize,
 }
@@ -149,9 +149,9 @@ pub(super) fn decode(code: &[u8]) -> Option<Instruction> {
 fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
     let byte = *bytes.first()?;
     let (mode, reg, low) = (byte >> 6, byte >> 3 & 7 | prefixes.reg, byte & 7);
-    let elsewhere = Place { base: None, distance: 0 };
+    let elsewhere = MemoryOperand { base: None, distance: 0 };
     if mode == 3 {
-        return Some(Operands { reg, register: Some(low | prefixes.base), place: elsewhere, length: 1 });
+        return Some(Operands { reg, register: Some(low | prefixes.base), memory: elsewhere, length: 1 });
     }
     let (mut base, mut length) = (Some(low | prefixes.base), 1);
     let mut distance_length = [0, 1, 4][usize::from(mode)];
@@ -171,7 +171,7 @@ fn operands(bytes: &[u8], prefixes: Prefixes) -> Option<Operands> {
         _ => 0,
     };
     let base = base.filter(|_| !prefixes.segment);
-    Some(Operands { reg, register: None, place: Place { base, distance }, length: length + distance_length })
+    Some(Operands { reg, register: None, memory: MemoryOperand { base, distance }, length: length + distance_length })
 }
 
 fn number(bytes: &[u8]) -> Option<i32> {
@@ -220,7 +220,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         _ => return None,
     }
     let operands = operands(rest, prefixes)?;
-    let Operands { reg, register, place, length } = operands;
+    let Operands { reg, register, memory, length } = operands;
     let operation = reg & 7;
     let both = bit(reg) | register.map_or(0, bit);
     let target = register.map_or(0, bit);
@@ -253,7 +253,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0x84 | 0x85 => (0, Effect::Changes(0)),
         0x89 if whole => match register {
             Some(to) => (0, Effect::Copy { to, from: reg }),
-            None => (0, Effect::Store { to: place, from: reg }),
+            None => (0, Effect::Store { to: memory, from: reg }),
         },
         0x88 => (0, Effect::Changes(byte(target))),
         0xc6 => (1, Effect::Changes(byte(target))),
@@ -261,9 +261,9 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
         0x89 | 0x8c => (0, Effect::Changes(target)),
         0x8b if whole => match register {
             Some(from) => (0, Effect::Copy { to: reg, from }),
-            None => (0, Effect::Load { to: reg, from: place }),
+            None => (0, Effect::Load { to: reg, from: memory }),
         },
-        0x8d if whole && register.is_none() => (0, Effect::Point { to: reg, at: place }),
+        0x8d if whole && register.is_none() => (0, Effect::Point { to: reg, at: memory }),
         0x8a => (0, Effect::Changes(byte(bit(reg)))),
         0x8b | 0x8d => (0, Effect::Changes(bit(reg))),
         0x8e => (0, Effect::Changes(0)),

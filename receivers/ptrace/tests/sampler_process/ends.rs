@@ -10,7 +10,7 @@ use profbridge_ptrace::message::{Command, Detached, Event, ProblemKind, Select, 
 use profbridge_ptrace::{Ending, Notice, SamplerProcess, SendError, StartOptions};
 
 use crate::Test;
-use crate::session::{Running, Session};
+use crate::session::{RunningProgram, Session};
 
 pub(crate) const TESTS: &[Test] = &[
     ("samples_and_lets_go", samples_and_lets_go),
@@ -30,7 +30,7 @@ fn process(pid: u32) -> Pid {
 
 /// Guarantees: a process is attached, sampled only while that is wished, and let go with nothing left behind.
 fn samples_and_lets_go() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     let mut session = Session::start();
     let wanted = Target {
         id: TargetId(1),
@@ -58,7 +58,7 @@ fn samples_and_lets_go() {
 
 /// Guarantees: when the sampler is killed, its owner hears of it, once, and the target runs on, neither stopped nor traced.
 fn a_killed_sampler_harms_nobody() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     for _ in 0..10 {
         let mut session = Session::start();
         let settings = Settings {
@@ -98,7 +98,7 @@ pub(crate) fn be_an_owner(arguments: &[String]) -> ExitCode {
 
 /// Guarantees: an owner that is killed takes its sampler with it, and the target runs on.
 fn the_sampler_ends_with_its_owner() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut owner = Program::new(std::env::current_exe().unwrap())
         .args(["owner", &target.pid().to_string()])
@@ -123,7 +123,7 @@ fn the_sampler_ends_with_its_owner() {
 
 /// Guarantees: what a terminal or a service manager sends to the whole group does not end or stop the sampler.
 fn signals_for_the_owner_leave_the_sampler_alone() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     let mut session = Session::start();
     session.watch(1, Select::Pid(target.pid()));
     session.wait("samples", |session| session.observations() > 5);
@@ -192,7 +192,7 @@ fn starting_by_hand_is_refused() {
 /// Guarantees: an owner that gave up the right to trace still has a sampler that has it, if it had it; the thread that hears the sampler
 /// has it in no case.
 fn the_right_to_trace_can_be_given_up() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     let mut session = Session::start();
     std::thread::scope(|scope| {
         scope.spawn(|| {

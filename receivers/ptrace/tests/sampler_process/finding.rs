@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use profbridge_ptrace::message::{Command, Detached, ProblemKind, Select, Settings, Stops, TargetId};
 
 use crate::Test;
-use crate::session::{Running, Session};
+use crate::session::{RunningProgram, Session};
 
 pub(crate) const TESTS: &[Test] = &[
     ("finds_by_executable_and_again_after_a_restart", finds_by_executable_and_again_after_a_restart),
@@ -39,7 +39,7 @@ const IDLE: &str = "echo ready; read line";
 fn finds_by_executable_and_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let shell = shell_called(folder.path(), "pb-found-by-name");
-    let start = || Running::start(Program::new(&shell).args(["-c", IDLE]));
+    let start = || RunningProgram::start(Program::new(&shell).args(["-c", IDLE]));
     let first = start();
     let mut session = Session::start();
     session.watch(1, Select::Executable("pb-found-by-n*".to_owned()));
@@ -58,7 +58,7 @@ fn finds_by_executable_and_again_after_a_restart() {
 
 /// Guarantees: a part of the arguments is enough, and the sampler, whose owner's arguments contain it as well, is not taken for it.
 fn finds_by_command_line() {
-    let target = Running::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4711"]));
+    let target = RunningProgram::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4711"]));
     let mut session = Session::start();
     session.watch(1, Select::CommandLine("marked-by-??11".to_owned()));
     session.wait("it", |session| session.processes.len() == 1);
@@ -70,7 +70,7 @@ fn finds_by_command_line() {
     let message = session.problem(ProblemKind::Permission);
     assert!(message.contains("profbridge itself"), "{message}");
     // When a process that appears now is found, the sampler was looked at as well.
-    let _second = Running::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4811"]));
+    let _second = RunningProgram::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4811"]));
     session.wait("the second", |session| session.processes.len() > 1);
     let session = session.stop();
     assert!(session.processes.iter().all(|process| process.target == TargetId(1)), "{:?}", session.processes);
@@ -89,7 +89,7 @@ fn a_wrapper_is_not_what_it_started() {
     let select = || Select::CommandLine(format!("{name} --port 8??"));
     // The first one waits before it starts the other.
     let late = format!("echo ready; read line; {script} --port 801; true");
-    let mut late = Running::shell(&late);
+    let mut late = RunningProgram::shell(&late);
     let mut session = Session::start();
     session.watch(1, select());
     session.wait("the shell, which is all there is", |session| session.processes.len() == 1);
@@ -100,9 +100,9 @@ fn a_wrapper_is_not_what_it_started() {
     });
     let first = (session.processes[0].id, Detached::Asked);
     assert!(session.detached.contains(&first), "{:?}", session.detached);
-    let shell = Running::shell(&format!("exec 2>&1; {script} --port 802; true"));
-    let timeout = Running::start(Program::new("timeout").args(["600", script, "--port", "803"]));
-    let last = Running::start(Program::new(script).args(["--port", "804"]));
+    let shell = RunningProgram::shell(&format!("exec 2>&1; {script} --port 802; true"));
+    let timeout = RunningProgram::start(Program::new("timeout").args(["600", script, "--port", "803"]));
+    let last = RunningProgram::start(Program::new(script).args(["--port", "804"]));
     // One that was looked at between fork and exec is let go again.
     session.wait("the four, and nobody else", |session| {
         let sampled = sampled(session);
@@ -125,7 +125,7 @@ fn the_name_it_was_started_by() {
     shell_called(folder.path(), "pb-check-rdb");
     let link = folder.path().join("pb-server");
     std::os::unix::fs::symlink("pb-check-rdb", &link).unwrap();
-    let _target = Running::start(Program::new(&link).args(["-c", IDLE]));
+    let _target = RunningProgram::start(Program::new(&link).args(["-c", IDLE]));
     let mut session = Session::start();
     session.watch(1, Select::Executable("pb-check-rdb".to_owned()));
     session.wait("its files", |session| session.mappings.iter().any(|mapping| mapping.main));
@@ -140,7 +140,8 @@ fn the_name_it_was_started_by() {
 fn no_more_than_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let shell = shell_called(folder.path(), "pb-too-many");
-    let running: Vec<Running> = (0..3).map(|_| Running::start(Program::new(&shell).args(["-c", IDLE]))).collect();
+    let running: Vec<RunningProgram> =
+        (0..3).map(|_| RunningProgram::start(Program::new(&shell).args(["-c", IDLE]))).collect();
     let mut session = Session::start();
     let settings = Settings { max_processes: 2, ..Settings::default() };
     session.watch_with(1, Select::Executable("pb-too-many".to_owned()), &[], settings);
@@ -154,7 +155,7 @@ fn no_more_than_asked_for() {
 fn secrets_of_the_environment_stay() {
     let mut program = Program::new("/bin/sh");
     program.args(["-c", IDLE]).env("OTEL_SERVICE_NAME", "shop").env("PASSWORD", "hunter2");
-    let target = Running::start(&mut program);
+    let target = RunningProgram::start(&mut program);
     let mut session = Session::start();
     session.watch_with(1, Select::Pid(target.pid()), &["OTEL_SERVICE_NAME", "SENTRY_RELEASE"], Settings::default());
     session.wait("it", |session| !session.processes.is_empty());
@@ -187,7 +188,7 @@ fn what_cannot_be_sampled_says_why() {
 
 /// Guarantees: a target that a signal stopped is attached, said to be stopped, and stays so until somebody else continues it.
 fn a_stopped_target_stays_stopped() {
-    let target = Running::busy();
+    let target = RunningProgram::busy();
     let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
     waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED).unwrap();
@@ -206,7 +207,7 @@ fn a_stopped_target_stays_stopped() {
 
 /// Guarantees: a pipe in the place of the perf map keeps nobody waiting and is told; a proper one arrives, and again when it is replaced.
 fn perf_maps_that_are_traps() {
-    let target = Running::shell(IDLE);
+    let target = RunningProgram::shell(IDLE);
     let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut session = Session::start();
@@ -226,7 +227,7 @@ fn perf_maps_that_are_traps() {
 
 /// Guarantees: the map of a process that ends right after it wrote it arrives, before its end does.
 fn a_perf_map_of_a_short_life() {
-    let target = Running::shell(IDLE);
+    let target = RunningProgram::shell(IDLE);
     let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));
     let mut session = Session::start();
     session.watch(1, Select::Pid(target.pid()));
@@ -242,7 +243,7 @@ fn a_perf_map_of_a_short_life() {
 
 /// Guarantees: an attached process that is not being sampled is missed when it ends.
 fn ends_are_noticed_without_sampling() {
-    let target = Running::shell(IDLE);
+    let target = RunningProgram::shell(IDLE);
     let mut session = Session::start();
     session.watch(1, Select::Pid(target.pid()));
     session.wait("it", |session| !session.processes.is_empty());

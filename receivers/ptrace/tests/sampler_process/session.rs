@@ -110,11 +110,11 @@ impl Session {
 }
 
 /// A program that runs until it is dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     pub(crate) child: Child,
 }
 
-impl Running {
+impl RunningProgram {
     /// A shell script; returns when it printed its first line.
     pub(crate) fn shell(script: &str) -> Self {
         Self::start(Program::new("/bin/sh").args(["-c", script]))
@@ -155,7 +155,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

@@ -9,8 +9,8 @@ fn manual() {
     assert!(!session.is_running(), "spans do not start it");
     assert_eq!(session.stop(), Outcome::Nothing(Why::NotRunning));
     assert_eq!(session.start(), Outcome::Started);
-    assert_eq!(session.start(), Outcome::Nothing(Why::Running));
-    assert_eq!(session.spans_changed(0), Outcome::Nothing(Why::Running));
+    assert_eq!(session.start(), Outcome::Nothing(Why::RunsAlready));
+    assert_eq!(session.spans_changed(0), Outcome::Nothing(Why::RunsAlready));
     assert!(session.is_running(), "the end of a span does not stop it");
     assert_eq!(session.stop(), Outcome::Stopped);
     assert_eq!(session.start(), Outcome::Started, "it can be started again");
@@ -31,9 +31,9 @@ fn trace() {
     let mut session = Lifecycle::launch(Mode::Trace, true, true, 0);
     assert_eq!(session.start(), Outcome::Nothing(Why::TraceMode));
     assert_eq!(session.spans_changed(1), Outcome::Started);
-    assert_eq!(session.spans_changed(2), Outcome::Nothing(Why::Running));
+    assert_eq!(session.spans_changed(2), Outcome::Nothing(Why::RunsAlready));
     assert_eq!(session.stop(), Outcome::Nothing(Why::TraceMode));
-    assert_eq!(session.spans_changed(1), Outcome::Nothing(Why::Running));
+    assert_eq!(session.spans_changed(1), Outcome::Nothing(Why::RunsAlready));
     assert_eq!(session.spans_changed(0), Outcome::Stopped);
     assert_eq!(session.spans_changed(0), Outcome::Nothing(Why::NotRunning));
 }

@@ -101,8 +101,8 @@ fn files() {
     let mut text = tempfile::tempfile().unwrap();
     text.write_all(b"no program").unwrap();
     names.mapping(mapping("/text", Some(text)));
-    for place in &mut names.places[..2] {
-        let Origin::File { file, .. } = &mut place.origin else { panic!() };
+    for source in &mut names.sources[..2] {
+        let Origin::File { file, .. } = &mut source.origin else { panic!() };
         assert!(file.take().is_some());
     }
     for (index, expected) in [(0, true), (1, true), (2, false), (3, false), (9, false)] {
@@ -142,8 +142,8 @@ fn lost_files() {
     let mut names = process(&symbolizer, folder.path(), 1);
     let mut others = process(&symbolizer, other.path(), 2);
     // Nothing is open, and the first process's path is gone.
-    for place in names.places.iter_mut().chain(&mut others.places) {
-        let Origin::File { file, .. } = &mut place.origin else { panic!() };
+    for source in names.sources.iter_mut().chain(&mut others.sources) {
+        let Origin::File { file, .. } = &mut source.origin else { panic!() };
         *file = None;
     }
     std::fs::remove_file(folder.path().join("one")).unwrap();
@@ -152,7 +152,7 @@ fn lost_files() {
     for _ in 0..2 {
         ask(&mut others, &symbolizer, 0, second);
         // As if time had passed.
-        others.places[0].retried = None;
+        others.sources[0].retried = None;
     }
     assert!(name(&others, 0, second).unwrap().contains("addresses"));
 }

@@ -253,7 +253,7 @@ fn sample_until(rung: Rung, work: impl Fn() + Send + 'static, mut accept: impl F
                 done |= accept(&record);
             },
         );
-        assert_eq!(drained.foreign, 0);
+        assert_eq!(drained.unwanted, 0);
         std::thread::yield_now();
     }
     end();

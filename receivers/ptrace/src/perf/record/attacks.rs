@@ -71,7 +71,7 @@ fn registers_of_others() {
         Ok(_) => panic!("no sample"),
         Err(error) => Err(error),
     };
-    assert_eq!(parsed(1), Ok(User::Foreign));
+    assert_eq!(parsed(1), Ok(User::OtherArchitecture));
     assert_eq!(parsed(3), Err(Malformed::Registers));
     assert_eq!(parsed(u64::MAX), Err(Malformed::Registers));
 }

@@ -108,7 +108,7 @@ fn other_processes() {
     assert!(kernel.write(&Encoded { process: u32::MAX, ..Encoded::default() }.bytes()));
     assert!(kernel.write(&record(2, 0, &[0; 16])));
     let (records, drained) = kernel.drain();
-    assert_eq!(drained, Drained { foreign: 2, broken: false });
+    assert_eq!(drained, Drained { unwanted: 2, broken: false });
     assert_eq!(records.len(), 2);
     assert!(matches!(parse(&records[0]), Ok(Record::Sample(sample)) if sample.process == 7));
     assert!(matches!(parse(&records[1]), Ok(Record::Lost(0))));

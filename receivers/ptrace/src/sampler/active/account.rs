@@ -15,7 +15,7 @@ const UNSEEN_THREADS: &str = "[unseen threads]";
 
 /// Where a sample is.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sampler) struct Place {
+pub(in crate::sampler) struct SampleRef {
     batch: u64,
     sample: u32,
 }
@@ -31,7 +31,7 @@ pub(in crate::sampler) struct Found<'a> {
 impl Active {
     /// A sample of a thread that was met blocked and went on since: its place, for [`Active::replace_stack`]; `None` where blocked threads are not sampled. It is not
     /// yet counted: see [`Active::observed`].
-    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<Place> {
+    pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<SampleRef> {
         if !self.wants_blocked() {
             return None;
         }
@@ -41,12 +41,12 @@ impl Active {
         let thread = &mut self.threads[index];
         thread.ledger.was_blocked(sample);
         thread.run = None;
-        Some(Place { batch: self.batch.number(), sample })
+        Some(SampleRef { batch: self.batch.number(), sample })
     }
 
     /// A sample of a thread that ran: its place, for [`Active::replace_stack`]. It was taken for so much running time; what it stands for is found out when the
     /// batch is said. It is not yet counted: see [`Active::observed`].
-    pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> Place {
+    pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> SampleRef {
         let stack = self.batch.add_stack(found.trust, found.locations);
         let sample = self.sample(index, stack, found.at, 0, false);
         let sample = self.batch.add_sample(sample);
@@ -54,15 +54,20 @@ impl Active {
         thread.ledger.on_cpu(sample, period_nano);
         thread.run = None;
         thread.ran = true;
-        Place { batch: self.batch.number(), sample }
+        SampleRef { batch: self.batch.number(), sample }
     }
 
     /// A better stack was found for a sample: whether it is not too late.
-    pub(in crate::sampler) fn replace_stack(&mut self, place: Place, trust: Trust, locations: &[Location]) -> bool {
-        let in_time = place.batch == self.batch.number();
+    pub(in crate::sampler) fn replace_stack(
+        &mut self,
+        sample: SampleRef,
+        trust: Trust,
+        locations: &[Location],
+    ) -> bool {
+        let in_time = sample.batch == self.batch.number();
         if in_time {
             let stack = self.batch.add_stack(trust, locations);
-            self.batch.replace_stack(place.sample, stack);
+            self.batch.replace_stack(sample.sample, stack);
         }
         in_time
     }
@@ -104,7 +109,7 @@ impl Active {
         for index in 0..self.threads.len() {
             let task = self.files.task();
             let thread = &mut self.threads[index];
-            match thread.ledger.quiet() {
+            match thread.ledger.last_blocked() {
                 // Nothing has come since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
                 // It has not run since it was looked at.
@@ -196,7 +201,7 @@ impl Active {
         let rules = Rules {
             period_nano: self.event_period(),
             kernel_nano,
-            thinned: self.threads[index].thinning.factor(),
+            duty_divisor: self.threads[index].duty_cycle.divisor(),
             cpu: self.settings.mode == Mode::Cpu,
             ready: self.threads[index].running,
             next,
@@ -230,8 +235,8 @@ impl Active {
     fn sample(&mut self, index: usize, stack: u32, begins: Instant, weight_nano: u64, blocked: bool) -> Sample {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
-        let place = match thread.place {
-            Some((batch, place)) if batch == number => place,
+        let entry = match thread.batch_entry {
+            Some((batch, entry)) if batch == number => entry,
             _ => {
                 let task = self.files.task();
                 let id = thread.files.id;
@@ -241,18 +246,18 @@ impl Active {
                     thread.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
                 });
                 thread.find_pointer(&self.files, namespace_id);
-                let place = self.batch.add_thread(Thread {
+                let entry = self.batch.add_thread(Thread {
                     id,
                     namespace_id,
                     name: thread.name.clone(),
                     pointer: thread.pointer,
                 });
-                thread.place = Some((number, place));
-                place
+                thread.batch_entry = Some((number, entry));
+                entry
             }
         };
         Sample {
-            thread: place,
+            thread: entry,
             stack,
             time_unix_nano: on_wall_clock(self.epoch, begins),
             weight_nano,

@@ -14,16 +14,16 @@ fn what_a_thread_misses() {
     let space =
         crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
     let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
-    let place = process.meet(pid);
+    let thread_index = process.meet(pid);
     let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
-    process.threads[place].event = Some(ThreadEvent::new(
+    process.threads[thread_index].event = Some(ThreadEvent::new(
         std::fs::File::open("/dev/null").unwrap().into(),
         crate::perf::ring::tests::ring_of(&[&throttled, &lost, &throttled]),
         1,
         1,
         0,
     ));
-    drain(&mut process, place, &mut Captures::default(), &mut Vec::new());
+    drain(&mut process, thread_index, &mut Captures::default(), &mut Vec::new());
     assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
 }
 

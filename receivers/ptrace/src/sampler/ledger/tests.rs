@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 const RULES: Rules =
-    Rules { period_nano: 10 * MS, kernel_nano: 0, thinned: 1, cpu: false, ready: false, next: Next::Same };
+    Rules { period_nano: 10 * MS, kernel_nano: 0, duty_divisor: 1, cpu: false, ready: false, next: Next::Same };
 
 fn sched(run: u64, wait: u64) -> SchedStat {
     SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices: 1 }
@@ -101,12 +101,12 @@ fn other_samples() {
 
 /// Guarantees: an event that is open for a fifth of the time only has samples that stand for all of it.
 #[test]
-fn thinned() {
+fn duty_divisor() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     ledger.on_cpu(0, 10 * MS);
     ledger.on_cpu(1, 10 * MS);
-    let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), Rules { thinned: 5, ..RULES });
+    let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), Rules { duty_divisor: 5, ..RULES });
     assert_eq!((weights(&settled), rests(&settled)), (vec![50, 50], vec![]));
 }
 
@@ -119,7 +119,7 @@ fn queue() {
     ledger.blocked(1, after(start, 90), sched(120, 100));
     let settled = ledger.settle(after(start, 100), Some(sched(120, 100)), RULES);
     assert_eq!((weights(&settled), rests(&settled)), (vec![20, 30], vec![(Rest::WaitingForProcessor, 50)]));
-    assert_eq!(ledger.quiet(), Some((after(start, 90), sched(120, 100))));
+    assert_eq!(ledger.last_blocked(), Some((after(start, 90), sched(120, 100))));
 }
 
 /// Guarantees: a thread that was ready whenever it was looked at and did not run waits for a processor, although the kernel counts that only when the wait ends; what
@@ -175,7 +175,7 @@ proptest! {
         let (mut now, mut run, mut wait, mut sample, mut sum) = (start, 100, 50, 0, 0);
         let mut end = start;
         let last = batches.len() - 1;
-        for (number, (wall, ran, queued, entries, periods, thinned, ready, other)) in batches.into_iter().enumerate() {
+        for (number, (wall, ran, queued, entries, periods, duty_divisor, ready, other)) in batches.into_iter().enumerate() {
             now += Duration::from_millis(wall);
             run += wall * ran / 100;
             wait += (wall - wall * ran / 100) * queued / 100;
@@ -192,7 +192,7 @@ proptest! {
                 (_, true) => Next::Other,
                 _ => Next::Same,
             };
-            let rules = Rules { kernel_nano: periods * 10 * MS, thinned, ready, next, ..RULES };
+            let rules = Rules { kernel_nano: periods * 10 * MS, duty_divisor, ready, next, ..RULES };
             let settled = ledger.settle(now, Some(sched(run, wait)), rules);
             prop_assert!(ledger.is_empty());
             let rests = settled.rests.iter().map(|(_, stretch)| *stretch);

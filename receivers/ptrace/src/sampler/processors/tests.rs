@@ -20,7 +20,7 @@ fn alone() -> Usage {
 }
 
 /// A look at who uses the processors, where only some events open: what is covered then, and what was asked for.
-fn look(review: &mut Review, usage: Option<Usage>, now: Instant, opening: &[Reach]) -> (Reach, Vec<Reach>) {
+fn look(review: &mut Review, usage: Option<Usage>, now: Instant, opening: &[Coverage]) -> (Coverage, Vec<Coverage>) {
     look_as(review, usage, true, now, opening)
 }
 
@@ -30,21 +30,21 @@ fn look_as(
     usage: Option<Usage>,
     visible: bool,
     now: Instant,
-    opening: &[Reach],
-) -> (Reach, Vec<Reach>) {
+    opening: &[Coverage],
+) -> (Coverage, Vec<Coverage>) {
     let mut asked = Vec::new();
-    review.reach = review.choose(usage, visible, now, |reach| {
-        asked.push(reach);
-        opening.contains(&reach)
+    review.coverage = review.choose(usage, visible, now, |coverage| {
+        asked.push(coverage);
+        opening.contains(&coverage)
     });
-    (review.reach, asked)
+    (review.coverage, asked)
 }
 
 /// Guarantees: where the events of the control group do not open, a command keeps the machine's, which it began with; and the group is asked for again
 /// after a minute, not in each second.
 #[test]
 fn groups_that_do_not_open() {
-    let (group, machine) = (Reach::Group, Reach::Machine);
+    let (group, machine) = (Coverage::Group, Coverage::Machine);
     let start = Instant::now();
     let mut review = Review::new(start, true);
     review.membership = Membership::at(Path::new("/"));
@@ -62,9 +62,12 @@ fn groups_that_do_not_open() {
 fn no_group() {
     let now = Instant::now();
     let mut review = Review::new(now, false);
-    review.reach = Reach::Group;
-    assert_eq!(look(&mut review, None, now, &[Reach::Group]), (Reach::Threads, vec![]));
-    assert_eq!(look(&mut review, Some(alone()), now, &[Reach::Machine]), (Reach::Machine, vec![Reach::Machine]));
+    review.coverage = Coverage::Group;
+    assert_eq!(look(&mut review, None, now, &[Coverage::Group]), (Coverage::Threads, vec![]));
+    assert_eq!(
+        look(&mut review, Some(alone()), now, &[Coverage::Machine]),
+        (Coverage::Machine, vec![Coverage::Machine])
+    );
 }
 
 /// Events that cover a group or the machine, on these processors, for a process.
@@ -104,12 +107,12 @@ fn processors_that_are_switched() {
 /// the right is gone, so are they.
 #[test]
 fn without_the_right_to_see_all() {
-    let (group, machine, threads) = (Reach::Group, Reach::Machine, Reach::Threads);
+    let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
     let now = Instant::now();
     let mut review = Review::new(now, true);
     assert_eq!(look_as(&mut review, None, false, now, &[machine]), (threads, vec![]));
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
-    review.reach = machine;
+    review.coverage = machine;
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[machine]), (threads, vec![]));
     review.membership = Membership::at(Path::new("/"));
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[group]), (group, vec![group]));
@@ -131,7 +134,7 @@ pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, starte
 /// Looks at who uses the processors, as if the machine had just been read.
 fn look_with(engine: &mut Engine<'_>, machine: Machine, at: Instant) {
     engine.events.as_mut().unwrap().machine = Machine { read: Some(at), ..machine };
-    engine.review_reach(0, at);
+    engine.review_coverage(0, at);
 }
 
 /// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those that are stay.
@@ -267,17 +270,17 @@ fn moved_to_another_group() {
         look_with(&mut engine, machine, start + seconds * SECOND);
         let sets = engine.events.iter().flat_map(|events| &events.processors);
         let groups: Vec<_> = sets.map(|set| set.group.clone()).collect();
-        (engine.processes[0].review.reach, groups)
+        (engine.processes[0].review.coverage, groups)
     };
-    let in_group = |group: usize| (Reach::Group, vec![Some(ControlGroup::at(&moved.groups[group]))]);
-    assert_eq!(look(), (Reach::Threads, vec![]));
+    let in_group = |group: usize| (Coverage::Group, vec![Some(ControlGroup::at(&moved.groups[group]))]);
+    assert_eq!(look(), (Coverage::Threads, vec![]));
     let before = look();
-    if before.0 != Reach::Group {
+    if before.0 != Coverage::Group {
         return untested("no events of control groups are permitted");
     }
     assert_eq!(before, in_group(0));
     moved.enter(1);
     // How much of the new group it is, is known at the second look.
-    assert_eq!(look(), (Reach::Threads, vec![]));
+    assert_eq!(look(), (Coverage::Threads, vec![]));
     assert_eq!(look(), in_group(1));
 }

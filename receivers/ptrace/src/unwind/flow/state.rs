@@ -1,6 +1,6 @@
 //! What is known of the stack on the way through a function's instructions.
 
-use super::super::instruction::{Effect, Place, RBP, RSP};
+use super::super::instruction::{Effect, MemoryOperand, RBP, RSP};
 use super::super::registers::FRAME_POINTER;
 
 /// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64, figures 3.4 and 3.36).
@@ -54,13 +54,13 @@ impl State {
         self.stack == Some(Spot { base: Base::Stack, distance: 0 })
     }
 
-    fn spot(&self, place: Place) -> Option<Spot> {
-        let base = match place.base? {
+    fn spot(&self, operand: MemoryOperand) -> Option<Spot> {
+        let base = match operand.base? {
             RSP => self.stack?,
             RBP => self.frame?,
             _ => return None,
         };
-        Some(base.plus(i64::from(place.distance)))
+        Some(base.plus(i64::from(operand.distance)))
     }
 
     fn change(&mut self, registers: u16) {

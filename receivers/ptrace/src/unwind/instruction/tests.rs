@@ -11,7 +11,7 @@ use super::*;
 /// Guarantees: what moves the stack pointer, the frame pointer or a word between registers and the stack is understood, with all forms of operands.
 #[test]
 fn known() {
-    let place = |base, distance| Place { base: Some(base), distance };
+    let place = |base, distance| MemoryOperand { base: Some(base), distance };
     let cases: &[(&[u8], Effect)] = &[
         (b"\x55", Effect::Push(Some(RBP))),
         (b"\x41\x57", Effect::Push(Some(15))),
@@ -29,11 +29,14 @@ fn known() {
         (b"\x48\x83\xe4\xf0", Effect::Mask { to: RSP, value: -16 }),
         (b"\x48\x8d\x65\xd8", Effect::Point { to: RSP, at: place(RBP, -40) }),
         (b"\x4c\x8d\x54\x24\x08", Effect::Point { to: 10, at: place(RSP, 8) }),
-        (b"\x48\x8d\x64\xcd\x00", Effect::Point { to: RSP, at: Place { base: None, distance: 0 } }),
+        (b"\x48\x8d\x64\xcd\x00", Effect::Point { to: RSP, at: MemoryOperand { base: None, distance: 0 } }),
         (b"\x48\x89\x6c\x24\x10", Effect::Store { to: place(RSP, 16), from: RBP }),
         (b"\x48\x8b\x65\xf0", Effect::Load { to: RSP, from: place(RBP, -16) }),
-        (b"\x64\x48\x8b\x04\x25\x00\x00\x00\x00", Effect::Load { to: 0, from: Place { base: None, distance: 0 } }),
-        (b"\x64\x48\x8b\x44\x24\x08", Effect::Load { to: 0, from: Place { base: None, distance: 8 } }),
+        (
+            b"\x64\x48\x8b\x04\x25\x00\x00\x00\x00",
+            Effect::Load { to: 0, from: MemoryOperand { base: None, distance: 0 } },
+        ),
+        (b"\x64\x48\x8b\x44\x24\x08", Effect::Load { to: 0, from: MemoryOperand { base: None, distance: 8 } }),
         (b"\xc9", Effect::Leave),
         (b"\xc3", Effect::Return),
         (b"\xf3\xc3", Effect::Return),

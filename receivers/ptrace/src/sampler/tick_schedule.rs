@@ -1,17 +1,17 @@
-//! The grid of ticks.
+//! When a process has its ticks.
 //!
-//! Time is cut into slots of one period. Each slot has one tick, at a random place in its middle half: the rate is kept on average, and a target that does something
-//! periodic is not sampled at the same phase all the time. A sample's weight is the number of slots since the thread's last one, so nothing is lost
-//! or counted twice when ticks are skipped (because the sampler is late, or slows down) or a thread is not looked at in each.
+//! Time is divided into slots of one period. Each slot has one tick at a random moment of its middle half: the rate is
+//! kept on average, and a target with a period of its own is not always sampled at the same phase. Ticks are skipped
+//! when the sampler is late or lowers its rate; what was skipped is counted, and never made up for.
 
 use std::time::{Duration, Instant};
 
-/// The grid of one process.
+/// The ticks of one process.
 #[derive(Debug)]
-pub(super) struct Grid {
+pub(super) struct TickSchedule {
     start: Instant,
     period_nano: u64,
-    /// Only every so many slots have a tick.
+    /// Only one slot in this many has a tick.
     stride: u64,
     next: u64,
     random: u64,
@@ -21,17 +21,17 @@ pub(super) struct Grid {
 /// A tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tick {
-    /// The slot that it is for.
+    /// The slot that the tick is for.
     pub(super) slot: u64,
     /// How many ticks before it were not done, because the sampler was late.
     pub(super) missed: u64,
 }
 
-impl Grid {
-    /// A grid whose first slot starts now. The rate is in hertz.
+impl TickSchedule {
+    /// A schedule whose first slot starts now. The rate is in hertz; `seed` is for the random moments.
     pub(super) fn new(now: Instant, rate: f64, seed: u64) -> Self {
         let period = Duration::from_secs_f64(1.0 / rate.clamp(1.0, 1000.0));
-        let mut grid = Self {
+        let mut schedule = Self {
             start: now,
             period_nano: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX),
             stride: 1,
@@ -39,8 +39,8 @@ impl Grid {
             random: seed | 1,
             due: now,
         };
-        grid.schedule();
-        grid
+        schedule.set_due();
+        schedule
     }
 
     /// The time between two ticks, in nanoseconds.
@@ -53,7 +53,7 @@ impl Grid {
         self.due
     }
 
-    /// The slot of now.
+    /// The slot that a moment is in.
     pub(super) fn slot(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_nanos();
         u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
@@ -65,7 +65,7 @@ impl Grid {
         self.start.checked_add(offset).unwrap_or(self.start)
     }
 
-    /// Ticks only in every so many slots from now on.
+    /// From now on only one slot in `stride` has a tick.
     pub(super) fn set_stride(&mut self, stride: u64) {
         self.stride = stride.max(1);
     }
@@ -79,11 +79,11 @@ impl Grid {
         let slot = self.slot(now).max(self.next);
         let missed = (slot - self.next) / self.stride;
         self.next = (slot / self.stride + 1) * self.stride;
-        self.schedule();
+        self.set_due();
         Tick { slot, missed }
     }
 
-    fn schedule(&mut self) {
+    fn set_due(&mut self) {
         // Xorshift (Marsaglia 2003): nothing depends on its quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -98,18 +98,19 @@ impl Grid {
 mod tests {
     use super::*;
 
-    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed while the ticks are done in time.
+    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed while the ticks are done
+    /// in time.
     #[test]
     fn one_tick_per_slot() {
         let start = Instant::now();
-        let mut grid = Grid::new(start, 100.0, 42);
+        let mut schedule = TickSchedule::new(start, 100.0, 42);
         let mut distances = std::collections::BTreeSet::new();
         let mut last = start;
         for slot in 1..1000 {
-            let due = grid.due();
-            assert_eq!(grid.slot(due), slot);
-            assert!(grid.begins(slot) <= due && due < grid.begins(slot + 1));
-            assert_eq!(grid.begin(due), Tick { slot, missed: 0 });
+            let due = schedule.due();
+            assert_eq!(schedule.slot(due), slot);
+            assert!(schedule.begins(slot) <= due && due < schedule.begins(slot + 1));
+            assert_eq!(schedule.begin(due), Tick { slot, missed: 0 });
             let distance = due - last;
             assert!(distance >= Duration::from_millis(5) && distance < Duration::from_millis(18));
             distances.insert(distance.as_millis());
@@ -122,14 +123,14 @@ mod tests {
     #[test]
     fn late_ticks() {
         let start = Instant::now();
-        let mut grid = Grid::new(start, 100.0, 42);
-        assert_eq!(grid.begin(start + Duration::from_millis(55)), Tick { slot: 5, missed: 4 });
-        assert_eq!(grid.slot(grid.due()), 6);
-        grid.set_stride(4);
-        assert_eq!(grid.begin(grid.due()).slot, 6);
-        assert_eq!(grid.slot(grid.due()), 8);
-        let due = grid.due();
-        assert_eq!(grid.begin(due), Tick { slot: 8, missed: 0 });
-        assert_eq!(grid.slot(grid.due()), 12);
+        let mut schedule = TickSchedule::new(start, 100.0, 42);
+        assert_eq!(schedule.begin(start + Duration::from_millis(55)), Tick { slot: 5, missed: 4 });
+        assert_eq!(schedule.slot(schedule.due()), 6);
+        schedule.set_stride(4);
+        assert_eq!(schedule.begin(schedule.due()).slot, 6);
+        assert_eq!(schedule.slot(schedule.due()), 8);
+        let due = schedule.due();
+        assert_eq!(schedule.begin(due), Tick { slot: 8, missed: 0 });
+        assert_eq!(schedule.slot(schedule.due()), 12);
     }
 }

@@ -1,14 +1,15 @@
 //! What the events of a process cover: each thread by itself, all of its control group, or all of the machine.
 //!
-//! An event of a thread costs it 2.5 microseconds at each switch to another one, one of a processor 0.06 to 0.08, and threads that start are sampled from
-//! their first moment on. But the samples of all others come, too: each takes 20 to 46 microseconds from them, and is dropped. So it depends on
-//! how much of what is covered is the process.
+//! An event of a thread costs it 2.5 microseconds at each switch to another one, one of a processor 0.06 to 0.08, and
+//! threads that start are sampled from their first moment on. But samples of all other processes that are covered are
+//! taken as well: each costs them 20 to 46 microseconds, and is dropped. So what is worth covering depends on the
+//! process's share of it.
 
 use std::time::Duration;
 
 /// What events cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Reach {
+pub(super) enum Coverage {
     /// Threads of the process that run, each by an event of its own.
     #[default]
     Threads,
@@ -43,16 +44,19 @@ pub(super) struct Permitted {
 }
 
 impl Permitted {
-    fn has(self, reach: Reach) -> bool {
-        match reach {
-            Reach::Threads => true,
-            Reach::Group => self.group,
-            Reach::Machine => self.machine,
+    fn has(self, coverage: Coverage) -> bool {
+        match coverage {
+            Coverage::Threads => true,
+            Coverage::Group => self.group,
+            Coverage::Machine => self.machine,
         }
     }
 
-    fn without(self, reach: Reach) -> Self {
-        Self { group: self.group && reach != Reach::Group, machine: self.machine && reach != Reach::Machine }
+    fn without(self, coverage: Coverage) -> Self {
+        Self {
+            group: self.group && coverage != Coverage::Group,
+            machine: self.machine && coverage != Coverage::Machine,
+        }
     }
 }
 
@@ -68,14 +72,15 @@ const OTHERS: u32 = 8;
 /// Where a thread is switched more often than this in a second, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
-impl Reach {
-    /// What is to be covered from now on. What is covered already stays so for twice the bounds, so that it does not change again and again.
+impl Coverage {
+    /// What is to be covered from now on. What is covered already stays so for twice the bounds, so that it does not
+    /// change again and again.
     fn next(self, usage: Usage, permitted: Permitted) -> Self {
         let Usage { elapsed, own, group, machine, switches } = usage;
         if own * IDLE < elapsed {
             return Self::Threads;
         }
-        let patience = |reach| if self == reach { 2 } else { 1 };
+        let patience = |coverage| if self == coverage { 2 } else { 1 };
         if permitted.group && group.is_some_and(|group| group < own * GROUP * patience(Self::Group)) {
             return Self::Group;
         }
@@ -86,14 +91,15 @@ impl Reach {
         Self::Threads
     }
 
-    /// What is to be covered where it is not known who used the processors: what is covered, and of a command that was just started the machine, since its
-    /// threads may be gone before they are looked at.
+    /// What is to be covered where it is not known who used the processors: what is covered, and of a command that was
+    /// just started the machine, since its threads may be gone before they are looked at.
     fn unknown(self, started: bool, permitted: Permitted) -> Self {
         let wanted = if started { Self::Machine } else { self };
         if permitted.has(wanted) { wanted } else { Self::Threads }
     }
 
-    /// What is covered from now on: the best of what is to be covered that opens. What does not is not permitted, so the next one is judged by its own rules.
+    /// What is covered from now on: the best of what is to be covered that opens. What does not is not permitted, so
+    /// the next one is judged by its own rules.
     pub(super) fn settle(
         self,
         usage: Option<Usage>,
@@ -139,36 +145,36 @@ mod tests {
         Usage { elapsed, own: seconds(own), group: group.map(seconds), machine: seconds(machine), switches }
     }
 
-    /// Guarantees: a process that has most of a group or a machine is sampled with all of it, one among many by its threads, unless they are switched so
-    /// often that this would cost more.
+    /// Guarantees: a process that has most of a group or a machine is sampled with all of it, one among many by its
+    /// threads, unless they are switched so often that this would cost more.
     #[test]
     fn by_share() {
         let from_threads =
-            |own, group, machine, switches| Reach::Threads.next(usage(own, group, machine, switches), ALL);
-        assert_eq!(from_threads(1.0, Some(1.1), 1.2, 0), Reach::Group);
-        assert_eq!(from_threads(1.0, Some(4.5), 5.0, 0), Reach::Machine);
-        assert_eq!(from_threads(1.0, None, 8.9, 0), Reach::Machine);
-        assert_eq!(from_threads(1.0, None, 9.1, 0), Reach::Threads);
-        assert_eq!(from_threads(1.0, Some(20.0), 30.0, 4_001), Reach::Machine);
-        assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Reach::Threads);
+            |own, group, machine, switches| Coverage::Threads.next(usage(own, group, machine, switches), ALL);
+        assert_eq!(from_threads(1.0, Some(1.1), 1.2, 0), Coverage::Group);
+        assert_eq!(from_threads(1.0, Some(4.5), 5.0, 0), Coverage::Machine);
+        assert_eq!(from_threads(1.0, None, 8.9, 0), Coverage::Machine);
+        assert_eq!(from_threads(1.0, None, 9.1, 0), Coverage::Threads);
+        assert_eq!(from_threads(1.0, Some(20.0), 30.0, 4_001), Coverage::Machine);
+        assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Coverage::Threads);
     }
 
     /// Guarantees: what is covered is not given up for a moment in which others use somewhat more.
     #[test]
     fn no_flapping() {
-        assert_eq!(Reach::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Reach::Group);
-        assert_eq!(Reach::Group.next(usage(1.0, Some(8.1), 50.0, 0), ALL), Reach::Threads);
-        assert_eq!(Reach::Machine.next(usage(1.0, None, 16.9, 0), ALL), Reach::Machine);
-        assert_eq!(Reach::Machine.next(usage(1.0, None, 17.1, 0), ALL), Reach::Threads);
+        assert_eq!(Coverage::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Coverage::Group);
+        assert_eq!(Coverage::Group.next(usage(1.0, Some(8.1), 50.0, 0), ALL), Coverage::Threads);
+        assert_eq!(Coverage::Machine.next(usage(1.0, None, 16.9, 0), ALL), Coverage::Machine);
+        assert_eq!(Coverage::Machine.next(usage(1.0, None, 17.1, 0), ALL), Coverage::Threads);
     }
 
-    /// Guarantees: what does not open gives way to the next one whose own rules hold: the group to the machine, and that to threads. Nothing is asked for twice,
-    /// and nothing that is not permitted.
+    /// Guarantees: what does not open gives way to the next one whose own rules hold: the group to the machine, and
+    /// that to threads. Nothing is asked for twice, and nothing that is not permitted.
     #[test]
     fn what_opens() {
         let (busy, crowded) = (usage(1.0, Some(1.1), 1.2, 0), usage(1.0, Some(1.1), 50.0, 0));
-        let (group, machine, threads) = (Reach::Group, Reach::Machine, Reach::Threads);
-        let without = |reach| ALL.without(reach);
+        let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
+        let without = |coverage| ALL.without(coverage);
         for (from, usage, started, permitted, opening, asked, settled) in [
             (threads, Some(busy), false, ALL, &[group, machine][..], &[group][..], group),
             (threads, Some(busy), false, ALL, &[machine], &[group, machine], machine),
@@ -184,9 +190,9 @@ mod tests {
             (machine, Some(busy), false, ALL, &[machine], &[group, machine], machine),
         ] {
             let mut tried = Vec::new();
-            let opens = |reach| {
-                tried.push(reach);
-                opening.contains(&reach)
+            let opens = |coverage| {
+                tried.push(coverage);
+                opening.contains(&coverage)
             };
             let what = (from, usage, started, permitted, opening);
             assert_eq!(from.settle(usage, started, permitted, opens), settled, "{what:?}");

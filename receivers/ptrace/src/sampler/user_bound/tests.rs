@@ -1,0 +1,152 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn ticks(user: u64, kernel: u64) -> ProcessorTicks {
+    ProcessorTicks { user, kernel }
+}
+
+/// Asks whether a thread may be stopped after each of these stretches of processor time in its own code and in the
+/// kernel, in ticks.
+fn run(rule: &mut UserBound, from: &mut ProcessorTicks, now: Instant, stretches: &[(u64, u64)]) -> Vec<bool> {
+    let read = |&(user, kernel): &(u64, u64)| {
+        from.user += user;
+        from.kernel += kernel;
+        rule.saw(*from, now)
+    };
+    stretches.iter().map(read).collect()
+}
+
+/// Guarantees: a thread that stays in its own code may be stopped after two seconds of processor time, counted from the
+/// first look at it, and not before.
+#[test]
+fn two_seconds() {
+    let (mut rule, now) = (UserBound::default(), Instant::now());
+    assert!(!rule.saw(ticks(10_000, 0), now));
+    assert!(!rule.saw(ticks(10_199, 0), now));
+    assert!(rule.saw(ticks(10_200, 0), now));
+    assert!(rule.saw(ticks(10_200, 0), now));
+}
+
+/// Guarantees: two hundredths of the time in the kernel are allowed, however they fall, and three are not: two seconds
+/// begin anew with them.
+#[test]
+fn two_percent() {
+    for (kernel_of_hundred, expected) in [(0, true), (1, true), (2, true), (3, false), (50, false), (100, false)] {
+        let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
+        rule.saw(at, now);
+        let kernel = (1..=1000).map(|tick| u64::from(tick * kernel_of_hundred % 100 < kernel_of_hundred));
+        let stretches: Vec<(u64, u64)> = kernel.map(|kernel| (1 - kernel, kernel)).collect();
+        let may_stop = run(&mut rule, &mut at, now, &stretches).into_iter().filter(|may_stop| *may_stop).count();
+        assert_eq!(may_stop > 0, expected, "{kernel_of_hundred}: {may_stop}");
+    }
+}
+
+/// Guarantees: after a long call the thread may not be stopped as soon as the kernel counts two ticks of it, however
+/// long it might be before, and not for the next two seconds of processor time.
+#[test]
+fn a_long_call() {
+    let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
+    rule.saw(at, now);
+    assert_eq!(run(&mut rule, &mut at, now, &[(100_000, 0), (1, 1), (0, 1)]), [true, true, false]);
+    assert_eq!(run(&mut rule, &mut at, now, &[(199, 0), (1, 0)]), [false, true]);
+}
+
+/// Guarantees: a thread of which a call was cut is left alone for a minute whatever it does, and begins anew after
+/// that.
+#[test]
+fn after_a_cut() {
+    let (mut rule, now) = (UserBound::default(), Instant::now());
+    rule.saw(ticks(0, 0), now);
+    assert!(rule.saw(ticks(300, 0), now));
+    rule.cut(now);
+    assert!(rule.is_barred(now) && !rule.saw(ticks(5_000, 0), now));
+    let later = now + AFTER_A_CUT;
+    assert!(rule.is_barred(later - Duration::from_nanos(1)) && !rule.is_barred(later));
+    assert!(!rule.saw(ticks(5_000, 0), later) && !rule.saw(ticks(5_199, 0), later));
+    assert!(rule.saw(ticks(5_200, 0), later));
+}
+
+/// Guarantees: counters that go back are no history.
+#[test]
+fn counters_that_go_back() {
+    let (mut rule, now) = (UserBound::default(), Instant::now());
+    rule.saw(ticks(0, 10), now);
+    assert!(rule.saw(ticks(300, 10), now));
+    assert!(!rule.saw(ticks(299, 10), now) && !rule.saw(ticks(499, 9), now));
+    assert!(rule.saw(ticks(699, 9), now));
+}
+
+/// What may happen to a thread.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// It uses so much processor time, in ticks, in its own code and in the kernel, while so many milliseconds pass,
+    /// and is read.
+    Runs(u64, u64, u64),
+    /// A call of it is cut.
+    Cut,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let runs = (0u64..150, prop_oneof![4 => Just(0u64), 1 => 0u64..20], 0u64..20_000);
+    let step = prop_oneof![
+        30 => runs.prop_map(|(user, kernel, wait)| Step::Runs(user, kernel, wait)),
+        1 => Just(Step::Cut),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    /// Guarantees: whatever a thread does and however seldom it is read, it may be stopped only if, since the last cut
+    /// and for two seconds of processor time up to some reading, no more than two hundredths were in the kernel; never
+    /// within a minute of a cut; and never after a stretch between two readings with more than that.
+    #[test]
+    fn open_only_with_a_history(steps in steps()) {
+        let start = Instant::now();
+        let (mut rule, mut now, mut at, mut cut) = (UserBound::default(), start, ticks(7, 3), None);
+        let mut readings: Vec<ProcessorTicks> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Cut => {
+                    rule.cut(now);
+                    cut = Some(now);
+                    readings.clear();
+                }
+                Step::Runs(user, kernel, wait) => {
+                    at = ticks(at.user + user, at.kernel + kernel);
+                    now += Duration::from_millis(wait);
+                    let may_stop = rule.saw(at, now);
+                    if cut.is_some_and(|cut| now < cut + AFTER_A_CUT) {
+                        prop_assert!(!may_stop);
+                        continue;
+                    }
+                    let before = readings.last().copied().unwrap_or(at);
+                    readings.push(at);
+                    if !may_stop {
+                        continue;
+                    }
+                    let share = |from: ProcessorTicks, to: ProcessorTicks| {
+                        let kernel = to.kernel - from.kernel;
+                        (kernel, kernel + to.user - from.user)
+                    };
+                    let (kernel, all) = share(before, at);
+                    prop_assert!(kernel * KERNEL_PARTS <= all.max(SHORTEST), "{kernel} of {all}");
+                    let history = readings.iter().enumerate().any(|(place, &from)| {
+                        readings[place..].iter().any(|&to| {
+                            let (kernel, all) = share(from, to);
+                            all >= HISTORY && kernel * KERNEL_PARTS <= all
+                        })
+                    });
+                    prop_assert!(history);
+                }
+            }
+        }
+    }
+
+    /// Guarantees: a thread that is nearly always in calls is never stopped.
+    #[test]
+    fn calls_are_never_stopped(stretches in prop::collection::vec((0u64..10, 2u64..30), 1..300)) {
+        let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
+        prop_assert!(run(&mut rule, &mut at, now, &stretches).into_iter().all(|may_stop| !may_stop));
+    }
+}
