@@ -1,4 +1,5 @@
-//! Samples one process with the sampling thread alone, without the sampler process around it, and prints what that cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime]`.
+//! Samples one process with the sampling thread alone, without the sampler process around it, and prints what that
+//! cost: `drive PID [SECONDS] [HERTZ] [wall|cpu] [realtime]`.
 
 #[cfg(target_os = "linux")]
 #[allow(clippy::print_stdout, reason = "this is what it is for")]

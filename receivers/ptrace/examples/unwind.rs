@@ -2,10 +2,10 @@
 //!
 //!     cargo run --release -p profbridge-ptrace --example unwind -- PID [STACKS] [--show] [--passive]
 //!
-//! With `--passive`, threads that are blocked are unwound as if they had not been stopped, by the stack pointer and the program counter alone, and what
-//! is found is held against the stack with all registers.
-//! Times are for unwinding alone, with everything cached (each snapshot is unwound once before). With `--show`, a stack of
-//! each kind that is not complete is printed.
+//! With `--passive`, threads that are blocked are unwound as if they had not been stopped, by the stack pointer and the
+//! program counter alone, and what is found is held against the stack with all registers. Times are for unwinding
+//! alone, with everything cached (each snapshot is unwound once before). With `--show`, a stack of each kind that is
+//! not complete is printed.
 
 #![allow(clippy::print_stdout, clippy::expect_used, missing_docs, reason = "a tool for the terminal")]
 

@@ -1,9 +1,10 @@
 //! Starts a target's command, stopped at its first instruction.
 //!
 //! The child asks to be traced before it executes the program, so it stops by itself right behind the exec, when the
-//! program is mapped and nothing of it ran. What has to be known of it is read then. Like under any tracer, a set-user-ID program
-//! that is started this way keeps the user it was started by. Whoever started it and is killed in these milliseconds takes the
-//! child with it; from then on a command depends on nobody, unless it was bound to the one who started it ([`Bond`]).
+//! program is mapped and nothing of it ran. What has to be known of it is read then. Like under any tracer, a
+//! set-user-ID program that is started this way keeps the user it was started by. Whoever started it and is killed in
+//! these milliseconds takes the child with it; from then on a command depends on nobody, unless it was bound to the one
+//! who started it ([`Bond`]).
 
 use std::ffi::OsString;
 use std::io;
@@ -22,11 +23,12 @@ use crate::pidfd::PidFd;
 /// Says that the child may not be traced; no exec fails with this.
 const REFUSED: i32 = libc::EPROTO;
 
-/// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems only.
+/// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems
+/// only.
 const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
 
-/// What this process was given and changed for itself, and what a command is to be given again. The priority is not among
-/// it: only the sampling thread's is raised, and commands are started by another.
+/// What this process was given and changed for itself, and what a command is to be given again. The priority is not
+/// among it: only the sampling thread's is raised, and commands are started by another.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
     /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
@@ -57,8 +59,9 @@ impl Inherited {
 pub(crate) enum Bond {
     /// With nobody: it runs on when the one who started it is gone.
     None,
-    /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL (`PR_SET_PDEATHSIG` of prctl(2),
-    /// which means the *thread* that started it). A program that changes its user loses the bond when it is executed.
+    /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL
+    /// (`PR_SET_PDEATHSIG` of prctl(2), which means the *thread* that started it). A program that changes its user
+    /// loses the bond when it is executed.
     Owner(u32),
 }
 
@@ -109,8 +112,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Starts a command. Only for the thread that drops the result, since that is its tracer. With a bond it has to be a thread that lives as
-/// long as the process.
+/// Starts a command. Only for the thread that drops the result, since that is its tracer. With a bond it has to be a
+/// thread that lives as long as the process.
 ///
 /// # Errors
 ///
@@ -173,8 +176,9 @@ fn live_with(owner: u32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "nix has no PR_SET_PTRACER")]
     // SAFETY: the call takes numbers only.
     unsafe {
-        // Where Yama allows only ancestors to trace (`kernel.yama.ptrace_scope` 1), the owner's descendants may as well from now on: the
-        // sampler process is a child of the owner, like the command. Without Yama it is an error that means nothing.
+        // Where Yama allows only ancestors to trace (`kernel.yama.ptrace_scope` 1), the owner's descendants may as well
+        // from now on: the sampler process is a child of the owner, like the command. Without Yama it is an error that
+        // means nothing.
         libc::prctl(PR_SET_PTRACER, libc::c_ulong::from(owner), 0, 0, 0);
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What the sampler process and its owner say to each other.
 //!
-//! These are plain values; how they travel is the business of `protocol`. The owner decides (which processes, when,
-//! how often), the sampler process looks, attaches and samples. Everything the sampler process says about a target may have
+//! These are plain values; how they travel is the business of `protocol`. The owner decides (which processes, when, how
+//! often), the sampler process looks, attaches and samples. Everything the sampler process says about a target may have
 //! been made up by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
 
 use std::ffi::OsString;
@@ -31,7 +31,8 @@ pub enum Command {
         /// Whether it is sampled from now on.
         on: bool,
     },
-    /// Start sampling an attached process that has not executed anything yet. Its [`Status`] says that it may from now on.
+    /// Start sampling an attached process that has not executed anything yet. Its [`Status`] says that it may from now
+    /// on.
     SampleFromStart(ProcessId),
     /// Let go of everything, say what is left to say, and end.
     Stop,
@@ -46,7 +47,8 @@ pub struct Target {
     pub select: Select,
     /// How.
     pub settings: Settings,
-    /// Names of variables of the target's environment that the owner wants to know; nothing else of it leaves the sampler.
+    /// Names of variables of the target's environment that the owner wants to know; nothing else of it leaves the
+    /// sampler.
     pub environment: Vec<String>,
     /// A process that appears is sampled from its first moment, without waiting for [`Command::Sample`].
     pub sample_at_once: bool,
@@ -59,11 +61,11 @@ pub enum Select {
     Pid(u32),
     /// Started by the sampler process, with its standard streams, and sampled from its first instruction.
     Command(Vec<OsString>),
-    /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*` any
-    /// characters, `?` one).
+    /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*`
+    /// any characters, `?` one).
     Executable(String),
-    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one), but for those that carry the
-    /// arguments of a child that matches as well, such as `timeout` or a shell.
+    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one),
+    /// but for those that carry the arguments of a child that matches as well, such as `timeout` or a shell.
     CommandLine(String),
     /// Every process in this control group or below (a path as in `/proc/PID/cgroup`).
     ControlGroup(String),
@@ -82,8 +84,8 @@ pub struct Settings {
     pub max_cpu: f64,
     /// The largest share of time for which one thread of the target may be held stopped before the rate is lowered.
     pub max_stopped: f64,
-    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or held. What perf events copy does not depend
-    /// on it.
+    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or held. What
+    /// perf events copy does not depend on it.
     pub max_stack: usize,
     /// Processes of this target that are attached at the same time, at most.
     pub max_processes: usize,
@@ -94,8 +96,8 @@ pub struct Settings {
 /// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stops {
-    /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own code so far, which are hardly ever in a
-    /// system call when they are stopped.
+    /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own
+    /// code so far, which are hardly ever in a system call when they are stopped.
     #[default]
     UserBound,
     /// None: without perf events it is only known for how long threads run.
@@ -124,7 +126,8 @@ pub enum Rung {
     User,
     /// Its program, also while the kernel works for it, and what the kernel does.
     Kernel,
-    /// The same of each thread from its first moment on, by events of the processors, which cost a thread hardly anything at each switch to another.
+    /// The same of each thread from its first moment on, by events of the processors, which cost a thread hardly
+    /// anything at each switch to another.
     Processors,
 }
 
@@ -180,7 +183,8 @@ pub enum Event {
     Attached(Box<Process>),
     /// A file is mapped executable into a process. Comes before the first batch that names it.
     Mapping(Mapping),
-    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root) as it is now; comes again when it was replaced.
+    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root) as it is now; comes again when it was
+    /// replaced.
     PerfMap {
         /// The process.
         process: ProcessId,
@@ -233,8 +237,9 @@ pub struct Process {
     pub namespace_pid: u32,
     /// When it started, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
-    /// Tells what it executes from everything else that was ever executed on this machine: a one-way hash of the boot, the process's start
-    /// and where the kernel put the program (`process_info`). It is the same whoever looks and whenever, and the program cannot change it.
+    /// Tells what it executes from everything else that was ever executed on this machine: a one-way hash of the boot,
+    /// the process's start and where the kernel put the program (`process_info`). It is the same whoever looks and
+    /// whenever, and the program cannot change it.
     pub exec_id: u64,
     /// The path of its executable in its own mount namespace, by the name it was started by where the file has several.
     pub executable: String,
@@ -259,8 +264,8 @@ pub struct Mapping {
     pub process: ProcessId,
     /// Numbers the mapping among the process's; from 0, without gaps.
     pub index: u32,
-    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable has that of
-    /// [`Process::executable`].
+    /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable
+    /// has that of [`Process::executable`].
     pub path: String,
     /// Where the executable part starts, as an address of the file (ELF virtual address).
     pub start: u64,
@@ -271,7 +276,8 @@ pub struct Mapping {
     /// The GNU build id.
     pub build_id: Option<Vec<u8>>,
     /// The file's hash as OTel's profiler defines it: the first 16 bytes of the SHA-256 of the first and the last 4096
-    /// bytes and the length (`opentelemetry-specification` `specification/profiles/mappings.md`). `None` where there is no file.
+    /// bytes and the length (`opentelemetry-specification` `specification/profiles/mappings.md`). `None` where there is
+    /// no file.
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
@@ -315,8 +321,8 @@ pub struct Thread {
     pub namespace_id: u32,
     /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
     pub name: String,
-    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0 where it
-    /// is not known: the thread never had to be stopped, and its C library is not glibc.
+    /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
+    /// where it is not known: the thread never had to be stopped, and its C library is not glibc.
     pub pointer: u64,
 }
 
@@ -328,8 +334,8 @@ const KERNEL: u64 = 0xffff_8000_0000_0000;
 pub struct Location {
     /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
     pub mapping: Option<u32>,
-    /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel. Already moved back
-    /// into the call for every frame that is a caller.
+    /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel.
+    /// Already moved back into the call for every frame that is a caller.
     pub address: u64,
 }
 
@@ -343,7 +349,8 @@ impl Location {
     /// The thread was blocked, and was never met so.
     pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
 
-    /// Nothing is known of the thread: the sampler process had ended, and another one was not there yet. Said by owners.
+    /// Nothing is known of the thread: the sampler process had ended, and another one was not there yet. Said by
+    /// owners.
     pub const NO_SAMPLER: Self = Self { mapping: None, address: 1 << 63 | 5 };
 
     /// An instruction of the kernel.
@@ -358,7 +365,8 @@ impl Location {
         self.mapping.is_none() && self.address >= KERNEL
     }
 
-    /// What a location says that is no place in any code; `None` for all others. Their addresses are such as no code can have on x86-64.
+    /// What a location says that is no place in any code; `None` for all others. Their addresses are such as no code
+    /// can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {
         match self {
             Self::NOT_SAMPLED => Some("[processor time not sampled]"),
@@ -399,14 +407,16 @@ pub struct Sample {
     pub thread: u32,
     /// The stack, by its place in [`Batch::stacks`].
     pub stack: u32,
-    /// Since when it stands for the thread, in nanoseconds since the Unix epoch: where the sample before it ends, which is at most a period
-    /// before it was taken unless it came late. A run of the same blocked stack has the time of its start.
+    /// Since when it stands for the thread, in nanoseconds since the Unix epoch: where the sample before it ends, which
+    /// is at most a period before it was taken unless it came late. A run of the same blocked stack has the time of its
+    /// start.
     pub time_unix_nano: u64,
     /// For how long it stands, in nanoseconds. Of a running thread that is processor time.
     pub weight_nano: u64,
     /// How often the thread was found with it.
     pub observations: u32,
-    /// Whether the thread was blocked: then nothing was stopped to take it, unless its stack needed a register that was not known.
+    /// Whether the thread was blocked: then nothing was stopped to take it, unless its stack needed a register that was
+    /// not known.
     pub blocked: bool,
 }
 
@@ -421,8 +431,8 @@ pub struct Status {
     pub rate_hertz: f64,
     /// Ticks.
     pub ticks: u64,
-    /// Ticks at which the sampler itself was late by more than a period, and one for each time that the kernel took no more samples of running threads for a
-    /// moment since there were too many (`PERF_RECORD_THROTTLE`).
+    /// Ticks at which the sampler itself was late by more than a period, and one for each time that the kernel took no
+    /// more samples of running threads for a moment since there were too many (`PERF_RECORD_THROTTLE`).
     pub missed_ticks: u64,
     /// Ticks that were left out because a budget was spent.
     pub lowered_ticks: u64,
@@ -438,8 +448,8 @@ pub struct Status {
     pub stops: u64,
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
-    /// The time for which the sampler had threads stopped, in nanoseconds: from the last look at which they had not stopped yet, or from when they
-    /// had been asked to, or from when the sampler was woken, until they were let go.
+    /// The time for which the sampler had threads stopped, in nanoseconds: from the last look at which they had not
+    /// stopped yet, or from when they had been asked to, or from when the sampler was woken, until they were let go.
     pub stopped_nano: u64,
     /// Stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],
@@ -455,7 +465,8 @@ pub struct Status {
     pub lost_samples: u64,
     /// For how long threads ran without a sample that says where, in nanoseconds.
     pub not_sampled_nano: u64,
-    /// System calls with a count that had moved a part of it when their thread was stopped in them, and came back with that.
+    /// System calls with a count that had moved a part of it when their thread was stopped in them, and came back with
+    /// that.
     pub cut_calls: u64,
 }
 
@@ -493,7 +504,8 @@ pub enum ProblemKind {
     Malformed,
     /// The command could not be started.
     Command,
-    /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and which right gives it.
+    /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and
+    /// which right gives it.
     Events,
     /// Something is used up that perf events need, such as file descriptors: some threads or all have none.
     Lack,

@@ -1,8 +1,8 @@
 //! The map of generated code that runtimes write: `/tmp/perf-PID.map`, as `perf` reads it.
 //!
-//! It is a file in a folder that everybody writes to, in a file system that the target made: it is opened inside of the target's
-//! root, no link is followed, nothing that is not a regular file is opened for good, and, as with `perf`, it has to belong to the
-//! target's user or root.
+//! It is a file in a folder that everybody writes to, in a file system that the target made: it is opened inside of the
+//! target's root, no link is followed, nothing that is not a regular file is opened for good, and, as with `perf`, it
+//! has to belong to the target's user or root.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,8 @@ use nix::sys::stat::{SFlag, fstat};
 /// Identifies a file by device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// Opens the perf map below `root` of the process that has this id in its own namespace, unless it is the file `known`. `None` where there is none.
+/// Opens the perf map below `root` of the process that has this id in its own namespace, unless it is the file `known`.
+/// `None` where there is none.
 ///
 /// # Errors
 ///
@@ -84,7 +85,8 @@ mod tests {
         assert!(second.is_some() && second != first);
     }
 
-    /// Guarantees: a pipe, a folder, a link and a file of somebody else are refused with a reason, without waiting for anything.
+    /// Guarantees: a pipe, a folder, a link and a file of somebody else are refused with a reason, without waiting for
+    /// anything.
     #[test]
     fn refuses_what_is_no_map() {
         let root = tempfile::tempdir().unwrap();

@@ -93,8 +93,9 @@ impl PidFd {
 
     /// Takes the status of a child that ended; `None` while it runs.
     pub(crate) fn take_status(&self) -> Option<ChildStatus> {
-        // A living child is not waited for: where another thread of this program traces it, the kernel reports its stops to any wait, whatever
-        // that asks for (`wait_task_stopped`). The tracer would never hear of the stop, and the child stand still for ever.
+        // A living child is not waited for: where another thread of this program traces it, the kernel reports its
+        // stops to any wait, whatever that asks for (`wait_task_stopped`). The tracer would never hear of the stop, and
+        // the child stand still for ever.
         if !self.ended_within(Duration::ZERO) {
             return None;
         }
@@ -133,7 +134,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: to ask for the status of a child that lives does not take the stop that its tracer, another thread, waits for.
+    /// Guarantees: to ask for the status of a child that lives does not take the stop that its tracer, another thread,
+    /// waits for.
     #[test]
     #[allow(clippy::zombie_processes, reason = "its status is what is taken here")]
     fn stops_are_left_to_the_tracer() {

@@ -26,8 +26,8 @@ pub struct SchedStat {
 }
 
 impl SchedStat {
-    /// Whether the kernel keeps these numbers at all: without `CONFIG_SCHED_INFO` all are 0, and a thread that can be looked
-    /// at has been given a processor at least once, or has not executed anything.
+    /// Whether the kernel keeps these numbers at all: without `CONFIG_SCHED_INFO` all are 0, and a thread that can be
+    /// looked at has been given a processor at least once, or has not executed anything.
     pub fn kept(&self) -> bool {
         self.timeslices != 0 || self.run_nano != 0
     }
@@ -40,8 +40,8 @@ pub enum Activity {
     Running,
     /// It is blocked, or stopped.
     Blocked {
-        /// The system call's number; -1 outside of one. After a stop that the kernel made transparent it is `restart_syscall`,
-        /// so it says nothing about where the thread is.
+        /// The system call's number; -1 outside of one. After a stop that the kernel made transparent it is
+        /// `restart_syscall`, so it says nothing about where the thread is.
         call: i64,
         /// The stack pointer.
         sp: u64,
@@ -78,7 +78,8 @@ pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
 ///
 /// # Errors
 ///
-/// `ESRCH` after the thread's end; `PermissionDenied` where the thread may not be traced; `InvalidData` where the line is not understood.
+/// `ESRCH` after the thread's end; `PermissionDenied` where the thread may not be traced; `InvalidData` where the line
+/// is not understood.
 pub fn read_syscall(file: &File) -> io::Result<Activity> {
     // The number, six arguments, stack pointer and program counter: at most 20 characters each.
     let mut buffer = [0; 200];
@@ -155,7 +156,8 @@ pub struct ProcessorTicks {
 ///
 /// `ESRCH` after the thread's end; `InvalidData` where the line is not understood.
 pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
-    // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to four characters each.
+    // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to
+    // four characters each.
     let mut buffer = [0; 640];
     let length = file.read_at(&mut buffer, 0)?;
     if length == 0 {
@@ -164,8 +166,8 @@ pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
     parse_stat(&buffer[..length]).map(|stat| stat.processor).ok_or_else(|| invalid("unreadable stat"))
 }
 
-/// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted from
-/// behind its last parenthesis.
+/// Parses `/proc/PID/stat`. The name may contain anything, parentheses and spaces included, so the fields are counted
+/// from behind its last parenthesis.
 pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let end = line.iter().rposition(|&byte| byte == b')')?;
     let mut words = words(&line[end + 1..]);

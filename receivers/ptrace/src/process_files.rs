@@ -1,10 +1,10 @@
 //! The kept descriptors of one process.
 //!
-//! Everything about a process is read through descriptors that were opened once, so that a process id that the kernel hands out
-//! again can never be mistaken for the old one: `/proc/PID` and what is below it stay bound to the process they were opened
-//! for, and `/proc/PID/mem` is bound even closer, to the address space. Reads from it give 0 bytes once that address space is
-//! gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and when it executes another program;
-//! that is how both are noticed.
+//! Everything about a process is read through descriptors that were opened once, so that a process id that the kernel
+//! hands out again can never be mistaken for the old one: `/proc/PID` and what is below it stay bound to the process
+//! they were opened for, and `/proc/PID/mem` is bound even closer, to the address space. Reads from it give 0 bytes
+//! once that address space is gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and
+//! when it executes another program; that is how both are noticed.
 
 use std::fs::File;
 use std::io;
@@ -44,8 +44,9 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says: `NotFound` where there is no such process, `PermissionDenied` where it may not be traced (opening
-    /// `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a zombie or a thread of the kernel.
+    /// What the kernel says: `NotFound` where there is no such process, `PermissionDenied` where it may not be traced
+    /// (opening `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a
+    /// zombie or a thread of the kernel.
     pub fn open(pid: u32) -> io::Result<Self> {
         let process = nix::fcntl::open(
             format!("/proc/{pid}").as_str(),
@@ -54,13 +55,15 @@ impl ProcessFiles {
         )?;
         let task = open_at(&process, "task", OFlag::O_DIRECTORY)?;
         let stat = read_stat(&process, "stat")?;
-        // A first thread that has ended has no memory to show, although the others live on: one of them stands for the process.
+        // A first thread that has ended has no memory to show, although the others live on: one of them stands for the
+        // process.
         let directory = if stat.state == b'Z' { open_other_thread(&task, pid).unwrap_or(process) } else { process };
         let memory = open_at(&directory, "mem", OFlag::O_RDONLY)?;
         let maps = open_at(&directory, "maps", OFlag::O_RDONLY)?;
         let start_ticks = stat.start_ticks;
         let files = Self { pid, start_ticks, directory, task, memory: File::from(memory), maps: File::from(maps) };
-        // Between the opening of `mem` and of `maps` the process may have executed another program: both must be of one life.
+        // Between the opening of `mem` and of `maps` the process may have executed another program: both must be of one
+        // life.
         let mut byte = [0];
         let mapped = files.maps.read_at(&mut byte, 0)?;
         if mapped == 0 || files.alive() != Life::Same {
@@ -79,8 +82,8 @@ impl ProcessFiles {
         self.start_ticks
     }
 
-    /// `/proc/PID`, for `openat`; where the first thread has ended before the others, `/proc/PID/task/TID` of another one, which has no
-    /// `map_files`.
+    /// `/proc/PID`, for `openat`; where the first thread has ended before the others, `/proc/PID/task/TID` of another
+    /// one, which has no `map_files`.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -122,8 +125,8 @@ impl ProcessFiles {
             .is_ok_and(|stat| stat.start_ticks != self.start_ticks)
     }
 
-    /// What became of the process when the memory that it had is gone: after an exec there is another one at once, while a process
-    /// that ends may lack it for a while before it is a zombie.
+    /// What became of the process when the memory that it had is gone: after an exec there is another one at once,
+    /// while a process that ends may lack it for a while before it is a zombie.
     fn after_its_memory(&self) -> Life {
         match open_at(&self.task, "../maps", OFlag::O_RDONLY) {
             Ok(maps) => match File::from(maps).read_at(&mut [0], 0) {
@@ -139,8 +142,8 @@ impl ProcessFiles {
         }
     }
 
-    /// Reads memory of the process, as much as is readable from `address` on: the number of bytes, 0 where nothing is. The
-    /// bytes behind are left as they are.
+    /// Reads memory of the process, as much as is readable from `address` on: the number of bytes, 0 where nothing is.
+    /// The bytes behind are left as they are.
     pub fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
         // The kernel copies page by page and says how far it came; an address that is not mapped at all is an error.
         self.memory.read_at(bytes, address).unwrap_or(0)

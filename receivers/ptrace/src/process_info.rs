@@ -1,7 +1,7 @@
 //! What the owner is told about a process.
 //!
-//! All of it is read through the kept folder of the process, so it is about that process and no other. The environment is
-//! read here and nowhere else: of it, only the variables that were asked for by name leave this function.
+//! All of it is read through the kept folder of the process, so it is about that process and no other. The environment
+//! is read here and nowhere else: of it, only the variables that were asked for by name leave this function.
 
 use std::fs::File;
 use std::io;
@@ -79,12 +79,14 @@ fn parse_status(text: &str) -> StatusFile {
 pub(crate) struct Clock {
     boot_seconds: u64,
     ticks_per_second: u64,
-    /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros where it is hidden.
+    /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros where
+    /// it is hidden.
     boot_id: [u8; 36],
 }
 
 impl Clock {
-    /// Reads when the system started. As in `ps`, that is a whole second: every program that asks computes the same start.
+    /// Reads when the system started. As in `ps`, that is a whole second: every program that asks computes the same
+    /// start.
     ///
     /// # Errors
     ///
@@ -161,9 +163,10 @@ pub(crate) fn describe(
     Ok(Described { process, faults })
 }
 
-/// The path of the executable by the name that the process was started by, where that is another link to the same file in the same folder:
-/// `/usr/bin/redis-server` is on Debian a link to `redis-check-rdb`, which the kernel names. The program may claim any name, in its arguments
-/// and in its threads' names, but only one by which the file is found counts.
+/// The path of the executable by the name that the process was started by, where that is another link to the same file
+/// in the same folder: `/usr/bin/redis-server` is on Debian a link to `redis-check-rdb`, which the kernel names. The
+/// program may claim any name, in its arguments and in its threads' names, but only one by which the file is found
+/// counts.
 fn started_as(
     directory: BorrowedFd<'_>,
     root: BorrowedFd<'_>,
@@ -173,7 +176,8 @@ fn started_as(
     let (folder, own) = executable.rsplit_once('/')?;
     let file = fstatat(directory, "exe", AtFlags::empty()).ok()?;
     let comm = read_text(directory, "comm");
-    // Programs that show what they do in their arguments keep their name as the first word. A login shell's has a hyphen in front.
+    // Programs that show what they do in their arguments keep their name as the first word. A login shell's has a
+    // hyphen in front.
     let argument = arguments.first().and_then(|first| first.split(' ').next());
     for candidate in argument.into_iter().chain([comm.trim_end()]) {
         let name = candidate.rsplit('/').next().unwrap_or(candidate).trim_start_matches('-');
@@ -197,11 +201,12 @@ fn started_as(
 
 /// Tells what a process executes from everything else, see [`Process::exec_id`].
 ///
-/// The kernel makes the auxiliary vector anew in each exec and keeps a copy that the program cannot write (`mm->saved_auxv`). The addresses in
-/// it are drawn by chance: those of the program, of its loader, of the vDSO and of the random bytes on its stack (`AT_PHDR`, `AT_BASE`,
-/// `AT_SYSINFO_EHDR`, `AT_RANDOM`; getauxval(3)). The random bytes themselves are not taken: programs may overwrite them, and those of Go
-/// do when they start (`runtime/rand.go`, `randinit`). Where a process is started without address space randomization, an exec of the
-/// same program with arguments of the same length is not told apart.
+/// The kernel makes the auxiliary vector anew in each exec and keeps a copy that the program cannot write
+/// (`mm->saved_auxv`). The addresses in it are drawn by chance: those of the program, of its loader, of the vDSO and of
+/// the random bytes on its stack (`AT_PHDR`, `AT_BASE`, `AT_SYSINFO_EHDR`, `AT_RANDOM`; getauxval(3)). The random bytes
+/// themselves are not taken: programs may overwrite them, and those of Go do when they start (`runtime/rand.go`,
+/// `randinit`). Where a process is started without address space randomization, an exec of the same program with
+/// arguments of the same length is not told apart.
 ///
 /// A one-way hash, since these addresses are what a target's defences rest on.
 fn exec_id(directory: BorrowedFd<'_>, boot_id: [u8; 36], start_ticks: u64) -> u64 {

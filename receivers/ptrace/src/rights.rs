@@ -1,6 +1,7 @@
 //! Which right is missing, and how to get it.
 //!
-//! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode checking", checked here one by one.
+//! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode
+//! checking", checked here one by one.
 
 use std::fs;
 use std::io;
@@ -17,8 +18,9 @@ pub(crate) fn in_container() -> bool {
     file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Whether this may have the samples of all that the machine does pass through it. The kernel gives them to anybody where `kernel.perf_event_paranoid` is 0 or
-/// less; they are taken only with the right that somebody gave on purpose, since they hold the stacks of other users' programs.
+/// Whether this may have the samples of all that the machine does pass through it. The kernel gives them to anybody
+/// where `kernel.perf_event_paranoid` is 0 or less; they are taken only with the right that somebody gave on purpose,
+/// since they hold the stacks of other users' programs.
 pub(crate) fn may_see_all() -> bool {
     let namespace = fs::metadata("/proc/self/ns/user").ok().map(|namespace| namespace.st_ino());
     sees_all(capability::has, namespace)
@@ -31,7 +33,8 @@ fn sees_all(has: impl Fn(u32) -> bool, namespace: Option<u64>) -> bool {
     namespace == Some(FIRST) && (has(capability::PERFMON) || has(capability::SYS_ADMIN))
 }
 
-/// What would show more of running threads than is seen on a rung with a choice of stops, for a person; `None` where nothing would.
+/// What would show more of running threads than is seen on a rung with a choice of stops, for a person; `None` where
+/// nothing would.
 pub fn what_shows_more(rung: Rung, stops: Stops) -> Option<&'static str> {
     match (rung, stops) {
         (Rung::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
@@ -216,7 +219,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: where less than all is seen of running threads, it is said what would show more: a right, or another choice.
+    /// Guarantees: where less than all is seen of running threads, it is said what would show more: a right, or another
+    /// choice.
     #[test]
     fn more_of_running_threads() {
         assert_eq!(what_shows_more(Rung::Kernel, Stops::UserBound), None);
@@ -231,8 +235,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: all that the machine does is seen with CAP_PERFMON or CAP_SYS_ADMIN and with nothing else, and in a user namespace of one's own, where anybody has
-    /// those, not at all.
+    /// Guarantees: all that the machine does is seen with CAP_PERFMON or CAP_SYS_ADMIN and with nothing else, and in a
+    /// user namespace of one's own, where anybody has those, not at all.
     #[test]
     fn right_to_see_all() {
         let first = Some(0xEFFF_FFFD);

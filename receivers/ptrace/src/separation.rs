@@ -1,8 +1,9 @@
 //! What makes the sampler a process of its own: how it is recognized, whom it ends with, and what it must not keep.
 //!
-//! It alone holds the right to trace, listens on no port, and lives no longer than its owner: the kernel ends it with the
-//! thread that started it, and the end of the socket says so too. Signals that a terminal or a service manager sends to a whole group leave it
-//! alone, since its owner decides what they mean: an interrupted `profbridge sample` still wants the samples.
+//! It alone holds the right to trace, listens on no port, and lives no longer than its owner: the kernel ends it with
+//! the thread that started it, and the end of the socket says so too. Signals that a terminal or a service manager
+//! sends to a whole group leave it alone, since its owner decides what they mean: an interrupted `profbridge sample`
+//! still wants the samples.
 
 use std::ffi::OsString;
 use std::io;
@@ -64,8 +65,8 @@ impl Arguments {
     }
 }
 
-/// Is the sampler process, if this program was executed to be it: returns its exit code then, for `main` to return. To be called in
-/// the first line of `main`, before any thread is started.
+/// Is the sampler process, if this program was executed to be it: returns its exit code then, for `main` to return. To
+/// be called in the first line of `main`, before any thread is started.
 pub fn run_if_sampler() -> Option<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().skip(1).take(5).collect();
     let result = match Arguments::from_words(&words)? {
@@ -93,8 +94,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
         // The owner died before the line above: nobody is left to sample for.
         return Ok(());
     }
-    // Nobody of the same user may look into it, a target included; and its memory, which holds what targets had on their stacks,
-    // is never written to a core file.
+    // Nobody of the same user may look into it, a target included; and its memory, which holds what targets had on
+    // their stacks, is never written to a core file.
     prctl::set_dumpable(false)?;
     prctl::set_name(THREAD_NAME)?;
     let inherited =
@@ -123,14 +124,15 @@ fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and so in all that it starts. Returns
-/// the mask from before.
+/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and so in all that
+/// it starts. Returns the mask from before.
 fn block_signals() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
     for signal in [
         // The sampling thread waits for it, see `Sampler::start`.
         Signal::SIGCHLD,
-        // From a terminal, to the whole foreground group. A sampler that is stopped by SIGTSTP would keep what it holds stopped.
+        // From a terminal, to the whole foreground group. A sampler that is stopped by SIGTSTP would keep what it holds
+        // stopped.
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGTSTP,
@@ -147,8 +149,8 @@ fn block_signals() -> io::Result<SigSet> {
     Ok(before)
 }
 
-/// Allows as many open files as the system allows: each process needs some, and each of its mapped files one. Returns the limit
-/// from before.
+/// Allows as many open files as the system allows: each process needs some, and each of its mapped files one. Returns
+/// the limit from before.
 fn raise_file_limit() -> io::Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     // Refused only where the hard limit shrank meanwhile.
@@ -161,13 +163,13 @@ fn realtime_limit() -> io::Result<(u64, u64)> {
     Ok(getrlimit(Resource::RLIMIT_RTTIME)?)
 }
 
-/// Gives up the right to trace processes of others (`CAP_SYS_PTRACE`) in the calling thread and all that it starts afterwards: for the
-/// host program's `main`, after [`crate::SamplerProcess::start`] and before it starts other threads, since a process that listens on ports
-/// should not also read all memory. The sampler process keeps it.
+/// Gives up the right to trace processes of others (`CAP_SYS_PTRACE`) in the calling thread and all that it starts
+/// afterwards: for the host program's `main`, after [`crate::SamplerProcess::start`] and before it starts other
+/// threads, since a process that listens on ports should not also read all memory. The sampler process keeps it.
 ///
 /// The right comes back with an exec where the kernel gives it to what is executed: for root, or a file with
-/// capabilities. So the sampler can be started again, and so can whoever takes over a root process; to close that, the host
-/// has to run as a user of its own or under `no_new_privs`.
+/// capabilities. So the sampler can be started again, and so can whoever takes over a root process; to close that, the
+/// host has to run as a user of its own or under `no_new_privs`.
 ///
 /// # Errors
 ///

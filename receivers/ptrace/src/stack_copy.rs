@@ -1,11 +1,13 @@
 //! Reading a thread's stack: in one piece of the size that its stacks had lately, with pieces elsewhere on demand.
 //!
-//! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy alone. What perf events copied of one is
-//! read on in memory, and that is believed where the end of the copy has not changed. A blocked thread's stack is read while nothing holds the
-//! thread, so more can be read whenever the unwinder asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in
-//! several places (an alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
+//! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy
+//! alone. What perf events copied of one is read on in memory, and that is believed where the end of the copy has not
+//! changed. A blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder
+//! asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in several places (an
+//! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
 //!
-//! What was read is logged: the unwinder is deterministic, so as long as registers, code and all words that it read are the same, so is its result.
+//! What was read is logged: the unwinder is deterministic, so as long as registers, code and all words that it read are
+//! the same, so is its result.
 
 use crate::process_files::ProcessFiles;
 use crate::unwind::StackMemory;
@@ -27,8 +29,8 @@ const MOST_PIECES: usize = 64;
 /// How much of the end of a copy is compared with memory before what lies above it is believed, in bytes.
 const TAIL: usize = 256;
 
-/// How far above the stack pointer that has to be, in bytes. 50 us after they were copied nothing beyond had changed in 1890 of 1890 stacks, but what is closer
-/// changes often, and may be what it was although all above is not.
+/// How far above the stack pointer that has to be, in bytes. 50 us after they were copied nothing beyond had changed in
+/// 1890 of 1890 stacks, but what is closer changes often, and may be what it was although all above is not.
 const SETTLED: usize = 2 << 10;
 
 /// A piece of a stack.
@@ -102,8 +104,9 @@ impl StackPieces {
         self.first.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether what was read besides the copy is what was there when the copy was made; it is forgotten otherwise. It is where the end of the copy is still what is in
-    /// memory, since a stack changes from its lower end, and that end is far enough from the stack pointer for that.
+    /// Whether what was read besides the copy is what was there when the copy was made; it is forgotten otherwise. It
+    /// is where the end of the copy is still what is in memory, since a stack changes from its lower end, and that end
+    /// is far enough from the stack pointer for that.
     pub(crate) fn keep_further(&mut self, files: &ProcessFiles) -> bool {
         let unchanged = self.end_unchanged(files);
         if !unchanged {
@@ -135,9 +138,10 @@ impl StackPieces {
         StackReader { pieces: self, live: Live::Anywhere(files), log }
     }
 
-    /// The copy of a thread that runs again, and what else is needed read on demand, but not behind a signal frame that leads to another stack: how that looked when
-    /// the copy was made cannot be told, as the end of an alternate stack stays as it is when the handler has returned and what it interrupted goes on.
-    /// [`Self::keep_further`] says whether what was read is to be believed.
+    /// The copy of a thread that runs again, and what else is needed read on demand, but not behind a signal frame that
+    /// leads to another stack: how that looked when the copy was made cannot be told, as the end of an alternate stack
+    /// stays as it is when the handler has returned and what it interrupted goes on. [`Self::keep_further`] says
+    /// whether what was read is to be believed.
     pub(crate) fn further<'a>(&'a mut self, files: &'a ProcessFiles) -> StackReader<'a> {
         StackReader { pieces: self, live: Live::OneStack(files), log: None }
     }
@@ -232,7 +236,8 @@ impl CopySize {
         Self { bytes: (8 << 10).min(most), most }
     }
 
-    /// For a thread that is held for the first time: nothing is known of its stacks, and once it does no harm to copy more.
+    /// For a thread that is held for the first time: nothing is known of its stacks, and once it does no harm to copy
+    /// more.
     pub(crate) fn at_first(self) -> usize {
         self.bytes.max(AT_FIRST.min(self.most))
     }
@@ -251,7 +256,8 @@ impl CopySize {
         }
     }
 
-    /// A stack went on `distance` bytes above the stack pointer, beyond the copy: whether a larger copy will reach that far.
+    /// A stack went on `distance` bytes above the stack pointer, beyond the copy: whether a larger copy will reach that
+    /// far.
     pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
         let Ok(distance) = usize::try_from(distance) else {
             return false;

@@ -30,7 +30,8 @@ fn stopping() -> Settings {
     Settings { stops: Stops::Always, ..Settings::default() }
 }
 
-/// Whether the kernel permits to see so much of a running thread. Tests that need it have nothing to show where it does not, and this says so.
+/// Whether the kernel permits to see so much of a running thread. Tests that need it have nothing to show where it does
+/// not, and this says so.
 fn sees(report: &Report, rung: Rung) -> bool {
     let (permitted, enough) = (report.status.rung, report.status.rung >= rung);
     if !enough {
@@ -45,8 +46,8 @@ fn sees_the_kernel(report: &Report) -> bool {
     sees(report, Rung::Kernel)
 }
 
-/// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled inside of them, with the kernel's calls
-/// in front of its own.
+/// Guarantees: a thread that spends its time in long system calls gets all of each, is never stopped, and is sampled
+/// inside of them, with the kernel's calls in front of its own.
 #[test]
 fn long_calls_are_whole() {
     for rate_hertz in [101.0, 997.0] {
@@ -77,8 +78,9 @@ fn long_calls_are_whole() {
     }
 }
 
-/// Guarantees: a thread that works for a millisecond and waits for four has the processor time that the kernel counted, nearly all of it with the stacks of its
-/// work, and what it waited, which has the stack of its wait, is not part of it.
+/// Guarantees: a thread that works for a millisecond and waits for four has the processor time that the kernel counted,
+/// nearly all of it with the stacks of its work, and what it waited, which has the stack of its wait, is not part of
+/// it.
 #[test]
 fn processor_time_of_a_thread_that_waits() {
     let mut target = Target::start("duty");
@@ -115,10 +117,12 @@ fn processor_time_of_a_thread_that_waits() {
     assert!(work > 0 && wait * 5 < running, "{work} ns of work, {wait} ns in the wait, {running} ns");
 }
 
-/// Guarantees: where events are refused and without stops, threads are sampled while they are blocked, and all the time for which they run is said as what it is.
+/// Guarantees: where events are refused and without stops, threads are sampled while they are blocked, and all the time
+/// for which they run is said as what it is.
 #[test]
 fn neither_events_nor_stops() {
-    // The process's figure comes in steps of 10 ms of two kinds, and the counters of a running thread are late by up to one of the kernel's timer ticks.
+    // The process's figure comes in steps of 10 ms of two kinds, and the counters of a running thread are late by up to
+    // one of the kernel's timer ticks.
     const LATE: u64 = 60_000_000;
     let target = Target::start("duty");
     let at_most = target.cpu();
@@ -140,7 +144,8 @@ fn neither_events_nor_stops() {
     assert!(running + LATE >= at_least && running <= at_most + LATE, "{at_least} to {at_most} ns: {status:?}");
 }
 
-/// Guarantees: a thread that computes is sampled with complete stacks although it is never stopped, and its samples stand for all the time that passed.
+/// Guarantees: a thread that computes is sampled with complete stacks although it is never stopped, and its samples
+/// stand for all the time that passed.
 #[test]
 fn busy_thread_that_is_not_stopped() {
     let target = Target::start("busy");
@@ -156,8 +161,8 @@ fn busy_thread_that_is_not_stopped() {
     report.assert_seamless();
 }
 
-/// Guarantees: where threads are stopped, one that runs is sampled by that, with complete stacks, and its samples stand for all the time that passed; it is never taken to
-/// be blocked, but for waiting for a processor.
+/// Guarantees: where threads are stopped, one that runs is sampled by that, with complete stacks, and its samples stand
+/// for all the time that passed; it is never taken to be blocked, but for waiting for a processor.
 #[test]
 fn busy_thread() {
     let target = Target::start("busy");
@@ -176,8 +181,8 @@ fn busy_thread() {
     }
 }
 
-/// Guarantees: threads that are blocked are sampled with complete stacks although none is ever stopped; what does not change is one sample for each batch, and stands for all
-/// the time that passed.
+/// Guarantees: threads that are blocked are sampled with complete stacks although none is ever stopped; what does not
+/// change is one sample for each batch, and stands for all the time that passed.
 #[test]
 fn blocked_threads() {
     let target = Target::start("blocked");
@@ -216,8 +221,8 @@ fn processor_time() {
     assert!(weight.abs_diff(used) < used / 20, "{weight} {used}");
 }
 
-/// Guarantees: a call that fails with EINTR when its thread is stopped does not fail, even for a thread that begins one all the time, nearly whenever
-/// it is asked to stop.
+/// Guarantees: a call that fails with EINTR when its thread is stopped does not fail, even for a thread that begins one
+/// all the time, nearly whenever it is asked to stop.
 #[test]
 fn calls_are_not_interrupted() {
     let mut target = Target::start("short_waits");
@@ -276,7 +281,8 @@ fn process_stopped_while_sampled() {
     assert_eq!(target.cpu(), before);
 }
 
-/// Guarantees: a process that executes another program, or ends, is let go with what was sampled until then, and the reason.
+/// Guarantees: a process that executes another program, or ends, is let go with what was sampled until then, and the
+/// reason.
 #[test]
 fn exec_and_exit() {
     let ends = [("exec", Detached::Executed), ("exit", Detached::Exited)];
@@ -291,7 +297,8 @@ fn exec_and_exit() {
     }
 }
 
-/// Guarantees: the parent of a process that ends while it is sampled gets its exit code, although the process was traced.
+/// Guarantees: the parent of a process that ends while it is sampled gets its exit code, although the process was
+/// traced.
 #[test]
 fn exit_code_is_not_taken() {
     for _ in 0..20 {
@@ -304,7 +311,8 @@ fn exit_code_is_not_taken() {
     }
 }
 
-/// Guarantees: a process that is sampled from its start begins with events of processors, which show threads that are gone before they could be looked at.
+/// Guarantees: a process that is sampled from its start begins with events of processors, which show threads that are
+/// gone before they could be looked at.
 #[test]
 fn brief_threads() {
     let mut target = Target::start("brief");
@@ -321,7 +329,8 @@ fn brief_threads() {
     assert_eq!(report.status.stops, 0);
 }
 
-/// Guarantees: threads that come and go by the thousand neither stop sampling nor keep the target or its threads from ending.
+/// Guarantees: threads that come and go by the thousand neither stop sampling nor keep the target or its threads from
+/// ending.
 #[test]
 fn thread_churn() {
     let mut target = Target::start("churn");

@@ -1,6 +1,7 @@
 //! Bytes that claim to be an ELF file.
 //!
-//! Promises: no panic; memory in proportion to the file; every function that the index names can be looked up, or is refused.
+//! Promises: no panic; memory in proportion to the file; every function that the index names can be looked up, or is
+//! refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
 //! The records of a ring, one after the other, as their headers say how long they are.
 //!
-//! Promises: no panic; every step goes on by a whole record; a stack is part of its record, and no longer than was asked for.
+//! Promises: no panic; every step goes on by a whole record; a stack is part of its record, and no longer than was
+//! asked for.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,8 @@
-//! What the sampler process says, as the owner reads it: packets of any content, one after the other, from a sampler that was taken over.
+//! What the sampler process says, as the owner reads it: packets of any content, one after the other, from a sampler
+//! that was taken over.
 //!
-//! Each packet is a length of two bytes and so many bytes. Nothing may panic; what passes must refer only to what was announced, and must
-//! pass again when it is said again.
+//! Each packet is a length of two bytes and so many bytes. Nothing may panic; what passes must refer only to what was
+//! announced, and must pass again when it is said again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

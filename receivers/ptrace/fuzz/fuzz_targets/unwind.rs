@@ -1,7 +1,7 @@
 //! A process made of bytes: registers, a stack, code, and a file with its tables.
 //!
-//! The bytes are 17 registers, the mask of the known ones, one byte of the stack's length in words, the stack, and the rest is the file: it is
-//! mapped at one place as a file, and at another as code that was compiled at run time.
+//! The bytes are 17 registers, the mask of the known ones, one byte of the stack's length in words, the stack, and the
+//! rest is the file: it is mapped at one place as a file, and at another as code that was compiled at run time.
 //!
 //! Promises: no panic; an end within the limits; the same stack again with what was remembered and without.
 #![no_main]

@@ -1,5 +1,5 @@
-//! Announces a root span to profbridge, works, and ends it: the target is profiled meanwhile, where its `profile_lifecycle` is
-//! `trace`.
+//! Announces a root span to profbridge, works, and ends it: the target is profiled meanwhile, where its
+//! `profile_lifecycle` is `trace`.
 //!
 //!     cargo run -p profbridge-receiver-ptrace --example announce -- [SOCKET]
 
@@ -28,8 +28,8 @@ fn main() -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's owner: should the
-/// program die in between, the span ends.
+/// Does `work` while a root span is open. Returns what profbridge said to its start. The connection is the span's
+/// owner: should the program die in between, the span ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn in_root_span(path: &Path, sentry_trace: &str, work: impl FnOnce()) -> Result<Response, ClientError> {
     let mut client = Client::connect(path, Duration::from_secs(1))?;

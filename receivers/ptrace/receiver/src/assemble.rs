@@ -1,8 +1,9 @@
 //! From what the sampler says to a batch of OTLP profiles.
 //!
-//! One profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same as period type and the configured period.
-//! A lowered rate shows in the values of samples and not in the period. Each observation has a timestamp and its weight as value. A
-//! run of the same blocked stack is not repeated for every tick; it is divided only where a window may end, see [`CUTS`].
+//! One profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same as period type and the configured
+//! period. A lowered rate shows in the values of samples and not in the period. Each observation has a timestamp and
+//! its weight as value. A run of the same blocked stack is not repeated for every tick; it is divided only where a
+//! window may end, see [`CUTS`].
 //!
 //! Addresses are those of the file (ELF virtual addresses), as the OpenTelemetry eBPF profiler sends them
 //! (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`); mappings carry the build ids of
@@ -24,8 +25,8 @@ use crate::symbols::NAMELESS_KERNEL;
 
 mod frame_type;
 
-/// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments, and
-/// a chunk of Sentry cuts off what an observation says beyond its window: so nothing of a run is cut off.
+/// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments,
+/// and a chunk of Sentry cuts off what an observation says beyond its window: so nothing of a run is cut off.
 pub const CUTS: Duration = Duration::from_millis(500);
 
 /// What stands for less is not divided: it was sampled and not waited for.
@@ -281,8 +282,8 @@ const LAST_MOMENT: u64 = i64::MAX as u64;
 /// The most pieces of one run: an hour's.
 const MAX_PIECES: u64 = 7201;
 
-/// The most pieces of all runs of a batch, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken over could claim an hour
-/// for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
+/// The most pieces of all runs of a batch, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken over
+/// could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
 const MAX_ALL_PIECES: u64 = 2 << 20;
 
 fn signed(value: u64) -> i64 {
@@ -319,7 +320,8 @@ impl Interned {
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
-                // Where the kernel lies in memory is nobody's business, and by function its frames are the same in each stack.
+                // Where the kernel lies in memory is nobody's business, and by function its frames are the same in each
+                // stack.
                 address: if kind == frame_type::KERNEL { 0 } else { location.address },
                 attributes,
                 ..profbridge_model::Location::default()

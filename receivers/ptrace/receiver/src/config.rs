@@ -12,7 +12,8 @@ use serde::Deserialize;
 use crate::control::path::default_path;
 use crate::lifecycle::Mode as Lifecycle;
 
-/// The longest path of a socket: `sun_path` has 108 bytes (unix(7)), of which the name under which it is made takes more.
+/// The longest path of a socket: `sun_path` has 108 bytes (unix(7)), of which the name under which it is made takes
+/// more.
 const MAX_SOCKET_PATH: usize = 100;
 
 /// The shortest beginning of a container's id that names it.

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::problems::Seldom;
 
-/// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need to be
-/// put out under memory pressure. Not where the queue of an exporter is full: its destination is away, perhaps for minutes,
-/// and samples wait here meanwhile, as long as there is room for them.
+/// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need
+/// to be put out under memory pressure. Not where the queue of an exporter is full: its destination is away, perhaps
+/// for minutes, and samples wait here meanwhile, as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// The same during a shutdown, which has one deadline for all.

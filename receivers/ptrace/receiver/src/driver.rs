@@ -44,12 +44,13 @@ use crate::resource::{self, ENVIRONMENT};
 use crate::session::Session;
 use crate::spans::OpenSpans;
 
-/// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no file and no name.
-/// A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
+/// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no
+/// file and no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
+/// needs 15 MiB.
 const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
 
-/// Of so many threads of all processes together it is known where their samples end: 20 MiB at the most. What is beyond has gaps that
-/// nothing explains when a sampler process ends.
+/// Of so many threads of all processes together it is known where their samples end: 20 MiB at the most. What is beyond
+/// has gaps that nothing explains when a sampler process ends.
 const MAX_THREADS: usize = 1 << 18;
 
 /// So much of a message of the sampler process is logged, in characters.
@@ -378,8 +379,8 @@ impl Driver {
     }
 
     fn batch(&mut self, batch: message::Batch) {
-        // A process that is sampled from its first moment was stopped by hand before the sampler process started anew: nobody wants
-        // what was seen before it heard of that.
+        // A process that is sampled from its first moment was stopped by hand before the sampler process started anew:
+        // nobody wants what was seen before it heard of that.
         if self.find(batch.process).is_some_and(|process| !process.has_run()) {
             return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
         }
@@ -495,13 +496,14 @@ fn one_line(text: &str) -> String {
     text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Whether a target's processes are sampled from their first instruction: only where nothing has to be asked about them.
+/// Whether a target's processes are sampled from their first instruction: only where nothing has to be asked about
+/// them.
 fn sampled_at_once(target: &TargetSettings) -> bool {
     target.lifecycle == crate::lifecycle::Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
 }
 
-/// What may wait for the pipelines, in bytes: with names and with runs divided, a batch is larger than what the sampler said, whose
-/// bound is `max_pending_bytes` itself.
+/// What may wait for the pipelines, in bytes: with names and with runs divided, a batch is larger than what the sampler
+/// said, whose bound is `max_pending_bytes` itself.
 pub(crate) fn delivery_limit(settings: &Settings) -> u64 {
     settings.max_pending_bytes.saturating_mul(2)
 }

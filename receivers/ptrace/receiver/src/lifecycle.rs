@@ -1,6 +1,7 @@
 //! When a process is sampled: the two lifecycles of Sentry's profiles specification 2.5.0 ("Profile Lifecycle Modes").
 //!
-//! Each life of a process is one profiling session. Whether it is sampled is decided once, before anything else is asked.
+//! Each life of a process is one profiling session. Whether it is sampled is decided once, before anything else is
+//! asked.
 //!
 //! * `manual`: `start` and `stop` decide. With `start_on_launch` a session starts by itself.
 //! * `trace`: the profiler runs while at least one sampled root span is open. `start` and `stop` do nothing.

@@ -4,11 +4,12 @@ use profbridge_ptrace::message::{Command, Event};
 use profbridge_ptrace::owner::{Ending, Notice, SamplerProcess, StartOptions};
 use tokio::sync::mpsc;
 
-/// How many commands may wait: far more than there are targets and processes. A sampler that leaves as many unread hangs.
+/// How many commands may wait: far more than there are targets and processes. A sampler that leaves as many unread
+/// hangs.
 const COMMANDS: usize = 4096;
 
-/// How many notices may wait. An event takes half a MiB at most; when all wait, the sampler drops its oldest samples and counts
-/// them.
+/// How many notices may wait. An event takes half a MiB at most; when all wait, the sampler drops its oldest samples
+/// and counts them.
 const NOTICES: usize = 32;
 
 /// What the driver hears.

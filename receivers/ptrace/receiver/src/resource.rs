@@ -2,7 +2,8 @@
 //!
 //! The configuration comes first, then what the process's own environment tells OpenTelemetry and Sentry SDKs
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
-//! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too often.
+//! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too
+//! often.
 
 mod time;
 
@@ -31,8 +32,8 @@ const MAX_PASSED: usize = 64;
 /// What these may take, keys and values, in bytes. They are part of each batch.
 const MAX_PASSED_BYTES: usize = 16 << 10;
 
-/// Attributes, and beginnings of attributes, that say what is observed here: a process's environment has no say in them, also where they
-/// are not set. `deployment.environment` is the former name of `deployment.environment.name`.
+/// Attributes, and beginnings of attributes, that say what is observed here: a process's environment has no say in
+/// them, also where they are not set. `deployment.environment` is the former name of `deployment.environment.name`.
 const OWN: [&str; 9] = [
     "process.",
     "container.id",
@@ -54,8 +55,8 @@ pub struct Described {
     pub complaint: Option<String>,
 }
 
-/// Describes a process on the host named `host`. `insert` are attributes, keys and values, that the configuration gives to what does not
-/// have them: they come before what a process's environment says and has no meaning here.
+/// Describes a process on the host named `host`. `insert` are attributes, keys and values, that the configuration gives
+/// to what does not have them: they come before what a process's environment says and has no meaning here.
 #[must_use]
 pub fn describe(
     host: &str,

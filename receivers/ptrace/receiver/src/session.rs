@@ -2,10 +2,11 @@
 //!
 //! Sentry's profiles specification draws two things for each session: a `profiler_id`, and whether the session is
 //! profiled (`profile_session_sample_rate`, "The sampling decision is made once"; "The session starts when the SDK is
-//! configured and stops when the service terminates"). Both follow here from what an exec fixes ([`Process::exec_id`]), so that they
-//! stay the same when profbridge or its sampler process starts anew, when the program rewrites its command line, and when the wall clock is
-//! set, while a process that starts again, or executes another program, has others. Stopping and starting the profiler within one life changes neither: spans find their profiler
-//! by their process, whatever was switched meanwhile.
+//! configured and stops when the service terminates"). Both follow here from what an exec fixes ([`Process::exec_id`]),
+//! so that they stay the same when profbridge or its sampler process starts anew, when the program rewrites its command
+//! line, and when the wall clock is set, while a process that starts again, or executes another program, has others.
+//! Stopping and starting the profiler within one life changes neither: spans find their profiler by their process,
+//! whatever was switched meanwhile.
 //!
 //! The processor `chunk` makes the `profiler_id` from the resource: host or container, pid, start, and
 //! [`SESSION_ATTRIBUTE`], which tells the programs apart that one process executes one after the other.
@@ -32,7 +33,8 @@ impl Session {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(b"profbridge session 2\0");
         bytes.extend_from_slice(&process.exec_id.to_le_bytes());
-        // A process that was forked and executes nothing has all but its id in common with its parent, and possibly its start.
+        // A process that was forked and executes nothing has all but its id in common with its parent, and possibly its
+        // start.
         bytes.extend_from_slice(&process.pid.to_le_bytes());
         // Machines that go on from one image of their memory have one boot.
         bytes.extend_from_slice(host.as_bytes());

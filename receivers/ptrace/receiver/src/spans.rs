@@ -1,8 +1,8 @@
 //! The root spans that are open, by who announced them.
 //!
 //! In the lifecycle `trace` the profiler runs while a sampled root span is open. Spans belong to the connection that
-//! announced them: when it closes they end, so that a client that dies never leaves the profiler running. They are kept apart
-//! from the processes, since a process may announce a span before the sampler has found it.
+//! announced them: when it closes they end, so that a client that dies never leaves the profiler running. They are kept
+//! apart from the processes, since a process may announce a span before the sampler has found it.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,8 @@ pub enum Announced {
     Counts,
     /// The span is open and is not sampled.
     NotSampled,
-    /// The span is open, and whether it is sampled is not decided: it does not count until it is announced again with a decision.
+    /// The span is open, and whether it is sampled is not decided: it does not count until it is announced again with a
+    /// decision.
     Deferred,
     /// It was open with the same decision.
     Known,

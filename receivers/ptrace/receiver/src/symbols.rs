@@ -1,9 +1,9 @@
 //! The names of one process's locations: which file each mapping is for the symbolizer, and what it says by now.
 //!
-//! Files are known by their identity on this machine and not by their build id, since a process could map a forged file with
-//! another's build id. Before anything of a file is sampled it only costs its descriptor, and of those all processes together keep a
-//! bounded number: the others are found again inside of the process's root, if they are still the same. So are those that the symbolizer
-//! closed or forgot to make room for others.
+//! Files are known by their identity on this machine and not by their build id, since a process could map a forged file
+//! with another's build id. Before anything of a file is sampled it only costs its descriptor, and of those all
+//! processes together keep a bounded number: the others are found again inside of the process's root, if they are still
+//! the same. So are those that the symbolizer closed or forgot to make room for others.
 
 mod kept;
 mod kernel;
@@ -21,7 +21,8 @@ use self::kernel::Kernel;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
 use crate::assemble::{self, Names};
 
-/// A file that was not found is looked for again after this: it may have come back, or another process's root may lead to it.
+/// A file that was not found is looked for again after this: it may have come back, or another process's root may lead
+/// to it.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// There is one kernel for all processes.
@@ -111,8 +112,8 @@ impl ProcessNames {
         self.ask_for(batch.locations.clone());
     }
 
-    /// Whether the symbolizer may still say more about a batch. What it forgot or refused is asked for again, and a file that it closed to
-    /// make room is looked for again.
+    /// Whether the symbolizer may still say more about a batch. What it forgot or refused is asked for again, and a
+    /// file that it closed to make room is looked for again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         let mut late = false;
         let mut again = Vec::new();

@@ -1,8 +1,8 @@
 //! The two headers in which a root span says who it is and whether it is sampled.
 //!
-//! `sentry-trace` is `traceid-spanid` or `traceid-spanid-sampled` (Sentry's tracing guidelines, "Header sentry-trace"): 32
-//! and 16 hexadecimal digits and 0 or 1. Without the last the decision is deferred. `traceparent` is W3C Trace Context,
-//! section 3.2: lower-case digits, the version in front, flags behind.
+//! `sentry-trace` is `traceid-spanid` or `traceid-spanid-sampled` (Sentry's tracing guidelines, "Header sentry-trace"):
+//! 32 and 16 hexadecimal digits and 0 or 1. Without the last the decision is deferred. `traceparent` is W3C Trace
+//! Context, section 3.2: lower-case digits, the version in front, flags behind.
 
 use std::fmt;
 

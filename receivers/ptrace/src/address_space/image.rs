@@ -26,7 +26,8 @@ pub(super) struct Image<'a> {
 const MAX_PARTS: usize = 64;
 
 impl<'a> Image<'a> {
-    /// The image that the executable mapping at `start` belongs to: what is mapped of `file` from the last beginning of the file before it on.
+    /// The image that the executable mapping at `start` belongs to: what is mapped of `file` from the last beginning of
+    /// the file before it on.
     pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[Line], file: FileId, start: u64) -> Self {
         let mut parts = Vec::new();
         for line in lines.iter().filter(|line| line.readable && line.entry.file == file) {

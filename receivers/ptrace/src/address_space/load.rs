@@ -12,7 +12,8 @@ use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 
-/// Indices that are given to the mapped files of one process, at most. A process that maps and unmaps files by the thousand keeps the first.
+/// Indices that are given to the mapped files of one process, at most. A process that maps and unmaps files by the
+/// thousand keeps the first.
 pub(super) const MAX_MAPPINGS: usize = 65_536;
 /// Faults that are reported.
 const MAX_FAULTS: usize = 64;
@@ -279,9 +280,9 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 }
 
-/// V8 maps the part of its program's code that holds its built-in functions a second time, near the code that it compiles
-/// (`src/codegen/code-range.cc`, `RemapEmbeddedBuiltins`). They have no call frame information but keep frame pointers, at both
-/// places. Code that is mapped twice from the same file at different biases is taken for them.
+/// V8 maps the part of its program's code that holds its built-in functions a second time, near the code that it
+/// compiles (`src/codegen/code-range.cc`, `RemapEmbeddedBuiltins`). They have no call frame information but keep frame
+/// pointers, at both places. Code that is mapped twice from the same file at different biases is taken for them.
 fn mark_builtins(modules: &mut [Module]) {
     let mut by_object: HashMap<u64, Vec<usize>, RandomState> = HashMap::default();
     for (place, module) in modules.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The text of `/proc/PID/maps`.
 //!
-//! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`). The kernel writes it, but paths
-//! in it are the target's, down to ones that end in ` (deleted)` or contain line feeds (written as `\012`).
+//! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`).
+//! The kernel writes it, but paths in it are the target's, down to ones that end in ` (deleted)` or contain line feeds
+//! (written as `\012`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -22,8 +23,8 @@ pub(super) struct Line {
     pub(super) executable: bool,
 }
 
-/// Reads all lines, in the order of their addresses. Lines that are none are left out; so is what overlaps the line before, which is possible
-/// since the text is not read at one moment.
+/// Reads all lines, in the order of their addresses. Lines that are none are left out; so is what overlaps the line
+/// before, which is possible since the text is not read at one moment.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     let mut end = 0;
     text.split(|byte| *byte == b'\n').filter_map(line).filter(move |line| {
@@ -35,8 +36,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     })
 }
 
-/// Tells apart texts that map other files executable, or map them elsewhere. Memory without a file is not counted: programs that compile at run
-/// time have more of it every moment, and what is new there is noticed where it is executed. Nor is it whether a file was deleted.
+/// Tells apart texts that map other files executable, or map them elsewhere. Memory without a file is not counted:
+/// programs that compile at run time have more of it every moment, and what is new there is noticed where it is
+/// executed. Nor is it whether a file was deleted.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for MapsEntry { start, end, offset, file, path, .. } in
@@ -140,8 +142,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         }
     }
 
-    /// Guarantees: nonsense is left out and ends nothing: reversed and overlapping ranges, missing fields, other letters, numbers that are
-    /// too long or have signs.
+    /// Guarantees: nonsense is left out and ends nothing: reversed and overlapping ranges, missing fields, other
+    /// letters, numbers that are too long or have signs.
     #[test]
     fn attack_lines() {
         for nonsense in [

@@ -1,8 +1,9 @@
 //! What code is mapped where in one process, with what is needed to unwind through it.
 //!
-//! A module is keyed by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps node's own text
-//! a second time at another bias. The indices of mapped files are given once and stay, however often the maps are read.
-//! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
+//! A module is keyed by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps
+//! node's own text a second time at another bias. The indices of mapped files are given once and stay, however often
+//! the maps are read. Everything that is read here was made by the target: it is checked, limited, and never mapped
+//! into this process.
 
 mod image;
 mod load;
@@ -66,7 +67,8 @@ pub enum Kind {
 /// A file that is mapped executable, at one bias.
 #[derive(Debug, Clone)]
 pub struct MappedFile {
-    /// Its path in the process's own mount namespace, or `[vdso]`. Not necessarily UTF-8 when it was read: replaced then.
+    /// Its path in the process's own mount namespace, or `[vdso]`. Not necessarily UTF-8 when it was read: replaced
+    /// then.
     pub path: String,
     /// Where its executable segments start, as an address of the file (ELF virtual address).
     pub start: u64,
@@ -165,8 +167,8 @@ impl AddressSpace {
         load::Loader::new(process, before, cache)?.load()
     }
 
-    /// Whether other files are mapped executable by now, or elsewhere. A library that takes the place of another in memory is noticed by
-    /// nothing else, since its addresses are known.
+    /// Whether other files are mapped executable by now, or elsewhere. A library that takes the place of another in
+    /// memory is noticed by nothing else, since its addresses are known.
     ///
     /// # Errors
     ///

@@ -106,8 +106,8 @@ fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     Ok(File::from(open(path.as_str(), flags, Mode::empty())?))
 }
 
-/// Whether `stat` and the maps speak of the same file. File systems without a device of their own (overlayfs, btrfs) show one number in
-/// one and another in the other, both with major 0; the inode must be the same still.
+/// Whether `stat` and the maps speak of the same file. File systems without a device of their own (overlayfs, btrfs)
+/// show one number in one and another in the other, both with major 0; the inode must be the same still.
 fn same_file(found: FileId, mapped: FileId) -> bool {
     let anonymous = |device: u64| device >> 8 & 0xfff == 0 && device >> 44 == 0;
     found.inode == mapped.inode

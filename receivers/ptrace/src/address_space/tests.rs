@@ -104,8 +104,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
     assert!(mapping.htlhash.is_some() && mapping.file.is_some() && !mapping.main);
 }
 
-/// Guarantees: a file that is mapped at two biases has two indices, and what is mapped twice of it is marked as V8's built-in functions, at both
-/// places; a file that is mapped in two pieces at one bias has one index and nothing marked.
+/// Guarantees: a file that is mapped at two biases has two indices, and what is mapped twice of it is marked as V8's
+/// built-in functions, at both places; a file that is mapped in two pieces at one bias has one index and nothing
+/// marked.
 #[test]
 fn mapped_twice() {
     let fake = Fake {
@@ -130,7 +131,8 @@ fn mapped_twice() {
     assert_eq!(space.locate(0x52010).address, space.locate(0x12010).address);
 }
 
-/// Guarantees: indices stay as they are when files are unmapped, mapped again at the same and at other places, and replaced under their path.
+/// Guarantees: indices stay as they are when files are unmapped, mapped again at the same and at other places, and
+/// replaced under their path.
 #[test]
 fn indices_are_kept() {
     let mut cache = ObjectCache::default();
@@ -168,8 +170,8 @@ fn from_memory() {
     assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
 }
 
-/// Guarantees: an executable for another machine refuses the process, a library for another machine is a fault, and files that are no ELF
-/// files are code without a file.
+/// Guarantees: an executable for another machine refuses the process, a library for another machine is a fault, and
+/// files that are no ELF files are code without a file.
 #[test]
 fn other_files() {
     let maps = "11000-12000 r-xp 00001000 fe:01 7 /bin/arm\n21000-22000 r-xp 00001000 fe:01 8 /memfd:code\n";
@@ -183,8 +185,8 @@ fn other_files() {
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
 }
 
-/// Guarantees: another file in the place of one, and one that came, went, or moved, is noticed; memory without a file, data, and the deletion of
-/// a file are not, nor a process that is gone.
+/// Guarantees: another file in the place of one, and one that came, went, or moved, is noticed; memory without a file,
+/// data, and the deletion of a file are not, nor a process that is gone.
 #[test]
 fn outdated() {
     let text = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n20000-21000 rwxp 00000000 00:00 0\n";
@@ -229,7 +231,8 @@ fn attack_memory() {
     );
 }
 
-/// Guarantees: a process that moves its mappings for ever gets no more than [`MAX_MAPPINGS`] indices, and its code stays known.
+/// Guarantees: a process that moves its mappings for ever gets no more than [`MAX_MAPPINGS`] indices, and its code
+/// stays known.
 #[test]
 fn attack_indices() {
     let mut cache = ObjectCache::default();
@@ -247,8 +250,8 @@ fn attack_indices() {
     assert_eq!(space.modules().last().and_then(|module| module.mapping), None);
 }
 
-/// Guarantees: this process, read through the kernel's files, has its executable as the main one, its C library and the vDSO, with the very
-/// files behind them.
+/// Guarantees: this process, read through the kernel's files, has its executable as the main one, its C library and the
+/// vDSO, with the very files behind them.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn this_process() {

@@ -1,4 +1,5 @@
-//! What differs between architectures: the registers of a stopped thread, and how an interrupted system call is restarted.
+//! What differs between architectures: the registers of a stopped thread, and how an interrupted system call is
+//! restarted.
 
 #[cfg(not(target_arch = "x86_64"))]
 mod other;
@@ -21,7 +22,8 @@ pub(crate) use x86_64::{
 pub(crate) struct ShortCall {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Where it was made, on which stack, and what it moved. A thread that is stopped twice on its way back from one call shows the same twice.
+    /// Where it was made, on which stack, and what it moved. A thread that is stopped twice on its way back from one
+    /// call shows the same twice.
     pub(crate) mark: [u64; 3],
     /// The descriptor that it takes from, and where it stands there now, where an end of what is there explains it.
     pub(crate) from: Option<(u64, Position)>,

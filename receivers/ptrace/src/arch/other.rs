@@ -1,4 +1,5 @@
-//! Architectures whose threads cannot be unwound yet: no thread is ever stopped there, since the sampler process refuses to start.
+//! Architectures whose threads cannot be unwound yet: no thread is ever stopped there, since the sampler process
+//! refuses to start.
 
 use super::ShortCall;
 use crate::unwind::Registers;

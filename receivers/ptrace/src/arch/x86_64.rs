@@ -8,12 +8,13 @@ pub(crate) use self::short_calls::short_call;
 
 pub(crate) type RawRegisters = libc::user_regs_struct;
 
-/// What a system call leaves in RAX when it has to be restarted, unless a handler runs first, which then sees it fail with
-/// EINTR (the kernel's `include/linux/errno.h`, ERESTARTNOHAND). Never seen outside of the kernel and its tracers.
+/// What a system call leaves in RAX when it has to be restarted, unless a handler runs first, which then sees it fail
+/// with EINTR (the kernel's `include/linux/errno.h`, ERESTARTNOHAND). Never seen outside of the kernel and its tracers.
 const ERESTARTNOHAND: i64 = 514;
 
-/// System calls that fail with EINTR when a thread is woken for a tracer, where the kernel would restart others, and that may be repeated with the same
-/// arguments: a failure with EINTR means that they did nothing. Most do so only where the socket has a timeout. `close` is not among them: it closes even when it fails.
+/// System calls that fail with EINTR when a thread is woken for a tracer, where the kernel would restart others, and
+/// that may be repeated with the same arguments: a failure with EINTR means that they did nothing. Most do so only
+/// where the socket has a timeout. `close` is not among them: it closes even when it fails.
 const RESTARTABLE: [i64; 22] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -50,8 +51,8 @@ pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     ])
 }
 
-/// The registers that `/proc/PID/task/TID/syscall` shows of a blocked thread: the system call's arguments are still where it was given them
-/// (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
+/// The registers that `/proc/PID/task/TID/syscall` shows of a blocked thread: the system call's arguments are still
+/// where it was given them (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
 pub(crate) fn blocked_registers(stack_pointer: u64, program_counter: u64, arguments: Option<[u64; 6]>) -> Registers {
     let mut registers = Registers::passive(stack_pointer, program_counter);
     for (register, value) in [5, 4, 1, 10, 8, 9].into_iter().zip(arguments.into_iter().flatten()) {
@@ -69,9 +70,10 @@ pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
     raw.fs_base
 }
 
-/// The thread pointer of a thread whose list of robust mutexes is at `list` and that calls itself `thread`. glibc has the list in the
-/// thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same place in all versions since 2.4. Whether it is that is seen
-/// by what else lies there: its own address twice and the thread's id. `read` reads memory and says how many bytes it got.
+/// The thread pointer of a thread whose list of robust mutexes is at `list` and that calls itself `thread`. glibc has
+/// the list in the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same place in all versions since
+/// 2.4. Whether it is that is seen by what else lies there: its own address twice and the thread's id. `read` reads
+/// memory and says how many bytes it got.
 pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     const LIST: u64 = 0x2e0;
     const ID: usize = 0x2d0;
@@ -91,14 +93,17 @@ pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
     raw.orig_rax.cast_signed() >= 0
 }
 
-/// Makes a system call that the stop interrupted for good start again: whether it is one, and the registers were changed.
+/// Makes a system call that the stop interrupted for good start again: whether it is one, and the registers were
+/// changed.
 ///
-/// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to stop. Some calls then fail
-/// with EINTR although no signal is there. The kernel's own mark for a restart is put in its place: the call is repeated, or fails with EINTR if a
-/// handler for a real signal runs first, as it would have without the tracer. A timeout starts anew, later by the microseconds since the call began.
+/// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to
+/// stop. Some calls then fail with EINTR although no signal is there. The kernel's own mark for a restart is put in its
+/// place: the call is repeated, or fails with EINTR if a handler for a real signal runs first, as it would have without
+/// the tracer. A timeout starts anew, later by the microseconds since the call began.
 ///
-/// To set the program counter back instead would repeat the call after such a handler, too, so that the program waits on although its signal has come. With a
-/// signal each half millisecond that was seen in 10 of 74,964 waits, and with the mark in none of 80,136.
+/// To set the program counter back instead would repeat the call after such a handler, too, so that the program waits
+/// on although its signal has come. With a signal each half millisecond that was seen in 10 of 74,964 waits, and with
+/// the mark in none of 80,136.
 pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     // Outside of a system call, `orig_rax` is -1.
     let call = raw.orig_rax.cast_signed();
@@ -109,8 +114,8 @@ pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     true
 }
 
-/// Whether the thread waited in a system call when the stop came: its result is one of those that say that a wait was interrupted (the kernel's
-/// `include/linux/errno.h`, and EINTR). Such a thread did not run.
+/// Whether the thread waited in a system call when the stop came: its result is one of those that say that a wait was
+/// interrupted (the kernel's `include/linux/errno.h`, and EINTR). Such a thread did not run.
 pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
     const ERESTARTSYS: i64 = 512;
     const ERESTART_RESTARTBLOCK: i64 = 516;
@@ -119,8 +124,8 @@ pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
     is_in_call(raw) && matches!(error, EINTR | ERESTARTSYS..=ERESTART_RESTARTBLOCK)
 }
 
-/// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time. (Measured; `poll`
-/// and `select` too wait for longer than they should.)
+/// Whether the kernel continues a blocked system call after a stop as if there had been none, with the right time.
+/// (Measured; `poll` and `select` too wait for longer than they should.)
 pub(crate) fn survives_stop(call: i64) -> bool {
     matches!(call, libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }
@@ -138,7 +143,8 @@ mod tests {
         raw
     }
 
-    /// Guarantees: only calls that failed with EINTR and may be repeated are repeated; a `close` never is, nor code outside of a call that has -4 in RAX.
+    /// Guarantees: only calls that failed with EINTR and may be repeated are repeated; a `close` never is, nor code
+    /// outside of a call that has -4 in RAX.
     #[test]
     fn what_is_restarted() {
         let restarted = |call, result| {

@@ -1,4 +1,5 @@
-//! Attaching to a process: opening its files, reading what is mapped, telling the owner, and handing it to the sampling thread.
+//! Attaching to a process: opening its files, reading what is mapped, telling the owner, and handing it to the sampling
+//! thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;

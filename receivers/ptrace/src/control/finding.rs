@@ -44,8 +44,8 @@ impl Control {
         }
     }
 
-    /// Attaches to a process if it belongs to a target: the first one, where several select it. Returns the target and the process's start if it
-    /// has to be tried again soon.
+    /// Attaches to a process if it belongs to a target: the first one, where several select it. Returns the target and
+    /// the process's start if it has to be tried again soon.
     pub(super) fn look_at(&mut self, pid: u32) -> Option<(TargetId, u64)> {
         let candidate = Candidate::open(pid)?;
         let target = self.selecting(&candidate)?;

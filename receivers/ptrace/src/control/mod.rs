@@ -1,8 +1,8 @@
 //! The control thread of the sampler process: everything but sampling.
 //!
-//! It hears the owner's commands, finds and opens processes, reads what is mapped where, starts commands and takes their exit
-//! codes, and passes on what the sampling thread says. It runs at normal priority, and while it reads a large file, sampling
-//! goes on. It never waits for the owner except at the end, and then not for long.
+//! It hears the owner's commands, finds and opens processes, reads what is mapped where, starts commands and takes
+//! their exit codes, and passes on what the sampling thread says. It runs at normal priority, and while it reads a
+//! large file, sampling goes on. It never waits for the owner except at the end, and then not for long.
 
 mod attach;
 mod commands;
@@ -320,8 +320,8 @@ impl Control {
             (why, _) => why,
         };
         if why == Detached::Exited {
-            // It may have written a map since the last look, and the map outlives it. Not where it executes another program,
-            // whose map is at the same place.
+            // It may have written a map since the last look, and the map outlives it. Not where it executes another
+            // program, whose map is at the same place.
             self.look_for_perf_map(process);
         }
         let Some(attached) = self.attached.remove(&process) else {
@@ -352,8 +352,8 @@ impl Control {
     fn finish(mut self, end: End) {
         let deadline = Instant::now() + END;
         let sampler = self.sampler;
-        // What was stopped is let go properly; what is left is said meanwhile. Without another thread, dropping the handle asks for the
-        // same.
+        // What was stopped is let go properly; what is left is said meanwhile. Without another thread, dropping the
+        // handle asks for the same.
         let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
         let mut rest = Vec::new();
         loop {

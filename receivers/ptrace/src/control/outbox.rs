@@ -1,7 +1,7 @@
 //! What waits to be sent to the owner.
 //!
-//! Nothing here waits for the owner. When it does not keep up, the oldest samples are dropped and counted, since fresh ones are worth more;
-//! everything else is kept, because later events refer to it.
+//! Nothing here waits for the owner. When it does not keep up, the oldest samples are dropped and counted, since fresh
+//! ones are worth more; everything else is kept, because later events refer to it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -146,8 +146,8 @@ mod tests {
         })
     }
 
-    /// Guarantees: an owner that does not listen costs a bounded amount of memory; every observation is either sent or counted as lost, in a status that
-    /// was said before the loss, too; and what is no sample arrives whole.
+    /// Guarantees: an owner that does not listen costs a bounded amount of memory; every observation is either sent or
+    /// counted as lost, in a status that was said before the loss, too; and what is no sample arrives whole.
     #[test]
     fn drops_the_oldest_samples_and_counts_them() {
         let (owner, sampler) = pair().unwrap();

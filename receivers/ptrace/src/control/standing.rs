@@ -1,4 +1,5 @@
-//! What keeps a process from being sampled although nothing forbids it: it is stopped, frozen, traced by somebody else, or dead.
+//! What keeps a process from being sampled although nothing forbids it: it is stopped, frozen, traced by somebody else,
+//! or dead.
 
 use std::fs::{self, File};
 
@@ -10,7 +11,8 @@ use crate::process_files::ProcessFiles;
 use crate::process_info;
 
 impl Control {
-    /// Says what keeps an attached process from being sampled, once for each reason. It is sampled as soon as that is over.
+    /// Says what keeps an attached process from being sampled, once for each reason. It is sampled as soon as that is
+    /// over.
     pub(super) fn look_at_standing(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get(&process) else {
             return;
@@ -32,8 +34,8 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
         hindrances.push((ProblemKind::Stopped, message));
     }
     let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
-    // The sampling thread itself shows as the tracer while it has a thread stopped, and a thread of the owner while it holds a command at its
-    // first instruction.
+    // The sampling thread itself shows as the tracer while it has a thread stopped, and a thread of the owner while it
+    // holds a command at its first instruction.
     let is_thread_of = |process: &str| fs::exists(format!("/proc/{process}/task/{tracer}")).unwrap_or(false);
     if tracer != 0 && !is_thread_of("self") && !is_thread_of(&owner.to_string()) {
         let message = format!(

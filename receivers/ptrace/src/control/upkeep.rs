@@ -13,11 +13,12 @@ use crate::process_files::Life;
 /// The shortest and the longest pause between two readings of a process's maps.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A reading that took some time is followed by a pause of so many times that: a target that maps files all the time takes at
-/// most a tenth of this thread.
+/// A reading that took some time is followed by a pause of so many times that: a target that maps files all the time
+/// takes at most a tenth of this thread.
 const SHARE: u32 = 9;
 
-/// How often a process's maps are compared with what is known of them, and how many times longer than the comparison the pause after it is at least.
+/// How often a process's maps are compared with what is known of them, and how many times longer than the comparison
+/// the pause after it is at least.
 const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 200);
 
 /// When a process's maps are read again.

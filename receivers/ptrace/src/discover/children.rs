@@ -9,7 +9,8 @@ const LIST: u64 = 8 << 10;
 /// So many threads of a process are asked for their children.
 const THREADS: usize = 64;
 
-/// The calls in which a process does nothing but wait for a child: `timeout` waits in sigsuspend(2), since the time it measures is a signal as well.
+/// The calls in which a process does nothing but wait for a child: `timeout` waits in sigsuspend(2), since the time it
+/// measures is a signal as well.
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
 
 /// The children of a process; none where the kernel does not list them.
@@ -21,8 +22,8 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The child that a process waits for, where it has one child, one thread, and does nothing else: so do `timeout`, `time` and a shell, whose children do
-/// the work. `None` as well where the kernel does not let the caller see it.
+/// The child that a process waits for, where it has one child, one thread, and does nothing else: so do `timeout`,
+/// `time` and a shell, whose children do the work. `None` as well where the kernel does not let the caller see it.
 pub fn awaited_child(pid: u32) -> Option<u32> {
     let [thread] = threads(pid)[..] else { return None };
     let [child] = list(pid, thread)[..] else { return None };
@@ -70,8 +71,8 @@ mod tests {
         shell.wait().unwrap();
     }
 
-    /// Guarantees: a shell that waits for its one child is known to; one that waits for two, or does something else itself, is not; nor is a
-    /// process without children.
+    /// Guarantees: a shell that waits for its one child is known to; one that waits for two, or does something else
+    /// itself, is not; nor is a process without children.
     #[test]
     fn who_waits_for_whom() {
         let waits = shell("(echo ready; cat); true");

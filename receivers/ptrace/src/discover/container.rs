@@ -7,9 +7,10 @@ pub(crate) const SHORTEST_PREFIX: usize = 12;
 
 /// The container's id according to `/proc/PID/cgroup`.
 ///
-/// Known are `/docker/ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`, `/kubepods/.../ID`,
-/// containerd's `SLICE:cri-containerd:ID` (runtimes that write systemd's form without systemd), `garden` and ECS (`TASK-NUMBER`). The innermost one counts. A
-/// container's monitor (`crio-conmon-ID.scope`, `libpod-conmon-ID.scope`) is outside of the container.
+/// Known are `/docker/ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`,
+/// `/kubepods/.../ID`, containerd's `SLICE:cri-containerd:ID` (runtimes that write systemd's form without systemd),
+/// `garden` and ECS (`TASK-NUMBER`). The innermost one counts. A container's monitor (`crio-conmon-ID.scope`,
+/// `libpod-conmon-ID.scope`) is outside of the container.
 pub(crate) fn from_control_groups(text: &str) -> Option<String> {
     control_group::paths(text).into_iter().find_map(from_path)
 }
@@ -28,8 +29,9 @@ fn from_path(path: &str) -> Option<String> {
     })
 }
 
-/// The container's id according to `/proc/PID/mountinfo`: runtimes mount files of their own for each container. It is needed where the
-/// control group's path ends at the container's own root. Pods' files are left out, since a pod is no container.
+/// The container's id according to `/proc/PID/mountinfo`: runtimes mount files of their own for each container. It is
+/// needed where the control group's path ends at the container's own root. Pods' files are left out, since a pod is no
+/// container.
 pub(crate) fn from_mounts(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         // ID PARENT DEVICE ROOT MOUNTPOINT ..., see proc_pid_mountinfo(5).
@@ -110,7 +112,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: inside of a container, whose control group has no path, the mounts say the id; a pod's id is not taken for it.
+    /// Guarantees: inside of a container, whose control group has no path, the mounts say the id; a pod's id is not
+    /// taken for it.
     #[test]
     fn mounts() {
         for root in [

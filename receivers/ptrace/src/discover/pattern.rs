@@ -1,4 +1,5 @@
-//! Patterns of names: `*` is any characters, also none, and `?` is one. Nothing else is special, so a path is its own pattern.
+//! Patterns of names: `*` is any characters, also none, and `?` is one. Nothing else is special, so a path is its own
+//! pattern.
 
 /// Whether all of the text matches the pattern. Takes at most their lengths' product in steps, and no recursion.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
@@ -39,7 +40,8 @@ pub(super) fn contains(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: stars and question marks mean what the configuration says they mean, and nothing else means anything.
+    /// Guarantees: stars and question marks mean what the configuration says they mean, and nothing else means
+    /// anything.
     #[test]
     fn stars_and_question_marks() {
         for (pattern, text, expected) in [

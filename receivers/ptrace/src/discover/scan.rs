@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirEntryExt;
 
-/// After how many scans a process that belongs to no target is looked at again: shortly after it appeared, since it may be about to
-/// execute the program that is wanted; in the end every 16th time.
+/// After how many scans a process that belongs to no target is looked at again: shortly after it appeared, since it may
+/// be about to execute the program that is wanted; in the end every 16th time.
 const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
 
 /// How rarely an old process is looked at.
@@ -83,7 +83,8 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    /// Guarantees: a new process is looked at at once and soon again, an old one rarely, and one with a reused id counts as new.
+    /// Guarantees: a new process is looked at at once and soon again, an old one rarely, and one with a reused id
+    /// counts as new.
     #[test]
     fn new_ones_often_old_ones_rarely() {
         let mut scanner = Scanner::default();

@@ -14,7 +14,8 @@ use crate::probe::{StatLine, parse_stat};
 /// What of a command line is matched, in bytes.
 const MATCHED_ARGUMENTS: usize = 128 << 10;
 
-/// So many children of a process are looked at, and so many generations: `sudo` has a monitor between itself and the command.
+/// So many children of a process are looked at, and so many generations: `sudo` has a monitor between itself and the
+/// command.
 const CHILDREN: (usize, usize) = (16, 4);
 
 /// What of other files is read, in bytes: a control group's path has at most 4 KiB, in a dozen hierarchies.
@@ -73,8 +74,9 @@ impl Candidate {
         }
     }
 
-    /// Whether the selection means a process that this one started, and not this one: a pattern of arguments also matches what carries the
-    /// arguments to the program that is meant, such as `timeout` or a shell. Known only while that program runs.
+    /// Whether the selection means a process that this one started, and not this one: a pattern of arguments also
+    /// matches what carries the arguments to the program that is meant, such as `timeout` or a shell. Known only while
+    /// that program runs.
     pub(crate) fn is_wrapper(&self, select: &Select) -> bool {
         matches!(select, Select::CommandLine(_)) && self.wraps(select, CHILDREN.1)
     }

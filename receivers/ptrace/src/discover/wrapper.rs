@@ -1,12 +1,13 @@
-//! Processes that carry another one's command line in their own, since they started it: `timeout 60 gunicorn app`, `sh -c "gunicorn app"`,
-//! `sudo gunicorn app`. A pattern of arguments means the one that they started.
+//! Processes that carry another one's command line in their own, since they started it: `timeout 60 gunicorn app`,
+//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern of arguments means the one that they started.
 
-/// So many words may stand in front of a script in the command line of its interpreter: the interpreter and one argument, as the kernel
-/// takes them from the script's first line (execve(2), "Interpreter scripts").
+/// So many words may stand in front of a script in the command line of its interpreter: the interpreter and one
+/// argument, as the kernel takes them from the script's first line (execve(2), "Interpreter scripts").
 const INTERPRETER: usize = 2;
 
-/// Whether a process with these arguments carries the command line of its child with those: as words one behind the other, and with something in
-/// front, which is the wrapper's own. Programs and scripts are compared by their base names, since a wrapper looks for them in `PATH`.
+/// Whether a process with these arguments carries the command line of its child with those: as words one behind the
+/// other, and with something in front, which is the wrapper's own. Programs and scripts are compared by their base
+/// names, since a wrapper looks for them in `PATH`.
 pub(super) fn carries(wrapper: &str, child: &str) -> bool {
     let (outer, inner) = (words(wrapper), words(child));
     // An interpreter that was not asked for stands in front of what was, in the line of a script alone.
@@ -31,7 +32,8 @@ fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The words of a command line. A shell's script is one argument, and what ends a command or quotes a word in it is no part of the word.
+/// The words of a command line. A shell's script is one argument, and what ends a command or quotes a word in it is no
+/// part of the word.
 fn words(line: &str) -> Vec<&str> {
     let marks = |c: char| matches!(c, ';' | '&' | '|' | '(' | ')' | '\'' | '"');
     line.split_whitespace().map(|word| word.trim_matches(marks)).filter(|word| !word.is_empty()).collect()
@@ -41,7 +43,8 @@ fn words(line: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: what stands in front of a command is told from the command, also where it is a script, or stands in one.
+    /// Guarantees: what stands in front of a command is told from the command, also where it is a script, or stands in
+    /// one.
     #[test]
     fn wrappers() {
         for (wrapper, child) in [
@@ -58,7 +61,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a program that starts itself, another one with other arguments, or one with some of its own, carries nothing.
+    /// Guarantees: a program that starts itself, another one with other arguments, or one with some of its own, carries
+    /// nothing.
     #[test]
     fn no_wrappers() {
         for (parent, child) in [

@@ -41,8 +41,8 @@ struct Entry {
     used: u64,
 }
 
-/// Keeps what was read of files, within a budget in bytes. What no address space uses is dropped first, the least recently used before
-/// others. What is in use counts too: beyond the budget nothing more is read.
+/// Keeps what was read of files, within a budget in bytes. What no address space uses is dropped first, the least
+/// recently used before others. What is in use counts too: beyond the budget nothing more is read.
 #[derive(Debug)]
 pub struct ObjectCache {
     limit: usize,
@@ -81,7 +81,8 @@ impl ObjectCache {
         self.files.len()
     }
 
-    /// What is known of a file, which is read if it is new. `None` where the file may not be kept since all that is kept is in use.
+    /// What is known of a file, which is read if it is new. `None` where the file may not be kept since all that is
+    /// kept is in use.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Where Go's linker put its table of functions.
 //!
-//! Only the places are noted here: the table itself has megabytes, of which unwinding needs a few words of some functions, and they are
-//! read where they are mapped.
+//! Only the places are noted here: the table itself has megabytes, of which unwinding needs a few words of some
+//! functions, and they are read where they are mapped.
 
 use super::headers::Headers;
 use super::source::Source;
@@ -16,8 +16,8 @@ pub struct GoTable {
 }
 
 impl GoTable {
-    /// By the section headers, which Go's linker writes even where it leaves out symbols. `None` where there is no such section: frame
-    /// pointers have to do then.
+    /// By the section headers, which Go's linker writes even where it leaves out symbols. `None` where there is no such
+    /// section: frame pointers have to do then.
     pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers) -> Option<Self> {
         let sections = headers.sections(source)?;
         let address = |name: &[u8]| Some(sections.find(name)?.0);

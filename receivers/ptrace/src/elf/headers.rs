@@ -1,6 +1,7 @@
 //! The ELF header, the program headers, and for files without an index of their unwind tables one section header.
 //!
-//! Source of the layouts: the System V ABI's generic part (ELF header, program header, section header), 64-bit little-endian.
+//! Source of the layouts: the System V ABI's generic part (ELF header, program header, section header), 64-bit
+//! little-endian.
 
 use super::Malformed;
 use super::source::{Source, read_range};

@@ -1,7 +1,7 @@
 //! Notes: the GNU build id, and whether Go's compiler made the file.
 //!
-//! Source of the layout: the System V ABI's generic part, "Note Section"; `NT_GNU_BUILD_ID` is type 3 of name `GNU`; Go writes its own id
-//! as type 4 of name `Go` (`src/cmd/link/internal/ld/elf.go`).
+//! Source of the layout: the System V ABI's generic part, "Note Section"; `NT_GNU_BUILD_ID` is type 3 of name `GNU`; Go
+//! writes its own id as type 4 of name `Go` (`src/cmd/link/internal/ld/elf.go`).
 
 use super::headers::{PT_NOTE, Segment, u32_at};
 use super::source::{Source, read_range};

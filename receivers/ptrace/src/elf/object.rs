@@ -109,8 +109,8 @@ impl Object {
         self.htlhash
     }
 
-    /// The bias at which an executable mapping of the file lies that starts at `start` and at `offset` in the file: what is added to an
-    /// address of the file, wrapping. `None` where no segment is there.
+    /// The bias at which an executable mapping of the file lies that starts at `start` and at `offset` in the file:
+    /// what is added to an address of the file, wrapping. `None` where no segment is there.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         // Pages at the borders of segments are in both, so an executable one is looked for first.
         let holds = |segment: &&Segment| {

@@ -61,8 +61,8 @@ impl Source for FileSource<'_> {
     }
 }
 
-/// Reads exactly `length` bytes from `offset` on. The range is held against `limit` and the length of the source before memory
-/// is taken.
+/// Reads exactly `length` bytes from `offset` on. The range is held against `limit` and the length of the source before
+/// memory is taken.
 pub(super) fn read_range<S: Source + ?Sized>(
     source: &S,
     what: &'static str,

@@ -1,8 +1,9 @@
 //! `.eh_frame`, with an index by address.
 //!
-//! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5 section 6.4. Where the file has
-//! an index (`.eh_frame_hdr`, found by its program header), that one tells how far `.eh_frame` reaches, since only section headers
-//! know its size and those may be missing; otherwise the index is made here.
+//! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5
+//! section 6.4. Where the file has an index (`.eh_frame_hdr`, found by its program header), that one tells how far
+//! `.eh_frame` reaches, since only section headers know its size and those may be missing; otherwise the index is made
+//! here.
 
 use gimli::{
     BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, UnwindContext,
@@ -19,8 +20,8 @@ const MAX_TABLE: u64 = 128 << 20;
 const MAX_INDEX: u64 = 32 << 20;
 /// Functions, at most.
 const MAX_FUNCTIONS: usize = 4 << 20;
-/// Bytes of one function's entry (FDE), at most: it bounds the time for one lookup to about a millisecond. The largest in node, Python and
-/// OpenSSL have a few kilobytes.
+/// Bytes of one function's entry (FDE), at most: it bounds the time for one lookup to about a millisecond. The largest
+/// in node, Python and OpenSSL have a few kilobytes.
 const MAX_ENTRY: u32 = 64 << 10;
 /// Bytes of what functions have in common (CIE), at most; about 20 are usual.
 const MAX_COMMON: u32 = 1 << 10;
@@ -120,7 +121,8 @@ impl UnwindTables {
         let mut last_common = None;
         let table = EhFrame::new(&section, LittleEndian);
         while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
-            // Four zero bytes end the table of one input file; linkers should leave only the last. The 64-bit format is not in use.
+            // Four zero bytes end the table of one input file; linkers should leave only the last. The 64-bit format is
+            // not in use.
             if length == u32::MAX {
                 break;
             }
@@ -253,8 +255,8 @@ fn common_entry<'a>(
     table.cie_from_offset(bases, offset)
 }
 
-/// Only addresses relative to themselves occur on x86-64; a base for the others keeps entries readable that have one in a part of no
-/// use here (the personality).
+/// Only addresses relative to themselves occur on x86-64; a base for the others keeps entries readable that have one in
+/// a part of no use here (the personality).
 fn bases(address: u64) -> BaseAddresses {
     BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
 }

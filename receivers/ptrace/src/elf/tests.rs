@@ -103,7 +103,8 @@ fn row(tables: &UnwindTables, address: u64) -> Result<Option<i64>, gimli::Error>
     }))
 }
 
-/// Guarantees: the made file, from which the attacks start, is read, its rows are right, and so is everything else that is told of it.
+/// Guarantees: the made file, from which the attacks start, is read, its rows are right, and so is everything else that
+/// is told of it.
 #[test]
 fn harmless() {
     let made = Made::new();
@@ -119,7 +120,8 @@ fn harmless() {
     assert_eq!((object.entry(), object.is_go(), object.build_id()), (TEXT, false, None));
 }
 
-/// Guarantees: without `.eh_frame_hdr`, the section header finds the table, and the index made from it gives the same rows.
+/// Guarantees: without `.eh_frame_hdr`, the section header finds the table, and the index made from it gives the same
+/// rows.
 #[test]
 fn without_an_index() {
     let mut made = Made::new();
@@ -161,7 +163,8 @@ fn other_machines() {
     assert_eq!(name(&|made| made.0.truncate(63)), "not an ELF file");
 }
 
-/// Guarantees: program headers that are too many, of another size, or out of the file refuse the file, before memory is taken for them.
+/// Guarantees: program headers that are too many, of another size, or out of the file refuse the file, before memory is
+/// taken for them.
 #[test]
 fn attack_program_headers() {
     for (at, bytes) in [
@@ -176,8 +179,8 @@ fn attack_program_headers() {
     }
 }
 
-/// Guarantees: segments and tables that lie outside of the file, wrap around, or are larger than anything leave the file without
-/// tables, and nothing of their size is taken.
+/// Guarantees: segments and tables that lie outside of the file, wrap around, or are larger than anything leave the
+/// file without tables, and nothing of their size is taken.
 #[test]
 fn attack_segments() {
     for (offset, address, size) in [
@@ -207,8 +210,8 @@ fn attack_index_count() {
     assert_eq!(made.tables().functions(), 1);
 }
 
-/// Guarantees: entries of the index that point before, behind or out of the table, and functions outside of the image, are left out; an index out of
-/// order is put in order.
+/// Guarantees: entries of the index that point before, behind or out of the table, and functions outside of the image,
+/// are left out; an index out of order is put in order.
 #[test]
 fn attack_index_entries() {
     let mut made = Made::new();
@@ -231,7 +234,8 @@ fn attack_index_entries() {
     assert_eq!(row(&tables, TEXT + 0x31), Ok(Some(16)));
 }
 
-/// Guarantees: an entry that says it is its own common part, or whose common part is another function, in a circle, is an error and no loop.
+/// Guarantees: an entry that says it is its own common part, or whose common part is another function, in a circle, is
+/// an error and no loop.
 #[test]
 fn attack_cyclic_common_parts() {
     let function = EH_FRAME + 0x18;
@@ -243,7 +247,8 @@ fn attack_cyclic_common_parts() {
     }
 }
 
-/// Guarantees: entries and common parts that are longer than the limits, or than the table, are refused by their length alone.
+/// Guarantees: entries and common parts that are longer than the limits, or than the table, are refused by their length
+/// alone.
 #[test]
 fn attack_lengths() {
     for length in [u32::MAX, u32::MAX - 1, 0x7fff_ffff, (64 << 10) + 1] {
@@ -257,7 +262,8 @@ fn attack_lengths() {
     }
 }
 
-/// Guarantees: an augmentation that claims more bytes than there are, one without an end, and unknown letters are errors.
+/// Guarantees: an augmentation that claims more bytes than there are, one without an end, and unknown letters are
+/// errors.
 #[test]
 fn attack_augmentations() {
     for rest in [
@@ -274,8 +280,8 @@ fn attack_augmentations() {
     }
 }
 
-/// Guarantees: instructions that remember states for ever, set more registers than there are, or advance past the end of all addresses
-/// are errors, and found.
+/// Guarantees: instructions that remember states for ever, set more registers than there are, or advance past the end
+/// of all addresses are errors, and found.
 #[test]
 fn attack_instructions() {
     let remember = [0x0a; 300];
@@ -289,7 +295,8 @@ fn attack_instructions() {
     }
 }
 
-/// Guarantees: the longest entry that is read may be full of instructions that do nothing; a longer one is none, see above.
+/// Guarantees: the longest entry that is read may be full of instructions that do nothing; a longer one is none, see
+/// above.
 #[test]
 fn attack_long_entry() {
     let mut made = Made::new();
@@ -329,8 +336,8 @@ fn file(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// Guarantees: a file is read once while it stays as it is; the budget in bytes holds; what nobody uses makes room, oldest first; what is in use
-/// stays, and then nothing more is taken.
+/// Guarantees: a file is read once while it stays as it is; the budget in bytes holds; what nobody uses makes room,
+/// oldest first; what is in use stays, and then nothing more is taken.
 #[test]
 fn cache_budget() {
     let made = Made::new();
@@ -368,8 +375,8 @@ fn cache_keys() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Guarantees: whatever bytes of a file are changed, reading it and looking addresses up neither panics nor takes more memory than
-    /// the file is long and a little.
+    /// Guarantees: whatever bytes of a file are changed, reading it and looking addresses up neither panics nor takes
+    /// more memory than the file is long and a little.
     #[test]
     fn any_change(changes in prop::collection::vec((0..LENGTH, any::<u8>()), 1..20), dense in prop::collection::vec((0x1000usize..0x1050, any::<u8>()), 0..8)) {
         let mut made = Made::new();

@@ -1,4 +1,5 @@
-//! The threads of a process, by `getdents64` on a kept descriptor: reading a folder by its path would open it anew, and allocate for each entry.
+//! The threads of a process, by `getdents64` on a kept descriptor: reading a folder by its path would open it anew, and
+//! allocate for each entry.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,7 +30,8 @@ pub(crate) fn for_each_number(directory: BorrowedFd<'_>, mut found: impl FnMut(u
     }
 }
 
-/// The names in what `getdents64` wrote: records of inode (8 bytes), offset (8), length of the record (2), type (1), name, 0.
+/// The names in what `getdents64` wrote: records of inode (8 bytes), offset (8), length of the record (2), type (1),
+/// name, 0.
 fn names(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes([*records.get(16)?, *records.get(17)?]));

@@ -1,4 +1,5 @@
-//! What the kernel wants and no library offers in the way it is needed here: the only place of `unsafe` in this crate's sampling.
+//! What the kernel wants and no library offers in the way it is needed here: the only place of `unsafe` in this crate's
+//! sampling.
 
 pub(crate) mod directory;
 pub(crate) mod priority;

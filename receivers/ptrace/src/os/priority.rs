@@ -1,18 +1,18 @@
-//! The sampling thread's priority. What it removes is the rare case in which a stopped thread waits for the sampler to be scheduled, which on a
-//! saturated machine takes more than 100 ms.
+//! The sampling thread's priority. What it removes is the rare case in which a stopped thread waits for the sampler to
+//! be scheduled, which on a saturated machine takes more than 100 ms.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getpid, getsid};
 
-/// For how long a thread of the real-time scheduler may run without sleeping, in microseconds: a tick takes less than a hundredth of it. The
-/// kernel sends SIGXCPU beyond the first, and SIGKILL beyond the second.
+/// For how long a thread of the real-time scheduler may run without sleeping, in microseconds: a tick takes less than a
+/// hundredth of it. The kernel sends SIGXCPU beyond the first, and SIGKILL beyond the second.
 const REALTIME_LIMIT: (u64, u64) = (200_000, 400_000);
 
 /// The nice value that is asked for: ahead of everything ordinary, behind what an operator put ahead on purpose.
 const NICE: libc::c_int = -15;
 
-/// The time slice that is asked for, in nanoseconds: the shortest that the kernel grants. A thread with a short slice is scheduled sooner after it wakes
-/// (Linux 6.12, EEVDF); older kernels ignore it.
+/// The time slice that is asked for, in nanoseconds: the shortest that the kernel grants. A thread with a short slice
+/// is scheduled sooner after it wakes (Linux 6.12, EEVDF); older kernels ignore it.
 const SLICE: u64 = 100_000;
 
 /// Raises the calling thread's priority as far as allowed: whether that worked.
@@ -28,8 +28,8 @@ pub(crate) fn raise(realtime: bool) -> bool {
     raised
 }
 
-/// Where the kernel groups sessions for scheduling, a nice value only counts within one (sched(7), "The autogroup feature"): the
-/// session's own is raised, too, if this process leads one.
+/// Where the kernel groups sessions for scheduling, a nice value only counts within one (sched(7), "The autogroup
+/// feature"): the session's own is raised, too, if this process leads one.
 fn raise_session() {
     if getsid(None) == Ok(getpid()) {
         // There is no such file where sessions are not grouped.

@@ -1,7 +1,8 @@
-//! Where another thread's list of robust mutexes is: a place in the thread's own data that the kernel tells without a stop.
+//! Where another thread's list of robust mutexes is: a place in the thread's own data that the kernel tells without a
+//! stop.
 
-/// The address of a thread's list; `None` where it has none or may not be asked for. Needs what reading the thread's memory needs
-/// (get_robust_list(2): PTRACE_MODE_READ), and neither stops nor delays it.
+/// The address of a thread's list; `None` where it has none or may not be asked for. Needs what reading the thread's
+/// memory needs (get_robust_list(2): PTRACE_MODE_READ), and neither stops nor delays it.
 #[allow(unsafe_code, reason = "neither nix nor libc has get_robust_list")]
 pub(crate) fn robust_list(thread: u32) -> Option<u64> {
     let (mut head, mut size) = (0_u64, 0_u64);

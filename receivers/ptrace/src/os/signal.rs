@@ -1,4 +1,5 @@
-//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone), until there are samples to be read, or until a point in time.
+//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone),
+//! until there are samples to be read, or until a point in time.
 
 use std::fs;
 use std::io;
@@ -64,7 +65,8 @@ impl Sleeper {
         Ok((Self { signals, announcements, leaky }, Waker { thread }))
     }
 
-    /// Sleeps until something happens, or the time is over (`None`: no end). With `stops` expected and announcements that may get lost, shortly at most.
+    /// Sleeps until something happens, or the time is over (`None`: no end). With `stops` expected and announcements
+    /// that may get lost, shortly at most.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
     pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool, awaited: Option<BorrowedFd<'_>>) {
         let time = match (self.leaky && stops, time) {

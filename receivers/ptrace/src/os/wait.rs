@@ -1,7 +1,7 @@
 //! What became of the threads that were asked to stop.
 //!
-//! Stops and ends are asked for separately. A wait for anything would consume the end of a process that this program started itself, whose exit
-//! code belongs to the one who started it.
+//! Stops and ends are asked for separately. A wait for anything would consume the end of a process that this program
+//! started itself, whose exit code belongs to the one who started it.
 
 use std::mem::MaybeUninit;
 

@@ -1,8 +1,9 @@
 //! The time of which nothing is known, since the sampler process had ended.
 //!
-//! What a sampler process that is killed has not handed over is lost with it, about the last second. So a gap of a thread is from the end of
-//! its last sample that arrived to the beginning of the first one that the next sampler process took. In wall mode, where all the time of a
-//! thread is accounted for, it is a sample of its own ([`Location::NO_SAMPLER`]); in cpu mode nobody knows how much of it the thread ran.
+//! What a sampler process that is killed has not handed over is lost with it, about the last second. So a gap of a
+//! thread is from the end of its last sample that arrived to the beginning of the first one that the next sampler
+//! process took. In wall mode, where all the time of a thread is accounted for, it is a sample of its own
+//! ([`Location::NO_SAMPLER`]); in cpu mode nobody knows how much of it the thread ran.
 
 use std::collections::HashMap;
 
@@ -54,8 +55,8 @@ impl Gaps {
         self.ends.len() + self.open.len()
     }
 
-    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the gap in which nothing is known of any
-    /// thread, in nanoseconds, where it ends with them.
+    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the gap in
+    /// which nothing is known of any thread, in nanoseconds, where it ends with them.
     pub fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
         let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
         for sample in &batch.samples {
@@ -177,8 +178,9 @@ mod tests {
         found
     }
 
-    /// Guarantees: each thread that was sampled before and after has a sample for the time between, so that its time adds up; a thread that
-    /// came or went meanwhile has none. The time of the run that is missing is from the last sample of any thread to the first one.
+    /// Guarantees: each thread that was sampled before and after has a sample for the time between, so that its time
+    /// adds up; a thread that came or went meanwhile has none. The time of the run that is missing is from the last
+    /// sample of any thread to the first one.
     #[test]
     fn between_two_sampler_processes() {
         let mut gaps = Gaps::default();
@@ -214,8 +216,8 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 90);
     }
 
-    /// Guarantees: a sampler process that ends before it said anything leaves a gap from the beginning, one that ends twice in a row leaves
-    /// one gap, and one that is not followed by another a gap to the end.
+    /// Guarantees: a sampler process that ends before it said anything leaves a gap from the beginning, one that ends
+    /// twice in a row leaves one gap, and one that is not followed by another a gap to the end.
     #[test]
     fn ends_of_the_run() {
         let mut gaps = Gaps::default();
@@ -227,7 +229,8 @@ mod tests {
         assert_eq!((gaps.count(), gaps.total_nano(1000)), (3, 60 + 890));
     }
 
-    /// Guarantees: across a time in which no samples were wanted no gap is filled, whether a sampler process ended before it or in it.
+    /// Guarantees: across a time in which no samples were wanted no gap is filled, whether a sampler process ended
+    /// before it or in it.
     #[test]
     fn not_across_a_pause() {
         for ended_before in [false, true] {
@@ -250,7 +253,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: of threads that come and go, those that may still be there are remembered, and never more than the bound.
+    /// Guarantees: of threads that come and go, those that may still be there are remembered, and never more than the
+    /// bound.
     #[test]
     fn threads_that_come_and_go() {
         let mut gaps = Gaps::default();

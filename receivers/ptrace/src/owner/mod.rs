@@ -1,7 +1,7 @@
 //! The owner's side: starts the sampler process, tells it what to do, and hears what it says.
 //!
-//! The sampler process is this program executed once more, see `separation`. A thread of its own receives what it
-//! says and checks it, since the sampler reads what targets made and may have been taken over by one: whatever breaks a rule
+//! The sampler process is this program executed once more, see `separation`. A thread of its own receives what it says
+//! and checks it, since the sampler reads what targets made and may have been taken over by one: whatever breaks a rule
 //! of [`crate::protocol`] ends it. Whoever uses this crate calls [`run_if_sampler`] in the first line of `main`.
 
 use std::io;
@@ -25,10 +25,11 @@ pub use supervised::{SuperviseError, Supervised};
 /// How the sampler process is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
-    /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see [`crate::sampler::Options`].
+    /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see
+    /// [`crate::sampler::Options`].
     pub realtime: bool,
-    /// How many events may wait for the owner, at most. When they do, the sampler drops its oldest samples and counts them. An event takes
-    /// at most about half a MiB.
+    /// How many events may wait for the owner, at most. When they do, the sampler drops its oldest samples and counts
+    /// them. An event takes at most about half a MiB.
     pub waiting: usize,
 }
 
@@ -105,7 +106,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next notice, after waiting for it for some time. `Err(Timeout)` if there is none so far, `Err(Disconnected)` at the end.
+    /// The next notice, after waiting for it for some time. `Err(Timeout)` if there is none so far, `Err(Disconnected)`
+    /// at the end.
     ///
     /// # Errors
     ///

@@ -34,9 +34,9 @@ impl SamplerProcess {
         Ok((process, Events { receiver }))
     }
 
-    /// Starts the sampler process and calls `hear` with each notice, on a thread made for it. While `hear` waits, so does the
-    /// sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them. That thread has not the right
-    /// to trace processes of others.
+    /// Starts the sampler process and calls `hear` with each notice, on a thread made for it. While `hear` waits, so
+    /// does the sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them. That
+    /// thread has not the right to trace processes of others.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ impl SamplerProcess {
         self.pid
     }
 
-    /// Says something to the sampler process. [`Command::Stop`] gives it [`crate::message::STOP_TIMEOUT`] to say what is left and to
-    /// end; the events have to be heard until [`Notice::Ended`] for that.
+    /// Says something to the sampler process. [`Command::Stop`] gives it [`crate::message::STOP_TIMEOUT`] to say what
+    /// is left and to end; the events have to be heard until [`Notice::Ended`] for that.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The thread that starts the sampler process, hears it, and takes its exit status.
 //!
-//! It also starts it since the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG` of prctl(2)): a thread of
-//! a pool would take the sampler with it when it is let go.
+//! It also starts it since the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG` of prctl(2)):
+//! a thread of a pool would take the sampler with it when it is let go.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -75,8 +75,8 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
         move || {
             let mut hear = hear;
             let spawned = spawn(realtime);
-            // A host that gives up this right does so in its own thread, and this one does not need it any more. Where it cannot be given
-            // up, it was not there.
+            // A host that gives up this right does so in its own thread, and this one does not need it any more. Where
+            // it cannot be given up, it was not there.
             drop(capability::give_up(capability::SYS_PTRACE));
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
@@ -120,8 +120,8 @@ fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     }
 }
 
-/// Keeps one descriptor across the exec and closes all others but the standard streams, those included that somebody opened
-/// without close-on-exec. Where the kernel knows no `close_range` (before Linux 5.11) those stay open.
+/// Keeps one descriptor across the exec and closes all others but the standard streams, those included that somebody
+/// opened without close-on-exec. Where the kernel knows no `close_range` (before Linux 5.11) those stay open.
 fn hand_on_only(number: i32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "called between fork and exec, where system calls are all that is allowed")]
     // SAFETY: all calls take numbers only.

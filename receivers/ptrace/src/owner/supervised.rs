@@ -1,9 +1,9 @@
 //! A command that the owner starts and answers for.
 //!
-//! It is a child of the owner and not of the sampler process: so its exit status cannot be lost, a signal that is passed on reaches it and no
-//! other process, it goes on when the sampler process ends, and the kernel ends it when the owner is killed. A thread of its own starts it, holds it
-//! at its first instruction until it is let run, and waits for its end: only that thread is its tracer, and the kernel ends the
-//! command with that thread.
+//! It is a child of the owner and not of the sampler process: so its exit status cannot be lost, a signal that is
+//! passed on reaches it and no other process, it goes on when the sampler process ends, and the kernel ends it when the
+//! owner is killed. A thread of its own starts it, holds it at its first instruction until it is let run, and waits for
+//! its end: only that thread is its tracer, and the kernel ends the command with that thread.
 
 use std::ffi::OsString;
 use std::io;
@@ -48,8 +48,8 @@ impl SuperviseError {
     }
 }
 
-/// A command, held at its first instruction until it is let run. Dropped before that, it ends without having run; dropped later, it goes on,
-/// and ends with this process at the latest.
+/// A command, held at its first instruction until it is let run. Dropped before that, it ends without having run;
+/// dropped later, it goes on, and ends with this process at the latest.
 #[derive(Debug)]
 pub struct Supervised {
     pid: u32,
@@ -121,7 +121,8 @@ impl Supervised {
         self.process.signal(signal)
     }
 
-    /// Whether it is in the process group of the calling process, and so gets what is sent to that group, as by a terminal.
+    /// Whether it is in the process group of the calling process, and so gets what is sent to that group, as by a
+    /// terminal.
     pub fn is_in_own_group(&self) -> bool {
         let group = getpgid(Some(Pid::from_raw(self.pid.cast_signed())));
         self.code.get().is_none() && group.is_ok_and(|group| group == getpgrp())

@@ -2,8 +2,8 @@
 
 /// `PERF_TYPE_SOFTWARE`.
 const TYPE_SOFTWARE: u32 = 1;
-/// `PERF_COUNT_SW_CPU_CLOCK`: counts the time for which a processor executes the thread, by a timer of its own. Processor cycles do not exist in
-/// virtual machines.
+/// `PERF_COUNT_SW_CPU_CLOCK`: counts the time for which a processor executes the thread, by a timer of its own.
+/// Processor cycles do not exist in virtual machines.
 const CPU_CLOCK: u64 = 0;
 
 /// `PERF_SAMPLE_*`.
@@ -28,12 +28,12 @@ pub(super) const SAMPLE_TYPE: u64 = sample::IP
     | sample::REGS_USER
     | sample::STACK_USER;
 
-/// The registers of `arch/x86/include/uapi/asm/perf_regs.h` that a sample has: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to 8) and R8 to R15 (16 to 23).
-/// The flags and the segments between them are of no use for unwinding.
+/// The registers of `arch/x86/include/uapi/asm/perf_regs.h` that a sample has: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to
+/// 8) and R8 to R15 (16 to 23). The flags and the segments between them are of no use for unwinding.
 pub const REGISTERS: u64 = 0x00ff_01ff;
 
-/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More costs the target nothing that could be measured, but the ring
-/// has it in full size for every sample.
+/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More costs the target nothing that could
+/// be measured, but the ring has it in full size for every sample.
 pub const STACK_BYTES: u32 = 16 << 10;
 
 /// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
@@ -50,7 +50,8 @@ mod bit {
     pub(super) const INHERIT: u64 = 1 << 1;
 }
 
-/// `PERF_ATTR_SIZE_VER5`: every kernel since 4.1 knows it. A larger one would be refused by those that do not know what is behind.
+/// `PERF_ATTR_SIZE_VER5`: every kernel since 4.1 knows it. A larger one would be refused by those that do not know what
+/// is behind.
 const SIZE: u32 = 112;
 
 /// What is to be sampled.
@@ -58,9 +59,11 @@ const SIZE: u32 = 112;
 pub struct Wanted {
     /// A sample for each so many nanoseconds that the thread runs.
     pub period_nano: u64,
-    /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below it.
+    /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below
+    /// it.
     pub kernel: bool,
-    /// Whoever reads the samples is woken when the ring is half full, and not by each: the target spends half as much on them.
+    /// Whoever reads the samples is woken when the ring is half full, and not by each: the target spends half as much
+    /// on them.
     pub seldom_woken: bool,
 }
 
@@ -92,7 +95,8 @@ pub struct EventAttr {
 const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 
 impl EventAttr {
-    /// An event for one thread or processor. It counts from when it is opened, and only that thread: not those that it starts.
+    /// An event for one thread or processor. It counts from when it is opened, and only that thread: not those that it
+    /// starts.
     pub fn of(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {

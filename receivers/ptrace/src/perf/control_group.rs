@@ -1,7 +1,7 @@
 //! The control group of a process, for events of what is in it.
 //!
-//! Only version 2 is looked for: there every process is in exactly one group, and the kernel counts its processor time whatever controllers are
-//! on (Documentation/admin-guide/cgroup-v2.rst).
+//! Only version 2 is looked for: there every process is in exactly one group, and the kernel counts its processor time
+//! whatever controllers are on (Documentation/admin-guide/cgroup-v2.rst).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -129,7 +129,8 @@ mod tests {
     use crate::perf::record::{Record, parse};
     use crate::perf::ring::Ring;
 
-    /// Guarantees: the group is found where version 2 is mounted, and none where that leads out of what can be seen, or is not mounted at all.
+    /// Guarantees: the group is found where version 2 is mounted, and none where that leads out of what can be seen, or
+    /// is not mounted at all.
     #[test]
     fn paths() {
         let mounts = "22 1 0:1 / / rw - ext4 /dev/root rw\n30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
@@ -142,7 +143,8 @@ mod tests {
         assert_eq!(of("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
     }
 
-    /// Guarantees: a process that is moved is found in its new group, where the mounts are read for that only, and in none where it is moved to where none can be seen.
+    /// Guarantees: a process that is moved is found in its new group, where the mounts are read for that only, and in
+    /// none where it is moved to where none can be seen.
     #[test]
     fn moved_processes() {
         let place = std::env::temp_dir().join(format!("profbridge-groups-{}", std::process::id()));
@@ -189,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the events of a process's group show what is in it and nobody else, and its processor time is that of what is in it.
+    /// Guarantees: the events of a process's group show what is in it and nobody else, and its processor time is that
+    /// of what is in it.
     #[test]
     fn events_of_a_group() {
         let folder = ControlGroup::path_of(&format!("profbridge-{}", std::process::id()));

@@ -1,7 +1,7 @@
 //! Opening events: which the kernel permits is found out by asking for the best first.
 //!
-//! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own, capabilities override it, and seccomp
-//! filters and security modules refuse on top of it.
+//! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own,
+//! capabilities override it, and seccomp filters and security modules refuse on top of it.
 
 use std::fmt;
 use std::io;
@@ -172,7 +172,8 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> R
     Err(Failure::Refused(refused))
 }
 
-/// Opens events for what these processors execute, or for what of it is in a control group; those that were switched off are left out.
+/// Opens events for what these processors execute, or for what of it is in a control group; those that were switched
+/// off are left out.
 ///
 /// # Errors
 ///

@@ -1,24 +1,28 @@
 //! The time between two samples of an event, that it varies, and how often an event fired without a sample.
 //!
-//! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th time: with 101 samples in a second, all of those
-//! of a second and a half would meet it and all of the next would not; one that works for 3 ms of each 10 is met in its waits for half a second. So the period is
-//! another one after some samples, and so different that no program is in step with it for long. Periods come in pairs, one as much above the one that was asked for
-//! as the other is below it, so that a few seconds have as many samples as were asked for.
+//! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th
+//! time: with 101 samples in a second, all of those of a second and a half would meet it and all of the next would not;
+//! one that works for 3 ms of each 10 is met in its waits for half a second. So the period is another one after some
+//! samples, and so different that no program is in step with it for long. Periods come in pairs, one as much above the
+//! one that was asked for as the other is below it, so that a few seconds have as many samples as were asked for.
 //!
-//! A new period begins with its change, and what had passed of the old one is lost. So that of a thread or a group, whose timer stands still while it does not run,
-//! is changed behind a sample and never by the clock: one that seldom runs would otherwise never have run for a whole period between two changes.
+//! A new period begins with its change, and what had passed of the old one is lost. So that of a thread or a group,
+//! whose timer stands still while it does not run, is changed behind a sample and never by the clock: one that seldom
+//! runs would otherwise never have run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// For so many samples a period stays the same, or for as many as come in so many nanoseconds, where that are more: each change takes a system call.
+/// For so many samples a period stays the same, or for as many as come in so many nanoseconds, where that are more:
+/// each change takes a system call.
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
 /// A period, or its rate where it is changed by the clock, is larger or smaller by up to one part in so many.
 const PARTS: u64 = 3;
 
-/// Has an event take a sample for each so many nanoseconds from now on. Samples go on to say the period that the event was opened with: for events of clocks the
-/// kernel never brings that up to date (`perf_swevent_hrtimer`, `last_period`). Where it refuses, the period stays.
+/// Has an event take a sample for each so many nanoseconds from now on. Samples go on to say the period that the event
+/// was opened with: for events of clocks the kernel never brings that up to date (`perf_swevent_hrtimer`,
+/// `last_period`). Where it refuses, the period stays.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     /// `PERF_EVENT_IOC_PERIOD`.
@@ -65,7 +69,8 @@ impl Varying {
         Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period, where it is time for it by the clock. As much time passes with each, so it is their rates that are on average what was asked for.
+    /// The next period, where it is time for it by the clock. As much time passes with each, so it is their rates that
+    /// are on average what was asked for.
     pub fn by_clock(&mut self) -> u64 {
         let difference = self.difference();
         let period = u128::from(self.period_nano);
@@ -96,7 +101,8 @@ fn last(period_nano: u64) -> u64 {
 
 /// How often an event fired and took no sample, because its thread was in the kernel, of which it may not see anything.
 ///
-/// The kernel does not tell. But the event counts the time that its thread ran, to the nanosecond, and fires each time that another period of that is over.
+/// The kernel does not tell. But the event counts the time that its thread ran, to the nanosecond, and fires each time
+/// that another period of that is over.
 #[derive(Debug, Clone, Copy)]
 pub struct Skipped {
     /// The count when the present period began, and the period.
@@ -146,8 +152,9 @@ mod tests {
 
     const PERIOD: u64 = 9_900_990;
 
-    /// Guarantees: periods lie within a third of the one that was asked for, on both sides of it, and each two of them are on average that one, to the nanosecond; each
-    /// lasts for sixteen samples, however long those take, and for more where they come often.
+    /// Guarantees: periods lie within a third of the one that was asked for, on both sides of it, and each two of them
+    /// are on average that one, to the nanosecond; each lasts for sixteen samples, however long those take, and for
+    /// more where they come often.
     #[test]
     fn around() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -164,7 +171,8 @@ mod tests {
         assert!(often.took(99).is_none() && often.took(1).is_some());
     }
 
-    /// Guarantees: of periods that are changed by the clock each two have as many samples in the same time as were asked for.
+    /// Guarantees: of periods that are changed by the clock each two have as many samples in the same time as were
+    /// asked for.
     #[test]
     fn by_the_clock() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -183,12 +191,14 @@ mod tests {
         assert!(varying.took(1).is_some() && varying.took(SAMPLES - 1).is_none() && varying.took(1).is_some());
     }
 
-    /// Guarantees: a program that does the same thing each 150 us, which is a 66th of the period, is met in all of its phases within some seconds.
+    /// Guarantees: a program that does the same thing each 150 us, which is a 66th of the period, is met in all of its
+    /// phases within some seconds.
     #[test]
     fn out_of_step() {
         const CYCLE: u64 = 150_000;
         let mut varying = Varying::new(PERIOD, 42);
-        // Of 48 samples, about half a second of them, so many are in the first third of the cycle: with a fixed period all or none.
+        // Of 48 samples, about half a second of them, so many are in the first third of the cycle: with a fixed period
+        // all or none.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
             let mut met = 0;
@@ -202,8 +212,8 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: a program that works for 3 ms of each 10 is met at work within each half second, and seldom for less than half or more than twice the time that it
-    /// works.
+    /// Guarantees: a program that works for 3 ms of each 10 is met at work within each half second, and seldom for less
+    /// than half or more than twice the time that it works.
     #[test]
     fn out_of_step_with_milliseconds() {
         const CYCLE: u64 = 10_000_000;
@@ -223,7 +233,8 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: what an event counted beyond its samples is told once, in whole periods, and never what a sample stands for, whichever of both is seen first.
+    /// Guarantees: what an event counted beyond its samples is told once, in whole periods, and never what a sample
+    /// stands for, whichever of both is seen first.
     #[test]
     fn skipped() {
         let mut skipped = Skipped::new(10);

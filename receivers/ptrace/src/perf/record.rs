@@ -1,7 +1,8 @@
 //! What the kernel puts into a ring: a pure function over the bytes of one record.
 //!
-//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. The kernel is believed, but not blindly: the
-//! stack's bytes are the target's, and a length that does not fit is an error and no reason to read elsewhere.
+//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. The kernel is
+//! believed, but not blindly: the stack's bytes are the target's, and a length that does not fit is an error and no
+//! reason to read elsewhere.
 
 use super::attr::{REGISTERS, STACK_BYTES};
 use crate::unwind::Registers;
@@ -38,7 +39,8 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 /// How many registers a sample has.
 const COUNT: usize = REGISTERS.count_ones() as usize;
 
-/// The DWARF numbers (System V ABI for x86-64, figure 3.36) of the registers in the order of a sample: AX, BX, CX, DX, SI, DI, BP, SP, IP, R8 to R15.
+/// The DWARF numbers (System V ABI for x86-64, figure 3.36) of the registers in the order of a sample: AX, BX, CX, DX,
+/// SI, DI, BP, SP, IP, R8 to R15.
 const DWARF: [u8; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// What a processor did.
@@ -166,7 +168,8 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// Where in the record the process is, if it is a sample: all that is to be looked at before it is known whose it is.
+    /// Where in the record the process is, if it is a sample: all that is to be looked at before it is known whose it
+    /// is.
     pub fn process_at(&self) -> Option<usize> {
         // Behind the header and the instruction pointer.
         (self.kind == kind::SAMPLE).then_some(HEADER + 8)

@@ -60,8 +60,8 @@ fn describes_a_child() {
     assert!(age < 60_000_000_000, "{age}");
 }
 
-/// Guarantees: of the names that an executable has in its folder, that counts by which the process was started, as far as it is one: on
-/// Debian `redis-server` is a link to `redis-check-rdb`.
+/// Guarantees: of the names that an executable has in its folder, that counts by which the process was started, as far
+/// as it is one: on Debian `redis-server` is a link to `redis-check-rdb`.
 #[test]
 fn started_by_a_link() {
     let folder = tempfile::tempdir().unwrap();

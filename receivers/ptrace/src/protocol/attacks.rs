@@ -48,7 +48,8 @@ fn batch() -> wire::Batch {
 /// Breaks a batch.
 type Attack = fn(&mut wire::Batch);
 
-/// Guarantees: no batch passes that refers to something that it has not, whose columns do not belong together, or whose numbers make no sense.
+/// Guarantees: no batch passes that refers to something that it has not, whose columns do not belong together, or whose
+/// numbers make no sense.
 #[test]
 fn batches() {
     assert!(decode(Told::Batch(batch()), None).is_ok());
@@ -158,7 +159,8 @@ fn nonsense() {
     assert!(refused(Told::Mapping(mapping)).contains("the index of a mapping"));
 }
 
-/// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless one is what nothing says.
+/// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless
+/// one is what nothing says.
 #[test]
 fn choices_of_stops() {
     let watch = |stops| {
@@ -175,7 +177,8 @@ fn choices_of_stops() {
     assert_eq!(Stops::default(), Stops::UserBound);
 }
 
-/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything; other kinds of fields are refused.
+/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything; other kinds of fields
+/// are refused.
 #[test]
 fn exec_ids() {
     let process = |exec_id| wire::Process { pid: 1, namespace_pid: 1, exec_id, ..wire::Process::default() };
@@ -183,7 +186,8 @@ fn exec_ids() {
         let event = decode(Told::Attached(process(id)), None).unwrap();
         assert!(matches!(event, Event::Attached(process) if process.exec_id == id));
     }
-    // Field 2 of the packet: a process whose ids are 1 and whose field 12 is a number of another kind, of other length, or cut off.
+    // Field 2 of the packet: a process whose ids are 1 and whose field 12 is a number of another kind, of other length,
+    // or cut off.
     for field in [&[12 << 3, 1][..], &[12 << 3 | 2, 2, 1, 1], &[12 << 3 | 5, 1, 1, 1, 1], &[12 << 3 | 1, 1, 1, 1]] {
         let mut told = vec![3 << 3, 1, 4 << 3, 1];
         told.extend_from_slice(field);
@@ -313,8 +317,8 @@ fn samples(process: u64, mapping: Option<u32>) -> Event {
     })
 }
 
-/// Guarantees: nothing is said before the sampler is ready, about processes that are not attached or targets that were not
-/// named, with mappings that were not announced, or under a number that was used before.
+/// Guarantees: nothing is said before the sampler is ready, about processes that are not attached or targets that were
+/// not named, with mappings that were not announced, or under a number that was used before.
 #[test]
 fn stories_that_do_not_fit() {
     let mut checker = checker();

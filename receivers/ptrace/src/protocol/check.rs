@@ -1,4 +1,5 @@
-//! Holds each event against the ones before: no event is about a process that is not attached, or a mapping that was not announced.
+//! Holds each event against the ones before: no event is about a process that is not attached, or a mapping that was
+//! not announced.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,8 @@ use crate::message::{Batch, Command, Event, Process, ProcessId, TargetId};
 /// What the owner said and heard so far, as far as it decides what may be said next.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// The names of variables that were asked for, by target. A target that is forgotten stays here, since events about it may be on their way.
+    /// The names of variables that were asked for, by target. A target that is forgotten stays here, since events about
+    /// it may be on their way.
     targets: HashMap<TargetId, Vec<String>>,
     /// The number of mappings, by process.
     attached: HashMap<ProcessId, u32>,

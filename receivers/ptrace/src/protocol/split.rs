@@ -3,7 +3,8 @@
 use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME};
 use crate::message::{Batch, Sample, Stack, Trust};
 
-/// What a packet may hold of a batch: the rest is for what is there once (tags, lengths, the numbers of the batch itself).
+/// What a packet may hold of a batch: the rest is for what is there once (tags, lengths, the numbers of the batch
+/// itself).
 const BUDGET: usize = MAX_PACKET - 512;
 
 /// The most bytes of a thread: ids of 5 bytes, a pointer of 10, the name with tag and length.
@@ -18,14 +19,15 @@ const STACK: usize = 3;
 /// The most bytes of a location's place: at most 65,536 fit into a packet.
 const PLACE: usize = 3;
 
-/// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5, blocked 1.
+/// The most bytes of a sample: thread and stack 3 each, time 10, weight 7 (a day in nanoseconds), observations 5,
+/// blocked 1.
 const SAMPLE: usize = 29;
 
 // The longest stack, with its thread and sample, fits.
 const _: () = assert!(MAX_STACK * (LOCATION + PLACE) + STACK + THREAD + SAMPLE <= BUDGET);
 
-/// Cuts a batch. All samples are in the parts, in their order; a stack of more than [`MAX_STACK`] locations loses those farthest from
-/// the leaf and is truncated. What points nowhere is left out.
+/// Cuts a batch. All samples are in the parts, in their order; a stack of more than [`MAX_STACK`] locations loses those
+/// farthest from the leaf and is truncated. What points nowhere is left out.
 pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut parts = Vec::new();
     let mut part = Part::new(batch);

@@ -181,7 +181,8 @@ fn files() {
     assert!(matches!(arrived, Event::Attached(process) if process.root.is_some()));
 }
 
-/// Guarantees: whatever a target is called, and however long its arguments are, the sampler that reports it breaks no rule.
+/// Guarantees: whatever a target is called, and however long its arguments are, the sampler that reports it breaks no
+/// rule.
 #[test]
 fn what_is_too_long_is_cut() {
     let long = "\u{1F600}".repeat(3000);

@@ -28,7 +28,8 @@ impl Builder {
         }
     }
 
-    /// Numbers the batch among those of the process, from 1. What refers to entries of one batch means nothing in the next.
+    /// Numbers the batch among those of the process, from 1. What refers to entries of one batch means nothing in the
+    /// next.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -134,7 +135,8 @@ fn index(of: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Guarantees: equal stacks and locations are said once per batch, stacks of different trust are kept apart, and the next batch starts from nothing.
+    /// Guarantees: equal stacks and locations are said once per batch, stacks of different trust are kept apart, and
+    /// the next batch starts from nothing.
     #[test]
     fn interning() {
         let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);

@@ -1,4 +1,5 @@
-//! What sampling a process may cost: where a budget is overspent, the rate is halved, and doubled again when there is room.
+//! What sampling a process may cost: where a budget is overspent, the rate is halved, and doubled again when there is
+//! room.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,8 @@ impl Budget {
         now.saturating_duration_since(self.since) >= WINDOW
     }
 
-    /// In every how many slots there is to be a tick. `stopped` is for how long the thread that was stopped most in this window was.
+    /// In every how many slots there is to be a tick. `stopped` is for how long the thread that was stopped most in
+    /// this window was.
     pub(super) fn review(&mut self, now: Instant, stopped: Duration) -> u64 {
         let window = now.saturating_duration_since(self.since).as_secs_f64();
         let spent = self.cpu.as_secs_f64() / window / self.max_cpu;
@@ -100,7 +102,8 @@ impl CpuMark {
 mod tests {
     use super::*;
 
-    /// Guarantees: each budget lowers the rate when it is overspent; the rate returns only after a while with room, and never falls below its floor.
+    /// Guarantees: each budget lowers the rate when it is overspent; the rate returns only after a while with room, and
+    /// never falls below its floor.
     #[test]
     fn rate_follows_cost() {
         let mut now = Instant::now();

@@ -1,7 +1,7 @@
 //! Sampling running threads by perf events: which threads have one, and what their rings say.
 //!
-//! An event costs its thread microseconds at each switch to another one, so only threads that ran lately have one, and those that are switched very often
-//! have it for a part of the time. The ledger makes up for both.
+//! An event costs its thread microseconds at each switch to another one, so only threads that ran lately have one, and
+//! those that are switched very often have it for a part of the time. The ledger makes up for both.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
 
-/// The rings of the first threads are large enough for a quarter of a second at the usual rate, when the sampler gets no processor; those of more are
-/// smaller, since all together are memory of the kernel.
+/// The rings of the first threads are large enough for a quarter of a second at the usual rate, when the sampler gets
+/// no processor; those of more are smaller, since all together are memory of the kernel.
 const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 << 10)];
 
 /// A thread that did not run for so long loses its event.
@@ -252,7 +252,8 @@ impl Engine<'_> {
     /// Takes the samples of all rings that have some.
     pub(super) fn drain_ready(&mut self) {
         let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
-        // What woke this thread is known now. Which ring it was is seen in the rings: being asked for it by two calls, the kernel tells only one.
+        // What woke this thread is known now. Which ring it was is seen in the rings: being asked for it by two calls,
+        // the kernel tells only one.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         for index in 0..self.processes.len() {
@@ -299,8 +300,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Drops what waits of processes that execute another program by now, or whose id another process has: some of it may be of that, and would be taken for
-    /// what is known. What is of the same process now was so when it was sampled.
+    /// Drops what waits of processes that execute another program by now, or whose id another process has: some of it
+    /// may be of that, and would be taken for what is known. What is of the same process now was so when it was
+    /// sampled.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
             let id = process.id;

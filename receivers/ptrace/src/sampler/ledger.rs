@@ -1,26 +1,31 @@
-//! What the time of a thread went into: running threads are sampled by events of their own or by stopping them, blocked ones by looking at them.
+//! What the time of a thread went into: running threads are sampled by events of their own or by stopping them, blocked
+//! ones by looking at them.
 //!
-//! The kernel's counters (`schedstat`) are exact about how long a thread ran and how long it waited for a processor; samples only say where. So samples
-//! are noted as they come and weighed together when a batch is said: those of a running thread share the time that it ran, those of a
-//! blocked one the time that it neither ran nor waited to run. What no sample stands for is told as what it is and never spread over samples.
-//! Run, queue and blocked make up all the time that passed.
+//! The kernel's counters (`schedstat`) are exact about how long a thread ran and how long it waited for a processor;
+//! samples only say where. So samples are noted as they come and weighed together when a batch is said: those of a
+//! running thread share the time that it ran, those of a blocked one the time that it neither ran nor waited to run.
+//! What no sample stands for is told as what it is and never spread over samples. Run, queue and blocked make up all
+//! the time that passed.
 
 use std::time::{Duration, Instant};
 
 use crate::probe::SchedStat;
 
-/// A thread may have run for so many times what its samples stand for, before it is said that it was not sampled: timers come late and slices are short.
+/// A thread may have run for so many times what its samples stand for, before it is said that it was not sampled:
+/// timers come late and slices are short.
 const MOST_SCALE: u64 = 2;
 
-/// So much running time without a sample is said as such, in periods; less waits for the next batch. On a busy machine a thread runs in short turns between which
-/// the timer may find others: of six periods that it ran one in four hundred has no sample by chance.
+/// So much running time without a sample is said as such, in periods; less waits for the next batch. On a busy machine
+/// a thread runs in short turns between which the timer may find others: of six periods that it ran one in four hundred
+/// has no sample by chance.
 const UNSAMPLED: u64 = 6;
 
-/// So much time in which the thread was never met blocked although it must have been, in periods: more is said as such. The counters of a running
-/// thread are late by up to a timer tick of the kernel.
+/// So much time in which the thread was never met blocked although it must have been, in periods: more is said as such.
+/// The counters of a running thread are late by up to a timer tick of the kernel.
 const UNSEEN: u64 = 4;
 
-/// The counters of a running thread are late by up to a timer tick of the kernel: samples are believed for so many periods beyond them.
+/// The counters of a running thread are late by up to a timer tick of the kernel: samples are believed for so many
+/// periods beyond them.
 const MOST_LATE: u64 = 1;
 
 /// What a sample noted.
@@ -39,7 +44,8 @@ struct Entry {
 pub(super) struct Rules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
-    /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in nanoseconds.
+    /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in
+    /// nanoseconds.
     pub(super) kernel_nano: u64,
     /// The event is open for one part in so many of the time.
     pub(super) duty_divisor: u64,
@@ -139,7 +145,8 @@ impl Ledger {
         self.entries.push(Entry { sample, period_nano: None, looks: 1 });
     }
 
-    /// How much the thread ran that is not accounted for yet, in nanoseconds, with these counters; less than nothing where the counters are late.
+    /// How much the thread ran that is not accounted for yet, in nanoseconds, with these counters; less than nothing
+    /// where the counters are late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
         self.counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }

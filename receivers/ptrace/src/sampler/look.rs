@@ -81,8 +81,8 @@ impl StackUnwinder {
         outcome
     }
 
-    /// Unwinds a stack that goes on beyond its copy, whose thread runs: with what is in memory by now, if the end of the copy shows that it has not
-    /// changed there. Else it stays as it is.
+    /// Unwinds a stack that goes on beyond its copy, whose thread runs: with what is in memory by now, if the end of
+    /// the copy shows that it has not changed there. Else it stays as it is.
     pub(super) fn unwind_further(
         &mut self,
         process: &Active,
@@ -225,7 +225,8 @@ impl Active {
         let mut memory = pieces.live(&self.files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
-            // Only where they are needed (glibc's `vfork` keeps its return address in one), since they are others in every call.
+            // Only where they are needed (glibc's `vfork` keeps its return address in one), since they are others in
+            // every call.
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
             outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);

@@ -1,7 +1,8 @@
 //! The sampling thread: the only tracer, for all processes.
 //!
-//! It never waits for one thread of a target, and never computes while it holds one stopped, except where a stack cannot be copied in one piece
-//! (see `stack_copy`). What it costs a target and itself is measured and bounded (see `budget`).
+//! It never waits for one thread of a target, and never computes while it holds one stopped, except where a stack
+//! cannot be copied in one piece (see `stack_copy`). What it costs a target and itself is measured and bounded (see
+//! `budget`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -75,8 +76,9 @@ const START: Duration = Duration::from_secs(1);
 /// How the sampling thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then waits for the sampler even on a
-    /// saturated machine; the kernel ends the process where it runs for too long in one go.
+    /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then
+    /// waits for the sampler even on a saturated machine; the kernel ends the process where it runs for too long in one
+    /// go.
     pub realtime: bool,
 }
 
@@ -126,11 +128,13 @@ enum Command {
 }
 
 impl Sampler {
-    /// Starts the sampling thread. What it says goes to `out`, and `wake` is called after each time something was put there; samples that find no
-    /// room are dropped and counted ([`Status::lost_observations`]), everything else is said later.
+    /// Starts the sampling thread. What it says goes to `out`, and `wake` is called after each time something was put
+    /// there; samples that find no room are dropped and counted ([`Status::lost_observations`]), everything else is
+    /// said later.
     ///
-    /// Every thread of the program should have SIGCHLD blocked at that time (block it in `main` before the first thread is started): stops are
-    /// announced by that signal. Where one does not, the thread polls for stops instead, which costs more.
+    /// Every thread of the program should have SIGCHLD blocked at that time (block it in `main` before the first thread
+    /// is started): stops are announced by that signal. Where one does not, the thread polls for stops instead, which
+    /// costs more.
     ///
     /// # Errors
     ///
@@ -166,7 +170,8 @@ impl Sampler {
         self.send(Command::Sample(process, on));
     }
 
-    /// Samples a process that has not executed anything yet, and returns when it may: what it does from then on is sampled, where the kernel permits events.
+    /// Samples a process that has not executed anything yet, and returns when it may: what it does from then on is
+    /// sampled, where the kernel permits events.
     pub fn sample_from_start(&self, process: ProcessId) {
         let (sender, ready) = std::sync::mpsc::sync_channel(1);
         self.send(Command::SampleFromStart(process, sender));
@@ -179,8 +184,8 @@ impl Sampler {
         self.send(Command::Detach(process));
     }
 
-    /// Lets go of everything, and waits for the thread to end. What there is is put into the channel, so somebody has to read
-    /// from it, or it is dropped after a while.
+    /// Lets go of everything, and waits for the thread to end. What there is is put into the channel, so somebody has
+    /// to read from it, or it is dropped after a while.
     pub fn stop(mut self) {
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {

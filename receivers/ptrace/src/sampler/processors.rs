@@ -22,8 +22,8 @@ use crate::rights::may_see_all;
 /// How often it is looked at who uses the processors.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills 1.7 MB in a second at the usual rate,
-/// and on a saturated machine this thread may get no processor for half of it.
+/// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills
+/// 1.7 MB in a second at the usual rate, and on a saturated machine this thread may get no processor for half of it.
 const RINGS: usize = 16 << 20;
 const RING: (usize, usize) = (64 << 10, 1 << 20);
 
@@ -59,8 +59,9 @@ impl Processors {
         Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Another period for events of the machine, where it is time for one. Their timers never stand still, and on a processor that is mostly idle samples are
-    /// too rare to count by; those of a group stand still while it does not run.
+    /// Another period for events of the machine, where it is time for one. Their timers never stand still, and on a
+    /// processor that is mostly idle samples are too rare to count by; those of a group stand still while it does not
+    /// run.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -145,7 +146,8 @@ impl Review {
         }
     }
 
-    /// Finds out in which group the process is by now: of another one than before it is not known yet how much of it is the process.
+    /// Finds out in which group the process is by now: of another one than before it is not known yet how much of it is
+    /// the process.
     fn look_for_group(&mut self, process: BorrowedFd<'_>) {
         if self.membership.refresh(process)
             && let Some(before) = &mut self.before
@@ -154,7 +156,8 @@ impl Review {
         }
     }
 
-    /// What is to be covered from now on: the best that `opens`, and the machine only where it is `visible`. What does not open is asked for again after a while only.
+    /// What is to be covered from now on: the best that `opens`, and the machine only where it is `visible`. What does
+    /// not open is asked for again after a while only.
     fn choose(
         &mut self,
         usage: Option<Usage>,
@@ -178,7 +181,8 @@ impl Review {
         })
     }
 
-    /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given one so often.
+    /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given
+    /// one so often.
     fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
         let marks = Marks {
             at: now,
@@ -206,7 +210,8 @@ impl Events {
         of.any(|set| set.covers(group, &self.machine.online))
     }
 
-    /// The place of the set of events of a group, or of the machine; opened where there is none. There is one for all processes that are sampled with it.
+    /// The place of the set of events of a group, or of the machine; opened where there is none. There is one for all
+    /// processes that are sampled with it.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
         let online = &self.machine.online;
         if let Some(index) = self.processors.iter().position(|set| set.covers(group, online)) {
@@ -256,7 +261,8 @@ impl Engine<'_> {
         if coverage == before && opened.is_none() {
             return;
         }
-        // What there is belongs to the events before. The process has no part in the others yet, so what these show of it by now is not taken twice.
+        // What there is belongs to the events before. The process has no part in the others yet, so what these show of
+        // it by now is not taken twice.
         self.drain_process(index);
         if let (Some(events), Some(opened)) = (&mut self.events, opened) {
             let pid = self.processes[index].files.pid();
@@ -288,7 +294,8 @@ impl Engine<'_> {
         events.processors.retain(|set| !set.processes.is_empty());
     }
 
-    /// Takes the samples that there are of processors. What is of no process that is sampled goes no further than its number.
+    /// Takes the samples that there are of processors. What is of no process that is sampled goes no further than its
+    /// number.
     pub(super) fn drain_processors(&mut self) {
         let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
         for set in 0..sets {

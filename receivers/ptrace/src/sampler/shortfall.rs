@@ -14,7 +14,8 @@ pub(super) struct Shortfall {
 }
 
 impl Shortfall {
-    /// Takes the samples of wanted processes out of a ring. Returns how many samples there were, of whomever, and what is missing.
+    /// Takes the samples of wanted processes out of a ring. Returns how many samples there were, of whomever, and what
+    /// is missing.
     pub(super) fn drain(
         ring: &mut Ring,
         wanted: impl Fn(u32) -> bool,
@@ -85,8 +86,8 @@ pub(super) mod tests {
         bytes
     }
 
-    /// Guarantees: each time that the kernel stops sampling is a missed tick, and going on is none; what it had no room for, and what makes no sense, is
-    /// a lost sample.
+    /// Guarantees: each time that the kernel stops sampling is a missed tick, and going on is none; what it had no room
+    /// for, and what makes no sense, is a lost sample.
     #[test]
     fn what_is_missing() {
         let mut shortfall = Shortfall::default();

@@ -158,7 +158,8 @@ impl Engine<'_> {
         self.charge(self.processes[index].id);
         let process = &mut self.processes[index];
         if process.slot < process.settles_until {
-            // What it takes to take in so many, until those that are idle are known to be, is no measure of what sampling them takes.
+            // What it takes to take in so many, until those that are idle are known to be, is no measure of what
+            // sampling them takes.
             self.cpu.take();
             process.budget.restart(now);
         }

@@ -1,7 +1,8 @@
 //! Processor time of threads that were gone before anybody looked at them.
 //!
-//! The kernel keeps the processor time of a whole process, threads that ended included. What of it is neither accounted for by some thread nor known to be about to
-//! be, was used by threads that came and went between two looks: how much that is, is all that can be said about it.
+//! The kernel keeps the processor time of a whole process, threads that ended included. What of it is neither accounted
+//! for by some thread nor known to be about to be, was used by threads that came and went between two looks: how much
+//! that is, is all that can be said about it.
 
 /// How much must be missing, in periods, before it is believed: the counters of running threads are late.
 const LEAST: u64 = 4;
@@ -21,8 +22,8 @@ impl Unseen {
         self.accounted += u128::from(nano);
     }
 
-    /// What is missing, in nanoseconds: the process used `clock_nano` so far, and `known_nano` of it is known of its threads and not accounted for yet. The first
-    /// answer is the one from which later ones are reckoned: nothing.
+    /// What is missing, in nanoseconds: the process used `clock_nano` so far, and `known_nano` of it is known of its
+    /// threads and not accounted for yet. The first answer is the one from which later ones are reckoned: nothing.
     pub(super) fn missing(&mut self, clock_nano: u64, known_nano: i128) -> u64 {
         let accounted = i128::try_from(self.accounted).unwrap_or(i128::MAX);
         let beyond = i128::from(clock_nano).saturating_sub(known_nano).saturating_sub(accounted);
@@ -42,7 +43,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what a process used before it was sampled is not missing, and what is known of threads that live is not either.
+    /// Guarantees: what a process used before it was sampled is not missing, and what is known of threads that live is
+    /// not either.
     #[test]
     fn nothing_missing() {
         let mut unseen = Unseen::default();
@@ -62,7 +64,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: with whatever order of threads that end unseen, threads that are seen, and batches, all that was said is what the process used, to the nanosecond.
+        /// Guarantees: with whatever order of threads that end unseen, threads that are seen, and batches, all that was
+        /// said is what the process used, to the nanosecond.
         #[test]
         fn all_is_said(steps in prop::collection::vec((0u64..1_000, 0u64..1_000, any::<bool>()), 1..100)) {
             let mut unseen = Unseen::default();

@@ -4,7 +4,8 @@ fn own() -> ProcessFiles {
     ProcessFiles::open(std::process::id()).unwrap()
 }
 
-/// Guarantees: words are found in the first piece, beyond it only where reading on demand is allowed, and what was read is told from what changed since.
+/// Guarantees: words are found in the first piece, beyond it only where reading on demand is allowed, and what was read
+/// is told from what changed since.
 #[test]
 fn words_of_this_process() {
     let files = own();
@@ -40,7 +41,8 @@ fn no_memory() {
     }
 }
 
-/// Guarantees: the size follows deep stacks at once and shallow ones slowly, is generous with a thread's first stack, and never exceeds its limit.
+/// Guarantees: the size follows deep stacks at once and shallow ones slowly, is generous with a thread's first stack,
+/// and never exceeds its limit.
 #[test]
 fn size_follows_need() {
     let mut size = CopySize::new(64 << 10);
@@ -103,8 +105,8 @@ fn other_stacks() {
     drop(other);
 }
 
-/// Guarantees: what lies above a copy is believed where the end of the copy has not changed, and that is at least 2 KiB from the stack pointer; else nothing of
-/// it is left.
+/// Guarantees: what lies above a copy is believed where the end of the copy has not changed, and that is at least 2 KiB
+/// from the stack pointer; else nothing of it is left.
 #[test]
 fn end_of_the_copy() {
     let files = own();

@@ -1,9 +1,10 @@
 //! What code that keeps frame pointers is about to do with the stack.
 //!
-//! In the first and the last instructions of a function the frame pointer is its caller's, and in code of a few instructions it is that all the time.
-//! What comes next tells: the instructions from the interrupted one on are followed, with the registers as they were, until they return, call, or
-//! have said nothing for a while. Only moves that can reach the return address are followed, on a copy of what they write; where one leads
-//! to what is not known, nothing is concluded.
+//! In the first and the last instructions of a function the frame pointer is its caller's, and in code of a few
+//! instructions it is that all the time. What comes next tells: the instructions from the interrupted one on are
+//! followed, with the registers as they were, until they return, call, or have said nothing for a while. Only moves
+//! that can reach the return address are followed, on a copy of what they write; where one leads to what is not known,
+//! nothing is concluded.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
@@ -63,8 +64,8 @@ impl State {
 }
 
 impl Walk<'_> {
-    /// The caller of the code that is about to be executed at the instruction pointer, by what that code does next; `None` where that does not say it.
-    /// `returns` says whether a word is a return address.
+    /// The caller of the code that is about to be executed at the instruction pointer, by what that code does next;
+    /// `None` where that does not say it. `returns` says whether a word is a return address.
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
         let mut state = State { registers: NUMBERS.map(|number| self.registers.get(number)), written: Vec::new() };
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
@@ -84,7 +85,8 @@ impl Walk<'_> {
                     return self.caller_ahead(&state, top, state.get(RBP)?);
                 }
                 Effect::JumpThrough(register) => {
-                    // To a caller whose address was taken from the stack before, to another function, or within this one.
+                    // To a caller whose address was taken from the stack before, to another function, or within this
+                    // one.
                     let (top, frame) = (state.get(RSP)?, state.get(RBP)?);
                     if let Some(target) = register.and_then(|register| state.get(register))
                         && returns(self, target)

@@ -1,7 +1,8 @@
 //! What instructions of x86-64 say where no call frame information does.
 //!
-//! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH, MOV; the
-//! codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same way.
+//! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH,
+//! MOV; the codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same
+//! way.
 
 /// A call, as found before a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +58,17 @@ pub(super) fn returns_from_signal(code: &[u8]) -> bool {
     code.starts_with(GLIBC_AND_GO) || code.starts_with(MUSL)
 }
 
-/// Whether the code ends the thread with what a function returned, which only the function that started the thread does:
-/// `mov %eax, %edi; exit`.
+/// Whether the code ends the thread with what a function returned, which only the function that started the thread
+/// does: `mov %eax, %edi; exit`.
 pub(super) fn ends_thread(code: &[u8]) -> bool {
     const GLIBC: &[u8] = b"\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05";
     const MUSL: &[u8] = b"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05";
     code.starts_with(GLIBC) || code.starts_with(MUSL)
 }
 
-/// Whether the code goes on after a coroutine's function, which makes it the first function of its stack: glibc's `__start_context` takes the
-/// function's parameters from the stack (`mov %rbx, %rsp`), looks whether there are shadow stacks where it knows of them, and takes the next context.
+/// Whether the code goes on after a coroutine's function, which makes it the first function of its stack: glibc's
+/// `__start_context` takes the function's parameters from the stack (`mov %rbx, %rsp`), looks whether there are shadow
+/// stacks where it knows of them, and takes the next context.
 pub(super) fn ends_coroutine(code: &[u8]) -> bool {
     let rests: [&[u8]; 3] = [b"\x48\x8b\x3c\x24\x48\x85\xff", b"\x5f\x48\x85\xff", b"\x64\xf7\x04\x25"];
     code.strip_prefix(b"\x48\x89\xdc").is_some_and(|code| rests.iter().any(|rest| code.starts_with(rest)))
@@ -109,7 +111,8 @@ pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
     code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
 }
 
-/// Where code jumps to that does nothing else: entries of the procedure linkage table, thunks. `address` is where the code is.
+/// Where code jumps to that does nothing else: entries of the procedure linkage table, thunks. `address` is where the
+/// code is.
 pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     // Linkers write `bnd` before the jump where they are asked to.
@@ -135,11 +138,12 @@ pub(super) struct Prologue {
     pub(super) saved: usize,
 }
 
-/// Bytes that are looked at for a prologue: setting up the frame pointer, five registers, a word for alignment, and the room for variables.
+/// Bytes that are looked at for a prologue: setting up the frame pointer, five registers, a word for alignment, and the
+/// room for variables.
 pub(super) const PROLOGUE_LENGTH: usize = 40;
 
-/// What a function's first instructions say: `push %rbp; mov %rsp, %rbp`, registers pushed, and room made in one step. `None` where it begins
-/// otherwise.
+/// What a function's first instructions say: `push %rbp; mov %rsp, %rbp`, registers pushed, and room made in one step.
+/// `None` where it begins otherwise.
 pub(super) fn prologue(code: &[u8]) -> Option<Prologue> {
     let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     let mut rest = code.strip_prefix(b"\x55\x48\x89\xe5").or_else(|| code.strip_prefix(b"\x55\x48\x8b\xec"))?;
@@ -169,7 +173,8 @@ pub(super) fn prologue(code: &[u8]) -> Option<Prologue> {
     }
 }
 
-/// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before `ret`.
+/// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before
+/// `ret`.
 fn skip_stores(code: &[u8]) -> &[u8] {
     let mut rest = code;
     for _ in 0..2 {
@@ -243,7 +248,8 @@ mod tests {
         assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);
     }
 
-    /// Guarantees: what a function takes of the stack is counted as compilers write it, and code that begins otherwise is left alone.
+    /// Guarantees: what a function takes of the stack is counted as compilers write it, and code that begins otherwise
+    /// is left alone.
     #[test]
     fn prologues() {
         let found = |code: &[u8]| prologue(code).map(|found| (found.size, found.saved));

@@ -1,8 +1,8 @@
 //! Code bytes around addresses, read from the process.
 //!
-//! Only code without call frame information needs them. Each read is a system call, so they are kept: by object for files, by
-//! address space for what was compiled at run time. The latter may change under its address; a stale window can make a return address
-//! pass the check for a call, and the frame pointer that led to it is checked on its own.
+//! Only code without call frame information needs them. Each read is a system call, so they are kept: by object for
+//! files, by address space for what was compiled at run time. The latter may change under its address; a stale window
+//! can make a return address pass the check for a call, and the frame pointer that led to it is checked on its own.
 
 use super::code::{CALL_LENGTH, LOOK_AHEAD};
 use crate::address_space::{AddressSpace, Module};
@@ -29,8 +29,8 @@ pub(super) struct CodeCache {
 }
 
 impl CodeCache {
-    /// The code around `address`, which lies in `module` or at its end. `budget` counts the reads that are still allowed; `None` once they
-    /// are spent, or where nothing can be read.
+    /// The code around `address`, which lies in `module` or at its end. `budget` counts the reads that are still
+    /// allowed; `None` once they are spent, or where nothing can be read.
     pub(super) fn window(
         &mut self,
         space: &AddressSpace,

@@ -1,10 +1,12 @@
 //! Code without call frame information.
 //!
-//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, CPython's trampolines, and code that keeps frame
-//! pointers (compiled at run time, Java's, Go's, V8's built-in functions). A frame pointer is believed only when the return address behind it
-//! lies in code and follows a call. Of the rest (handwritten assembly, programs built without tables) the code itself may prove the caller, see
-//! [`proof`](super::proof). What is left is guessed: by a scan of the stack for an address that follows a call, best one to a place shortly before where the
-//! thread is. Debuggers do the same; a stack with such a step is never said to be complete.
+//! Some of it has rules of its own: what returns from a signal, the first function of a program or a thread, CPython's
+//! trampolines, and code that keeps frame pointers (compiled at run time, Java's, Go's, V8's built-in functions). A
+//! frame pointer is believed only when the return address behind it lies in code and follows a call. Of the rest
+//! (handwritten assembly, programs built without tables) the code itself may prove the caller, see
+//! [`proof`](super::proof). What is left is guessed: by a scan of the stack for an address that follows a call, best
+//! one to a place shortly before where the thread is. Debuggers do the same; a stack with such a step is never said to
+//! be complete.
 
 use super::code::{
     Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
@@ -99,7 +101,8 @@ impl Walk<'_> {
             Progress::Framed => {
                 let frame = self.register(FRAME_POINTER)?;
                 if go && frame == 0 {
-                    // Goroutines and Go's threads start with a frame pointer of 0 (`runtime/asm_amd64.s`, `runtime/proc.go` newproc1).
+                    // Goroutines and Go's threads start with a frame pointer of 0 (`runtime/asm_amd64.s`,
+                    // `runtime/proc.go` newproc1).
                     return Err(WalkEnd::Root);
                 }
                 // Go changes between the stacks of goroutines and of threads.
@@ -157,7 +160,8 @@ impl Walk<'_> {
             (None, None) => return Err(WalkEnd::Malformed),
         };
         if framed.is_some_and(|framed| framed.slot == chosen.slot) {
-            // The call says which function this is, and the function's first instructions that it keeps a frame pointer.
+            // The call says which function this is, and the function's first instructions that it keeps a frame
+            // pointer.
             let proven = chosen.function.is_some_and(|function| self.sets_frame_pointer(function));
             self.guessed |= !proven;
             return self.step(&Row::framed(), None);
@@ -205,7 +209,8 @@ impl Walk<'_> {
         Ok(indirect.or(elsewhere))
     }
 
-    /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function that is known between.
+    /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function
+    /// that is known between.
     pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());

@@ -1,9 +1,10 @@
 //! The frame of a function without call frame information, from its own instructions.
 //!
-//! Where the start of a function is known, following its instructions from there says at each of them how far the stack pointer is from the
-//! return address, and where the registers are that it saved: what call frame information says. All ways are gone, those over few calls first, since
-//! a call that does not return has another function behind it. The other way round, from an instruction to where the function returns, the same
-//! is found without knowing where it starts.
+//! Where the start of a function is known, following its instructions from there says at each of them how far the stack
+//! pointer is from the return address, and where the registers are that it saved: what call frame information says. All
+//! ways are gone, those over few calls first, since a call that does not return has another function behind it. The
+//! other way round, from an instruction to where the function returns, the same is found without knowing where it
+//! starts.
 
 mod state;
 
@@ -124,8 +125,8 @@ impl Ways {
     }
 }
 
-/// Goes all ways from `start` on, and asks `found` at each instruction and its state whether that is enough. With a goal, what is between is taken for
-/// one function. Returns how many instructions were followed, at most `most`.
+/// Goes all ways from `start` on, and asks `found` at each instruction and its state whether that is enough. With a
+/// goal, what is between is taken for one function. Returns how many instructions were followed, at most `most`.
 fn follow(
     space: &AddressSpace,
     start: u64,
@@ -186,8 +187,8 @@ fn follow(
     followed
 }
 
-/// The rules at `goal`, an instruction of the function that starts at `function`; `None` where no way leads there, or nothing is known on it.
-/// With how many instructions were followed, at most `most`.
+/// The rules at `goal`, an instruction of the function that starts at `function`; `None` where no way leads there, or
+/// nothing is known on it. With how many instructions were followed, at most `most`.
 pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -> (Option<Row>, u32) {
     let mut rules = None;
     let followed = follow(space, function, Some(goal), most, |place, _, state| {
@@ -214,7 +215,8 @@ fn row(state: &State) -> Option<Row> {
     Row::computed(register, 8 - distance, saved)
 }
 
-/// The first function of a program, as its start hands it to the C library: `mov $main, %rdi` or `lea main(%rip), %rdi`.
+/// The first function of a program, as its start hands it to the C library: `mov $main, %rdi` or
+/// `lea main(%rip), %rdi`.
 pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     let mut code = [0; 64];
     let count = space.read_code(entry, &mut code).min(code.len());
@@ -233,8 +235,9 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     None
 }
 
-/// The rules at an instruction by the ways that lead from it to a return, those over few calls first: all that differ, at most [`MAX_ANSWERS`]. One of them is
-/// right where the function returns at all; the others belong to what is behind calls that do not return.
+/// The rules at an instruction by the ways that lead from it to a return, those over few calls first: all that differ,
+/// at most [`MAX_ANSWERS`]. One of them is right where the function returns at all; the others belong to what is behind
+/// calls that do not return.
 pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<Row>, u32) {
     let mut answers: Vec<(Spot, Row)> = Vec::new();
     let mut returns = 0;

@@ -1,9 +1,10 @@
 //! Go's frames by Go's own table.
 //!
-//! Go's code keeps frame pointers, but of a blocked thread the frame pointer is unknown, and functions in assembly have none of their own.
-//! `runtime.pclntab` says for every instruction how far the stack pointer is from the return address, in stripped programs as well: the
-//! runtime itself unwinds by it. Its layout has been the same since Go 1.18 but for one field (`src/runtime/symtab.go` pcHeader,
-//! `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go` FuncFlag).
+//! Go's code keeps frame pointers, but of a blocked thread the frame pointer is unknown, and functions in assembly have
+//! none of their own. `runtime.pclntab` says for every instruction how far the stack pointer is from the return
+//! address, in stripped programs as well: the runtime itself unwinds by it. Its layout has been the same since Go 1.18
+//! but for one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go`
+//! FuncFlag).
 
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::step::WalkEnd;
@@ -18,10 +19,12 @@ const MAX_STEPS: usize = 4096;
 /// Goroutines have stacks of 1 GiB at most (`src/runtime/proc.go` main).
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Where the text of a module starts in `runtime.moduledata` of Go 1.26, where the table's header does not say it any more.
+/// Where the text of a module starts in `runtime.moduledata` of Go 1.26, where the table's header does not say it any
+/// more.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
-/// Where stacks are: neither in the page that is never mapped nor in the kernel's half (47 bits are Linux's, unless a process asks for more).
+/// Where stacks are: neither in the page that is never mapped nor in the kernel's half (47 bits are Linux's, unless a
+/// process asks for more).
 const LEAST_POINTER: u64 = 0x1000;
 const MOST_POINTER: u64 = 1 << 47;
 
@@ -37,7 +40,8 @@ struct Frame {
     top: bool,
 }
 
-/// Remembers what the tables of address spaces say; a process may write to its table, so they are not shared between processes.
+/// Remembers what the tables of address spaces say; a process may write to its table, so they are not shared between
+/// processes.
 #[derive(Debug, Default)]
 pub(super) struct GoCache {
     slots: Vec<(u64, u64, Option<Frame>)>,
@@ -59,7 +63,8 @@ impl GoCache {
 }
 
 impl Walk<'_> {
-    /// The caller of Go's code by the size of its frame. `None` where the table does not say it, or what it says is not so.
+    /// The caller of Go's code by the size of its frame. `None` where the table does not say it, or what it says is not
+    /// so.
     pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
         let Some(frame) = self.scratch.go.get(self.space, module, lookup) else { return Ok(None) };
         if frame.top {
@@ -71,7 +76,8 @@ impl Walk<'_> {
             return Ok(None);
         }
         let mut registers = self.registers;
-        // Go's functions preserve no registers but the frame pointer, which is below the return address where there is a frame.
+        // Go's functions preserve no registers but the frame pointer, which is below the return address where there is
+        // a frame.
         registers.known &= 1 << FRAME_POINTER;
         let mut saved = self.saved;
         if frame.size >= 8 {
@@ -88,7 +94,8 @@ impl Walk<'_> {
         Ok(Some(Caller { registers, saved, interrupted: false }))
     }
 
-    /// A frame pointer, if it is one: some functions in assembly keep something else there. Otherwise, the address that was not in the copy.
+    /// A frame pointer, if it is one: some functions in assembly keep something else there. Otherwise, the address that
+    /// was not in the copy.
     fn saved_frame_pointer(&mut self, place: u64) -> Result<Option<u64>, u64> {
         let pointer = self.memory.read_u64(place).ok_or(place)?;
         if pointer == 0 {
@@ -165,8 +172,8 @@ fn read<const LENGTH: usize>(space: &AddressSpace, address: u64) -> Option<[u8; 
     (space.read_code(address, &mut bytes) == LENGTH).then_some(bytes)
 }
 
-/// The value for an instruction at a distance from its function's start: pairs of what is added to the value, alternately up and down, and of
-/// for how many bytes it holds from then on (`src/runtime/symtab.go` step).
+/// The value for an instruction at a distance from its function's start: pairs of what is added to the value,
+/// alternately up and down, and of for how many bytes it holds from then on (`src/runtime/symtab.go` step).
 fn stack_size(mut bytes: &[u8], distance: u32) -> Option<u64> {
     let (mut value, mut end) = (-1i32, 0u32);
     loop {

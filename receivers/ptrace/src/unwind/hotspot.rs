@@ -1,11 +1,12 @@
 //! Java's frames, in the HotSpot virtual machine.
 //!
-//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is special is what they return
-//! to. The interpreter does not call: it pushes the address of code of its own that goes on behind the call, and jumps. A method that is
-//! stopped at a safepoint goes on at the instruction that looked whether it should stop, and one whose assumptions fell at the code that turns its frame
-//! into an interpreter's. Each of these places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`:
-//! `templateInterpreterGenerator_x86.cpp` generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler,
-//! `c1_LIRAssembler_x86.cpp` safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
+//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is
+//! special is what they return to. The interpreter does not call: it pushes the address of code of its own that goes on
+//! behind the call, and jumps. A method that is stopped at a safepoint goes on at the instruction that looked whether
+//! it should stop, and one whose assumptions fell at the code that turns its frame into an interpreter's. Each of these
+//! places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`: `templateInterpreterGenerator_x86.cpp`
+//! generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler, `c1_LIRAssembler_x86.cpp`
+//! safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
 
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
@@ -19,7 +20,8 @@ use crate::address_space::Kind;
 /// Whether code is entered by a return without a call before it.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     const ENTRIES: [&[u8]; 5] = [
-        // The interpreter behind a call: its stack pointer is restored (since JDK 21 from a distance), and the place cleared.
+        // The interpreter behind a call: its stack pointer is restored (since JDK 21 from a distance), and the place
+        // cleared.
         b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00",
         b"\x48\x8b\x4d\xf0\x48\x8d\x64\xcd\x00\x48\xc7\x45\xf0",
         // The interpreter in a frame that was a compiled method's.
@@ -28,7 +30,8 @@ pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
         b"\xe8\x00\x00\x00\x00\x48\x83\x2c\x24\x05",
         b"\x4c\x8d\x15\xf9\xff\xff\xff\x41\x52",
     ];
-    // The bottom of what was copied to the stack of a virtual thread: it takes the thread's own stack pointer, and keeps the result.
+    // The bottom of what was copied to the stack of a virtual thread: it takes the thread's own stack pointer, and
+    // keeps the result.
     let thawed = matches!(code, [0x49, 0x8b, 0xa7, _, _, _, _, 0x50, ..]);
     let poll = match code {
         // `test %eax, (register)`: the page cannot be read where the thread shall stop.
@@ -62,16 +65,16 @@ struct Habit {
     without: bool,
 }
 
-/// Whether there is the start of a compiled method that makes room behind `push %rbp` without setting its frame pointer: it touches the stack far below first
-/// (`mov %eax, -N(%rsp)`).
+/// Whether there is the start of a compiled method that makes room behind `push %rbp` without setting its frame
+/// pointer: it touches the stack far below first (`mov %eax, -N(%rsp)`).
 pub(super) fn has_method_without_frame_pointer(code: &[u8]) -> bool {
     let starts = |code: &[u8]| matches!(code, [0x89, 0x84, 0x24, _, _, _, 0xff, 0x55, 0x48, 0x81 | 0x83, 0xec]);
     code.windows(11).any(starts)
 }
 
 impl Walk<'_> {
-    /// Whether the methods of this process may keep frame pointers, by the code before an address. The virtual machine has one rule for all, which is
-    /// known once a method was seen that does not.
+    /// Whether the methods of this process may keep frame pointers, by the code before an address. The virtual machine
+    /// has one rule for all, which is known once a method was seen that does not.
     fn may_keep_frame_pointers(&mut self, address: u64) -> bool {
         let space = self.space.id();
         let habits = &mut self.scratch.java.0;

@@ -1,7 +1,9 @@
-//! Lengths of x86-64 instructions, and what they do to the stack pointer, the frame pointer and the words that matter to unwinding.
+//! Lengths of x86-64 instructions, and what they do to the stack pointer, the frame pointer and the words that matter
+//! to unwinding.
 //!
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (prefixes, ModR/M, SIB, VEX, EVEX) and appendix A
-//! (opcode maps). Registers have the numbers of the encoding here: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to R15.
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (prefixes, ModR/M, SIB,
+//! VEX, EVEX) and appendix A (opcode maps). Registers have the numbers of the encoding here: RAX, RCX, RDX, RBX, RSP,
+//! RBP, RSI, RDI, R8 to R15.
 
 /// The stack pointer's number in an instruction.
 pub(super) const RSP: u8 = 4;
@@ -285,8 +287,8 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect
     Some((length + more, effect))
 }
 
-/// The registers of which a byte changes: without a prefix 4 to 7 are the second bytes of the first four. The lowest bytes of stack pointer and frame
-/// pointer are changed by nobody.
+/// The registers of which a byte changes: without a prefix 4 to 7 are the second bytes of the first four. The lowest
+/// bytes of stack pointer and frame pointer are changed by nobody.
 fn byte(registers: u16) -> u16 {
     (registers | registers >> 4 & 0xf) & OTHERS
 }

@@ -14,7 +14,8 @@ use crate::elf::ObjectCache;
 pub(super) const CODE: u64 = 0x10_0000;
 /// Where its stack ends.
 pub(super) const STACK: u64 = 0x7000_0000;
-/// What the first function's callee returns to: behind `call *%rax` the thread is ended by `mov %eax, %edi; mov $60, %eax; syscall`.
+/// What the first function's callee returns to: behind `call *%rax` the thread is ended by
+/// `mov %eax, %edi; mov $60, %eax; syscall`.
 pub(super) const ROOT: u64 = CODE + 2;
 
 /// The code.

@@ -5,8 +5,8 @@ pub trait StackMemory {
     /// The eight bytes at `address`, little-endian; `None` where they were not copied.
     fn read_u64(&mut self, address: u64) -> Option<u64>;
 
-    /// The same for a word that the result does not rest on: it was looked at in a search, and dismissed. Where reads are remembered to see whether
-    /// a stack changed, this one need not be.
+    /// The same for a word that the result does not rest on: it was looked at in a search, and dismissed. Where reads
+    /// are remembered to see whether a stack changed, this one need not be.
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }

@@ -2,8 +2,9 @@
 //!
 //! The unwinder follows the call frame information that compilers write into `.eh_frame`, for all registers and with
 //! all of DWARF's expressions. Where code has none, it goes by rules that are known for that code (frame pointers of
-//! compiled-at-run-time code, Go's own table, the kernel's signal frame), and by a checked scan of the stack last. It says
-//! of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it ends.
+//! compiled-at-run-time code, Go's own table, the kernel's signal frame), and by a checked scan of the stack last. It
+//! says of each stack how far it is to be trusted: a stack is complete only when it ends where a rule says that it
+//! ends.
 
 mod ahead;
 mod cache;
@@ -51,7 +52,8 @@ pub struct Frame {
 pub struct Outcome {
     /// How much of the stack is known.
     pub trust: Trust,
-    /// Unwinding ended because this register (DWARF number) is not known: stop the thread, or take it from an earlier sample.
+    /// Unwinding ended because this register (DWARF number) is not known: stop the thread, or take it from an earlier
+    /// sample.
     pub needs_register: Option<u8>,
     /// Unwinding ended at this stack address, which is not in the copy: copy more from there on.
     pub needs_memory: Option<u64>,
@@ -73,8 +75,8 @@ impl Unwinder {
 
     /// Writes the active calls into `frames` (emptied before), the leaf first.
     ///
-    /// Reads stacks through `memory` only, and code through `space` where there is no call frame information. Ends after
-    /// [`MAX_FRAMES`] frames at the latest.
+    /// Reads stacks through `memory` only, and code through `space` where there is no call frame information. Ends
+    /// after [`MAX_FRAMES`] frames at the latest.
     pub fn unwind(
         &mut self,
         space: &AddressSpace,

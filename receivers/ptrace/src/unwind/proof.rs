@@ -1,9 +1,10 @@
 //! Callers of code in files without call frame information, found by what the code itself proves.
 //!
-//! A word on the stack is the return address of the function that runs if it follows a call of a function whose instructions lead to where the thread is, with
-//! the stack pointer just so far from that word. Where functions are called through pointers the call does not say which; there, the ways from
-//! where the thread is to a return tell how far the word is, and of their answers one alone must lead to a word that follows a call. Both are facts of the
-//! code, so a stack with such steps can be complete.
+//! A word on the stack is the return address of the function that runs if it follows a call of a function whose
+//! instructions lead to where the thread is, with the stack pointer just so far from that word. Where functions are
+//! called through pointers the call does not say which; there, the ways from where the thread is to a return tell how
+//! far the word is, and of their answers one alone must lead to a word that follows a call. Both are facts of the code,
+//! so a stack with such steps can be complete.
 
 use super::code::{Call, jump};
 use super::flow::{main_function, rules, rules_to_return};
@@ -161,7 +162,8 @@ impl Walk<'_> {
     }
 }
 
-/// The function that `pc` may be in, where the call before `returns` takes it from a table (`lea table(%rip), %reg; call *(%reg,%index,8)`): the nearest before.
+/// The function that `pc` may be in, where the call before `returns` takes it from a table
+/// (`lea table(%rip), %reg; call *(%reg,%index,8)`): the nearest before.
 fn function_of_table(space: &AddressSpace, returns: u64, pc: u64) -> Option<u64> {
     let mut code = [0; 10];
     if space.read_code(returns.wrapping_sub(10), &mut code) != code.len() {

@@ -12,8 +12,8 @@ pub const COUNT: usize = 17;
 /// The registers that a function of the System V ABI for x86-64 leaves as they were: RBX, RBP, RSP and R12 to R15.
 pub(crate) const CALLEE_SAVED: u32 = 1 << 3 | 1 << 6 | 1 << 7 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
-/// Register values of x86-64 by their DWARF numbers (System V ABI for x86-64, figure 3.36): RAX, RDX, RCX, RBX, RSI, RDI, RBP, RSP,
-/// R8 to R15, RIP.
+/// Register values of x86-64 by their DWARF numbers (System V ABI for x86-64, figure 3.36): RAX, RDX, RCX, RBX, RSI,
+/// RDI, RBP, RSP, R8 to R15, RIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Registers {
     /// The values; those of unknown registers mean nothing.

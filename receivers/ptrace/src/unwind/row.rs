@@ -171,8 +171,8 @@ impl Row {
         row.save_frame_pointer()
     }
 
-    /// The return address below the canonical frame address, which is so far from a register, and registers that are saved so far from it. `None` where
-    /// that is too far.
+    /// The return address below the canonical frame address, which is so far from a register, and registers that are
+    /// saved so far from it. `None` where that is too far.
     pub(super) fn computed(register: u8, offset: i64, saved: impl Iterator<Item = (u8, i64)>) -> Option<Self> {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
         let mut count = 0;
@@ -209,8 +209,9 @@ impl Row {
         self
     }
 
-    /// What the kernel pushed for a signal handler, at the first instruction of the code that returns from it: `struct ucontext` at
-    /// the stack pointer, whose registers start at 40 (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+    /// What the kernel pushed for a signal handler, at the first instruction of the code that returns from it:
+    /// `struct ucontext` at the stack pointer, whose registers start at 40 (Linux
+    /// `arch/x86/include/uapi/asm/sigcontext.h`).
     pub(super) fn signal_frame() -> Self {
         const ORDER: [u8; COUNT] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
         let rules = ORDER.iter().zip(0i64..).map(|(register, place)| (*register, Rule::Offset(40 + 8 * place)));

@@ -1,15 +1,16 @@
 //! Frame pointers that nobody knows.
 //!
-//! A blocked thread is not stopped, so only its stack pointer and its program counter are known (and what its system call was given). Code
-//! that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned stacks) is then looked at for itself:
+//! A blocked thread is not stopped, so only its stack pointer and its program counter are known (and what its system
+//! call was given). Code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
+//! stacks) is then looked at for itself:
 //!
 //! * By its first instructions: where they push registers, and make room once, the frame pointer is as far above the stack pointer.
 //! * By the stack: the frame pointer is one for which the rules give a return address behind a call of just this function, directly, through the
 //!   linkage table, or through a stored address.
 //!
-//! Both are facts of the code and not likelihoods, so a stack that then reaches its root by the rules is complete. Where neither is to be had (a
-//! call through a register from code that makes room in several steps), the first frame pointer that looks like one and leads to the root is
-//! taken, and the stack is guessed.
+//! Both are facts of the code and not likelihoods, so a stack that then reaches its root by the rules is complete.
+//! Where neither is to be had (a call through a register from code that makes room in several steps), the first frame
+//! pointer that looks like one and leads to the root is taken, and the stack is guessed.
 
 use super::Frame;
 use super::Outcome;
@@ -32,7 +33,8 @@ pub(super) const MAX_CALLS: u32 = 256;
 pub(super) const MAX_TRIALS: u32 = 16;
 /// A frame pointer is not further from the one above.
 const MAX_FRAME: u64 = 16 << 20;
-/// Code that is compiled for more than one kind of processor is entered behind its first instruction where that only marks its start.
+/// Code that is compiled for more than one kind of processor is entered behind its first instruction where that only
+/// marks its start.
 const ENTRY_SLACK: u64 = 4;
 /// Candidates of a kind.
 const MOST: usize = 4;
@@ -229,7 +231,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks at code without a limit but the one of the search, so that it finds the same whether or not the code was seen before.
+    /// Looks at code without a limit but the one of the search, so that it finds the same whether or not the code was
+    /// seen before.
     pub(super) fn unbounded<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let reads = std::mem::replace(&mut self.code_reads, u32::MAX);
         let seen = look(self);

@@ -17,8 +17,8 @@ fn this_process() -> &'static AddressSpace {
     })
 }
 
-/// So many words of a stack may be read for one frame of the longest stack, on average: a stack that leads astray costs no more. Real
-/// ones need two or three; those whose frame pointer is searched for need more, since several are tried.
+/// So many words of a stack may be read for one frame of the longest stack, on average: a stack that leads astray costs
+/// no more. Real ones need two or three; those whose frame pointer is searched for need more, since several are tried.
 const READS: usize = 256;
 
 /// Every word of memory is this one; counts how many were read.
@@ -46,7 +46,8 @@ fn copies() {
     assert_eq!(copy.read_u64(u64::MAX - 7), Some(0x0909_0909_0909_0909));
 }
 
-/// Guarantees: a stack that is full of the same return address ends at the limit of frames and is not complete, and not much of it is read.
+/// Guarantees: a stack that is full of the same return address ends at the limit of frames and is not complete, and not
+/// much of it is read.
 #[test]
 fn attack_endless_stack() {
     let space = this_process();
@@ -70,8 +71,8 @@ fn attack_endless_stack() {
     }
 }
 
-/// Guarantees: a stack on which everything looks like a frame whose pointer is to be found out costs little, and is not complete: from places all over the
-/// code of this process, of which many functions keep frame pointers.
+/// Guarantees: a stack on which everything looks like a frame whose pointer is to be found out costs little, and is not
+/// complete: from places all over the code of this process, of which many functions keep frame pointers.
 #[test]
 fn attack_search() {
     let space = this_process();
@@ -118,7 +119,8 @@ fn attack_search() {
 fn attack_circle() {
     let space = this_process();
     let restore = space.modules().iter().find_map(signal_return).expect("the C library has one");
-    // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from signals.
+    // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from
+    // signals.
     struct Circle(u64);
     impl StackMemory for Circle {
         fn read_u64(&mut self, address: u64) -> Option<u64> {
@@ -189,7 +191,8 @@ impl StackMemory for SignalFrame {
     }
 }
 
-/// Guarantees: it is said where a signal interrupted on another stack than the handler's: elsewhere than closely above the frame that the kernel made.
+/// Guarantees: it is said where a signal interrupted on another stack than the handler's: elsewhere than closely above
+/// the frame that the kernel made.
 #[test]
 fn other_stack_behind_a_signal() {
     let mut code = made::Made::new();
@@ -213,8 +216,8 @@ fn other_stack_behind_a_signal() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: whatever registers and stack are, in whatever order stacks come, unwinding ends within its limits, and what was
-    /// remembered of one stack changes nothing in another.
+    /// Guarantees: whatever registers and stack are, in whatever order stacks come, unwinding ends within its limits,
+    /// and what was remembered of one stack changes nothing in another.
     #[test]
     fn any_stack(
         pcs in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
@@ -245,8 +248,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: a stack of which every word that was noted as read is the same has the same frames, whatever else there is now: what functions save for their callers
-    /// and no frame rests on may differ.
+    /// Guarantees: a stack of which every word that was noted as read is the same has the same frames, whatever else
+    /// there is now: what functions save for their callers and no frame rests on may differ.
     #[test]
     fn unused_words(
         pc in any::<prop::sample::Index>(),

@@ -15,12 +15,13 @@ use crate::address_space::{AddressSpace, Kind, Module};
 use crate::elf::{Context, Object};
 use crate::message::{Location, Trust};
 
-/// How often the stack pointer may go down or stay on the way up: it does where a signal handler runs on an alternate stack, and where
-/// Go or a coroutine changes stacks. More often means that the rules lead in a circle.
+/// How often the stack pointer may go down or stay on the way up: it does where a signal handler runs on an alternate
+/// stack, and where Go or a coroutine changes stacks. More often means that the rules lead in a circle.
 const MAX_SWITCHES: u32 = 16;
 /// A frame that is larger than this is taken to be on another stack than the stack pointer.
 const MAX_LOCALS: u64 = 64 << 10;
-/// What the kernel puts on a stack for a signal is smaller than this: the registers, of which AMX's tiles are 8 KiB, and the red zone below them.
+/// What the kernel puts on a stack for a signal is smaller than this: the registers, of which AMX's tiles are 8 KiB,
+/// and the red zone below them.
 const MAX_SIGNAL_FRAME: u64 = 16 << 10;
 /// Reads of code for one stack.
 const MAX_CODE_READS: u32 = 96;
@@ -43,7 +44,8 @@ pub(super) struct Walk<'a> {
     pub(super) scratch: &'a mut Scratch,
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// The instruction pointer is the next instruction, and no return address: in the leaf, and where a signal interrupted.
+    /// The instruction pointer is the next instruction, and no return address: in the leaf, and where a signal
+    /// interrupted.
     pub(super) exact: bool,
     pub(super) guessed: bool,
     pub(super) code_reads: u32,
@@ -164,8 +166,8 @@ impl<'a> Walk<'a> {
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
-    /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a coroutine or a thread as what
-    /// follows its function, so what is before it is of no account.
+    /// Whether a return address is the first instruction of code that nobody calls: it was put on the stack of a
+    /// coroutine or a thread as what follows its function, so what is before it is of no account.
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
@@ -173,8 +175,8 @@ impl<'a> Walk<'a> {
         matches!(rows.get(object.id(), address, || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
     }
 
-    /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack pointer, unless that
-    /// is on another stack.
+    /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack
+    /// pointer, unless that is on another stack.
     fn needed_from(&self, address: u64) -> u64 {
         let stack = self.registers.stack_pointer();
         if address.wrapping_sub(stack) < MAX_LOCALS { stack } else { address }

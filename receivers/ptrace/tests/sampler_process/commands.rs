@@ -42,8 +42,8 @@ impl Gate {
     }
 }
 
-/// Guarantees: a command that ends as soon as it was observed a few times has been sampled, by its own mappings; it is let go as ended
-/// before its exit code is told.
+/// Guarantees: a command that ends as soon as it was observed a few times has been sampled, by its own mappings; it is
+/// let go as ended before its exit code is told.
 fn a_command_is_sampled_from_its_start() {
     let (mut session, gate) = (Session::start(), Gate::new());
     session.watch(1, shell(&format!("{}; exit 7", gate.wait())));
@@ -61,7 +61,8 @@ fn a_command_is_sampled_from_its_start() {
     session.stop();
 }
 
-/// Guarantees: the exit code is the command's, or 128 and the signal that ended it, also when it ends while its threads are being stopped for sampling.
+/// Guarantees: the exit code is the command's, or 128 and the signal that ended it, also when it ends while its threads
+/// are being stopped for sampling.
 fn exit_codes_come_back() {
     let mut session = Session::start();
     let settings =
@@ -124,7 +125,8 @@ fn a_command_gets_what_the_owner_has() {
     session.stop();
 }
 
-/// Guarantees: a command that does not exist or may not be executed is a problem with a reason and a shell's exit code, and the sampler goes on.
+/// Guarantees: a command that does not exist or may not be executed is a problem with a reason and a shell's exit code,
+/// and the sampler goes on.
 fn a_command_that_cannot_be_started() {
     let mut session = Session::start();
     session.watch(1, Select::Command(vec!["/no/such/program".into()]));
@@ -140,7 +142,8 @@ fn a_command_that_cannot_be_started() {
     session.stop();
 }
 
-/// Guarantees: a command that executes another program is attached to anew, under another number, and its exit code still comes.
+/// Guarantees: a command that executes another program is attached to anew, under another number, and its exit code
+/// still comes.
 fn a_command_that_executes_another_program() {
     let (mut session, gate) = (Session::start(), Gate::new());
     session.watch(1, shell(&format!("exec /bin/bash -c '{}; exit 5'", gate.wait())));

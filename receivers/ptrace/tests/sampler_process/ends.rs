@@ -56,7 +56,8 @@ fn samples_and_lets_go() {
     drop(session);
 }
 
-/// Guarantees: when the sampler is killed, its owner hears of it, once, and the target runs on, neither stopped nor traced.
+/// Guarantees: when the sampler is killed, its owner hears of it, once, and the target runs on, neither stopped nor
+/// traced.
 fn a_killed_sampler_harms_nobody() {
     let target = RunningProgram::busy();
     for _ in 0..10 {
@@ -78,7 +79,8 @@ fn a_killed_sampler_harms_nobody() {
     }
 }
 
-/// An owner of its own, for [`the_sampler_ends_with_its_owner`]: says its sampler's id, and then nothing until it is killed.
+/// An owner of its own, for [`the_sampler_ends_with_its_owner`]: says its sampler's id, and then nothing until it is
+/// killed.
 pub(crate) fn be_an_owner(arguments: &[String]) -> ExitCode {
     let (sampler, mut events) = SamplerProcess::start(StartOptions::default()).unwrap();
     let target = Target {
@@ -152,8 +154,8 @@ fn a_dropped_sampler_ends() {
     assert!(matches!(last, Some(Notice::Ended(Ending::Stopped))), "{last:?}");
 }
 
-/// Guarantees: the sampler is called what it is, cannot be dumped, and holds no descriptor of its owner but the streams and its socket: no network
-/// socket above all, even one that was opened to be inherited.
+/// Guarantees: the sampler is called what it is, cannot be dumped, and holds no descriptor of its owner but the streams
+/// and its socket: no network socket above all, even one that was opened to be inherited.
 fn the_sampler_has_no_more_than_it_needs() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty());
@@ -189,8 +191,8 @@ fn starting_by_hand_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("profbridge-sampler: "));
 }
 
-/// Guarantees: an owner that gave up the right to trace still has a sampler that has it, if it had it; the thread that hears the sampler
-/// has it in no case.
+/// Guarantees: an owner that gave up the right to trace still has a sampler that has it, if it had it; the thread that
+/// hears the sampler has it in no case.
 fn the_right_to_trace_can_be_given_up() {
     let target = RunningProgram::busy();
     let mut session = Session::start();

@@ -35,7 +35,8 @@ fn shell_called(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
 
 const IDLE: &str = "echo ready; read line";
 
-/// Guarantees: every process of an executable is found, one that is started later too, and its successor after a restart under another number.
+/// Guarantees: every process of an executable is found, one that is started later too, and its successor after a
+/// restart under another number.
 fn finds_by_executable_and_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let shell = shell_called(folder.path(), "pb-found-by-name");
@@ -56,7 +57,8 @@ fn finds_by_executable_and_again_after_a_restart() {
     session.stop();
 }
 
-/// Guarantees: a part of the arguments is enough, and the sampler, whose owner's arguments contain it as well, is not taken for it.
+/// Guarantees: a part of the arguments is enough, and the sampler, whose owner's arguments contain it as well, is not
+/// taken for it.
 fn finds_by_command_line() {
     let target = RunningProgram::start(Program::new("/bin/sh").args(["-c", IDLE, "marked-by-4711"]));
     let mut session = Session::start();
@@ -76,8 +78,8 @@ fn finds_by_command_line() {
     assert!(session.processes.iter().all(|process| process.target == TargetId(1)), "{:?}", session.processes);
 }
 
-/// Guarantees: a process that carries the arguments of the one it started is not taken for that one, however it is written there; one that was
-/// attached to before it started the other is let go.
+/// Guarantees: a process that carries the arguments of the one it started is not taken for that one, however it is
+/// written there; one that was attached to before it started the other is let go.
 fn a_wrapper_is_not_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
     // The whole machine is searched: somebody else may run this test, too.
@@ -118,8 +120,8 @@ fn sampled(session: &Session) -> Vec<u32> {
     session.processes.iter().filter(|process| !gone(process.id)).map(|process| process.pid).collect()
 }
 
-/// Guarantees: a process that was started by a link goes by its name, and so does its executable among its files; it is found by the
-/// name of the file that the kernel knows.
+/// Guarantees: a process that was started by a link goes by its name, and so does its executable among its files; it is
+/// found by the name of the file that the kernel knows.
 fn the_name_it_was_started_by() {
     let folder = tempfile::tempdir().unwrap();
     shell_called(folder.path(), "pb-check-rdb");
@@ -186,7 +188,8 @@ fn what_cannot_be_sampled_says_why() {
     session.stop();
 }
 
-/// Guarantees: a target that a signal stopped is attached, said to be stopped, and stays so until somebody else continues it.
+/// Guarantees: a target that a signal stopped is attached, said to be stopped, and stays so until somebody else
+/// continues it.
 fn a_stopped_target_stays_stopped() {
     let target = RunningProgram::busy();
     let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap());
@@ -205,7 +208,8 @@ fn a_stopped_target_stays_stopped() {
     assert_eq!(target.state(), ('R', 0));
 }
 
-/// Guarantees: a pipe in the place of the perf map keeps nobody waiting and is told; a proper one arrives, and again when it is replaced.
+/// Guarantees: a pipe in the place of the perf map keeps nobody waiting and is told; a proper one arrives, and again
+/// when it is replaced.
 fn perf_maps_that_are_traps() {
     let target = RunningProgram::shell(IDLE);
     let path = std::path::PathBuf::from(format!("/tmp/perf-{}.map", target.pid()));

@@ -1,7 +1,8 @@
 //! The sampler as a process: started, heard, killed, left alone, and what it starts itself.
 //!
-//! This program is its own test runner, since the sampler process is the same program started again: that must be looked at first.
-//! Nothing here waits for time to pass: tests wait for what is said, or for a pipe's end when all who hold it are gone.
+//! This program is its own test runner, since the sampler process is the same program started again: that must be
+//! looked at first. Nothing here waits for time to pass: tests wait for what is said, or for a pipe's end when all who
+//! hold it are gone.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(
     clippy::unwrap_used,

@@ -42,7 +42,8 @@ fn code(command: &Supervised) -> i32 {
     }
 }
 
-/// Guarantees: nothing of a held command runs until it may, and nothing ever does of one that is dropped; the status is a shell's.
+/// Guarantees: nothing of a held command runs until it may, and nothing ever does of one that is dropped; the status is
+/// a shell's.
 fn a_held_command_has_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     let marker = folder.path().join("begun");
@@ -68,7 +69,8 @@ fn a_held_command_has_not_begun() {
     assert_eq!(code(&killed), 128 + 9);
 }
 
-/// Guarantees: a signal reaches the command, one that comes while it is held as soon as it runs; one that has ended gets none.
+/// Guarantees: a signal reaches the command, one that comes while it is held as soon as it runs; one that has ended
+/// gets none.
 fn a_command_of_the_owner_gets_signals() {
     let command = shell("while :; do :; done");
     command.signal(Signal::SIGTERM).unwrap();
@@ -78,7 +80,8 @@ fn a_command_of_the_owner_gets_signals() {
     assert!(command.signal(Signal::SIGTERM).is_err());
 }
 
-/// Guarantees: the sampler finds nothing wrong with a command that is held, samples it, and is replaced by another one while the command goes on.
+/// Guarantees: the sampler finds nothing wrong with a command that is held, samples it, and is replaced by another one
+/// while the command goes on.
 fn a_command_of_the_owner_outlives_samplers() {
     let command = shell("while :; do :; done");
     for _ in 0..2 {
@@ -114,7 +117,8 @@ fn a_command_of_the_owner_that_cannot_be_started() {
     }
 }
 
-/// An owner of its own, for [`a_command_ends_with_its_owner`]: says that its command runs, and then nothing until it is killed.
+/// An owner of its own, for [`a_command_ends_with_its_owner`]: says that its command runs, and then nothing until it is
+/// killed.
 pub(crate) fn be_a_supervisor() -> ExitCode {
     let command = shell("trap '' TERM HUP INT; echo ready; while :; do :; done");
     command.let_run();

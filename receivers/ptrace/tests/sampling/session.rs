@@ -63,8 +63,8 @@ impl Report {
         stacks
     }
 
-    /// What is the program's of the stacks of a thread, while it was blocked or ran, with their weights; but of those that only explain why there is
-    /// none.
+    /// What is the program's of the stacks of a thread, while it was blocked or ran, with their weights; but of those
+    /// that only explain why there is none.
     pub(crate) fn program_stacks(&self, thread: u32, blocked: bool) -> Vec<(Vec<Location>, u64)> {
         let of = |batch: &Batch| {
             let samples = batch

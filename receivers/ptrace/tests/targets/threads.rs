@@ -1,5 +1,5 @@
-//! `threads`: Rust threads as programs have them: one computes in a closure below `rust_outer` and `rust_leaf`, two exchange messages, one
-//! waits on a mutex. Says "ready", and ends when its input does.
+//! `threads`: Rust threads as programs have them: one computes in a closure below `rust_outer` and `rust_leaf`, two
+//! exchange messages, one waits on a mutex. Says "ready", and ends when its input does.
 
 use std::{
     hint::black_box,

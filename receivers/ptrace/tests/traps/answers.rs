@@ -22,7 +22,8 @@ fn weight_at_leaf(life: &Life, function: &str) -> f64 {
     found.map(|observed| observed.sample.weight_nano as f64).sum()
 }
 
-/// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured within two points.
+/// Guarantees: a thread that spends 70 %, 20 % and 10 % of its processor time in three functions is measured within two
+/// points.
 fn shares_within_two_points() -> Outcome {
     let target = Target::start(&compile::c("shares"), &[]);
     // 2500 samples: three standard deviations of the largest share are 2.7 points at random, but ticks are not random.
@@ -42,8 +43,8 @@ fn shares_within_two_points() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a thread that sleeps
-/// is seen asleep for all of the time.
+/// Guarantees: each thread's samples show its own function and no other's; a recursion has all of its levels; a thread
+/// that sleeps is seen asleep for all of the time.
 fn threads_recursion_and_sleep() -> Outcome {
     let target = Target::start(&compile::c("shares"), &["all"]);
     let mut session = Session::of(target.pid());
@@ -70,15 +71,16 @@ fn threads_recursion_and_sleep() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a program that the sampler starts and that ends as soon as it was observed once has been seen: its sample, its exit code
-/// and its end are told, in one life, although it ends between two ticks.
+/// Guarantees: a program that the sampler starts and that ends as soon as it was observed once has been seen: its
+/// sample, its exit code and its end are told, in one life, although it ends between two ticks.
 fn short_commands() -> Outcome {
     let life = shell(1);
     assert!(!life.samples.is_empty(), "{:?}", life.status);
     Ok(())
 }
 
-/// Guarantees: nothing of a program that starts is unknown code, although its libraries are mapped after the first look at its maps.
+/// Guarantees: nothing of a program that starts is unknown code, although its libraries are mapped after the first look
+/// at its maps.
 fn libraries_of_a_command() -> Outcome {
     let life = shell(4);
     let known = |observed: &Observed| {
@@ -88,7 +90,8 @@ fn libraries_of_a_command() -> Outcome {
     Ok(())
 }
 
-/// The life of a shell that spins from its start until the sampler has told so many samples of it, and then ends with code 7.
+/// The life of a shell that spins from its start until the sampler has told so many samples of it, and then ends with
+/// code 7.
 fn shell(samples: usize) -> Life {
     let folder = tempfile::tempdir_in(compile::folder()).unwrap();
     let seen = folder.path().join("seen");

@@ -63,7 +63,8 @@ fn program_and_kernel(life: &Life) -> (u64, u64) {
     (sampled.map(|observed| observed.sample.weight_nano).sum(), kernel)
 }
 
-/// Guarantees: a thread that runs for a third of a millisecond each twenty, far less than a period between any two looks, is sampled as often as its time is worth.
+/// Guarantees: a thread that runs for a third of a millisecond each twenty, far less than a period between any two
+/// looks, is sampled as often as its time is worth.
 fn threads_that_seldom_run() -> Outcome {
     let target = Target::start(&compile::c("duty"), &["300", "20000"]);
     let mut session = Session::with(target.pid(), CPU());
@@ -79,7 +80,8 @@ fn threads_that_seldom_run() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel may not be seen, the time of a thread that is mostly in its own code, in short turns, is never taken for time in the kernel.
+/// Guarantees: where the kernel may not be seen, the time of a thread that is mostly in its own code, in short turns,
+/// is never taken for time in the kernel.
 fn own_code_is_not_the_kernel() -> Outcome {
     let target = Target::start(&compile::c("duty"), &["1000", "20000"]);
     let mut session = beneath_the_kernel(&target)?;
@@ -90,7 +92,8 @@ fn own_code_is_not_the_kernel() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel may not be seen, the time of a program that moves tens of MiB with each call is said to be in the kernel, and no call comes back short.
+/// Guarantees: where the kernel may not be seen, the time of a program that moves tens of MiB with each call is said to
+/// be in the kernel, and no call comes back short.
 fn calls_are_the_kernel() -> Outcome {
     let mut target = Target::start(&compile::c("long_calls"), &[]);
     let mut session = beneath_the_kernel(&target)?;

@@ -17,8 +17,8 @@ use crate::{
 
 tests![sampler_is_killed_a_hundred_times];
 
-/// Guarantees: a sampler process that is killed at any moment, a hundred times over, leaves the target alive and running, with no thread
-/// stopped or traced; and the owner is told that it is gone.
+/// Guarantees: a sampler process that is killed at any moment, a hundred times over, leaves the target alive and
+/// running, with no thread stopped or traced; and the owner is told that it is gone.
 fn sampler_is_killed_a_hundred_times() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["3", "2"]);
     // As many stops as possible, so that many kills fall into one.

@@ -1,10 +1,12 @@
 //! The traps that a sampler steps into, one test each, with real processes.
 //!
-//! Targets are programs in `tests/targets`, compiled once a run. Each announces by a line that it is in the state that its test wants, and
-//! ends when its input does; tests wait for what the sampler says and never for time to pass. One test runs at a time, since each
-//! measures what it does to a process. What a machine does not allow is reported as untested, with the reason.
+//! Targets are programs in `tests/targets`, compiled once a run. Each announces by a line that it is in the state that
+//! its test wants, and ends when its input does; tests wait for what the sampler says and never for time to pass. One
+//! test runs at a time, since each measures what it does to a process. What a machine does not allow is reported as
+//! untested, with the reason.
 //!
-//! This program is its own test runner, since the sampler process is the same program started again: that must be looked at first.
+//! This program is its own test runner, since the sampler process is the same program started again: that must be
+//! looked at first.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(
     clippy::unwrap_used,

@@ -24,8 +24,8 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs the tests that the arguments name: all, or those with a part of one of the words in their name (`--exact`: with one of
-/// them as their name). `--list` names them.
+/// Runs the tests that the arguments name: all, or those with a part of one of the words in their name (`--exact`: with
+/// one of them as their name). `--list` names them.
 pub(crate) fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();

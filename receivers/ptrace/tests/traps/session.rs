@@ -73,8 +73,8 @@ impl Life {
         self.with(function).map(|observed| observed.sample.observations).sum()
     }
 
-    /// For how much of the time a function was on one thread's stack, by the weights. A thread that could not be looked at for some ticks counts
-    /// with its next sample for all of them.
+    /// For how much of the time a function was on one thread's stack, by the weights. A thread that could not be looked
+    /// at for some ticks counts with its next sample for all of them.
     pub(crate) fn presence(&self, function: &str) -> f64 {
         let weight: u64 = self.with(function).map(|observed| observed.sample.weight_nano).sum();
         weight as f64 / (self.status.ticks * self.period_nano) as f64
@@ -109,8 +109,8 @@ impl Life {
         complete as f64 / all as f64
     }
 
-    /// Of these samples, however many observations each stands for, the share that is complete and ends where threads start: on a busy
-    /// machine one that came late stands for many ticks.
+    /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
+    /// start: on a busy machine one that came late stands for many ticks.
     pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
         let good = |observed: &Observed| observed.trust == Trust::Complete && self.rooted(observed);
         let good: Vec<bool> = samples.map(good).collect();

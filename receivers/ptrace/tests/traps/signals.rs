@@ -24,7 +24,8 @@ fn stop(target: &Target, signal: Signal) {
 
 /// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
 fn stays_stopped(session: &mut Session, target: &Target) {
-    // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's code alone.
+    // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's
+    // code alone.
     let settled = |_: &Seen| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
     session.until("all threads are stopped", settled);
     let before = process::cpu_ticks(target.pid());
@@ -44,8 +45,8 @@ fn runs_again(session: &mut Session, target: &mut Target) {
     target.works();
 }
 
-/// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor time, and is sampled
-/// as soon as it is continued.
+/// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor
+/// time, and is sampled as soon as it is continued.
 fn stopped_before() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
     stop(&target, Signal::SIGSTOP);
@@ -57,8 +58,8 @@ fn stopped_before() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that is stopped while it is sampled stays stopped and uses no processor time, each of several times; when it is
-/// continued, its samples go on.
+/// Guarantees: a process that is stopped while it is sampled stays stopped and uses no processor time, each of several
+/// times; when it is continued, its samples go on.
 fn stopped_meanwhile() -> Outcome {
     let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
     let mut session = Session::of(target.pid());
@@ -84,8 +85,8 @@ fn stopped_by_the_terminal() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: of a thousand queued signals a second none is lost, repeated or put out of order by sampling, and the thread that gets them
-/// is sampled all the same.
+/// Guarantees: of a thousand queued signals a second none is lost, repeated or put out of order by sampling, and the
+/// thread that gets them is sampled all the same.
 fn a_thousand_signals_a_second() -> Outcome {
     let mut target = Target::start(&compile::c("signals"), &[]);
     let mut session = Session::of(target.pid());

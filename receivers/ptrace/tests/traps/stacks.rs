@@ -65,7 +65,8 @@ fn without_frame_pointers() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to the root.
+/// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to
+/// the root.
 fn in_signal_handlers() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["plain"]);
     let seen = sample(&target, "inside_handler", 200, usual());
@@ -74,7 +75,8 @@ fn in_signal_handlers() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one, and the thread is held while both are read.
+/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one,
+/// and the thread is held while both are read.
 fn on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
     let settings = Settings { stops: Stops::Always, ..Settings::default() };
@@ -83,8 +85,8 @@ fn on_alternate_signal_stacks() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where the kernel copies a handler's alternate stack and the thread runs on, the stack leads to what was interrupted and ends there, as truncated: the
-/// other one may not be any more what it was.
+/// Guarantees: where the kernel copies a handler's alternate stack and the thread runs on, the stack leads to what was
+/// interrupted and ends there, as truncated: the other one may not be any more what it was.
 fn events_on_alternate_signal_stacks() -> Outcome {
     let target = Target::start(&compile::c("handlers"), &["alternate"]);
     let seen = sample(&target, "inside_handler", 200, usual());
@@ -124,8 +126,8 @@ fn assert_through_handler(life: &Life) {
     assert!(share >= 0.99, "{share} of {all} lead through the handler\n{}", life.top());
 }
 
-/// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there, without anything of
-/// the memory beyond.
+/// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there,
+/// without anything of the memory beyond.
 fn on_coroutine_stacks() -> Outcome {
     let target = Target::start(&compile::c("coroutines"), &[]);
     let seen = sample(&target, "in_coroutine", 200, usual());
@@ -141,8 +143,8 @@ fn on_coroutine_stacks() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, nothing of Go's own handling of
-/// signals is upset, and the program is known to be Go's.
+/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, nothing of Go's
+/// own handling of signals is upset, and the program is known to be Go's.
 fn go_programs() -> Outcome {
     let mut target = Target::start(&compile::go("go")?, &[]);
     let seen = sample(&target, "main.goLeaf", 150, usual());
@@ -175,7 +177,8 @@ fn huge_frames() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a frame that is larger than what is copied of a stack is stepped over, since only what unwinding needs of it is read.
+/// Guarantees: a frame that is larger than what is copied of a stack is stepped over, since only what unwinding needs
+/// of it is read.
 fn larger_than_the_copy() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["1000", "10"]);
     let settings = Settings { max_stack: 64 << 10, ..usual() };
@@ -189,7 +192,8 @@ fn larger_than_the_copy() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it is never guessed.
+/// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it
+/// is never guessed.
 fn frames_of_mebibytes() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["6144", "10"]);
     let seen = sample(&target, "at_the_bottom", 100, usual());
@@ -205,8 +209,8 @@ fn frames_of_mebibytes() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a recursion that is deeper than what is copied of its stack gives stacks that are right as far as they go, are said to be
-/// truncated, and are not longer than a limit.
+/// Guarantees: a recursion that is deeper than what is copied of its stack gives stacks that are right as far as they
+/// go, are said to be truncated, and are not longer than a limit.
 fn deeper_than_the_copy() -> Outcome {
     let target = Target::start(&compile::c("huge"), &["1", "200000"]);
     let settings = Settings { max_stack: 64 << 10, ..usual() };
@@ -272,8 +276,8 @@ fn pages_out_of_memory() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed within so many ticks as
-/// are five seconds, and from then on no stack shows the one's code under the other's caller.
+/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed
+/// within so many ticks as are five seconds, and from then on no stack shows the one's code under the other's caller.
 fn libraries_that_come_and_go() -> Outcome {
     const MOMENTS: u32 = 500;
     let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
@@ -301,8 +305,8 @@ fn libraries_that_come_and_go() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the libraries are known,
-/// although they do not run any more.
+/// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the
+/// libraries are known, although they do not run any more.
 fn waiting_in_late_libraries() -> Outcome {
     let libraries = ["late_a", "late_b", "late_c", "late_d", "late_e", "late_f"];
     let paths = libraries.map(|function| compile::library(function).display().to_string());
@@ -343,7 +347,8 @@ fn newest(life: &Life, other_than: u32) -> BTreeMap<u32, &Observed> {
     last
 }
 
-/// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is unwound to the root.
+/// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is
+/// unwound to the root.
 fn code_mapped_twice() -> Outcome {
     compile::has("node", "--version")?;
     let mut target = Target::launch(
@@ -366,7 +371,8 @@ fn code_mapped_twice() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: Python in OpenSSL's assembly, which keeps its caller's frame where only DWARF expressions find it, is unwound to the root.
+/// Guarantees: Python in OpenSSL's assembly, which keeps its caller's frame where only DWARF expressions find it, is
+/// unwound to the root.
 fn python_in_openssl() -> Outcome {
     compile::has("python3", "--version")?;
     let mut target = Target::launch(Command::new("python3").arg(compile::source("hashing.py")).arg("hash"));
@@ -404,8 +410,8 @@ fn rust_threads() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: code without any unwind table is sampled, its callers are found, in the order of the calls, and no stack is called complete
-/// that does not reach the root.
+/// Guarantees: code without any unwind table is sampled, its callers are found, in the order of the calls, and no stack
+/// is called complete that does not reach the root.
 fn without_unwind_tables() -> Outcome {
     let flags = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let target = Target::start(&compile::c_with("busy", "busy-without-tables", &flags), &["1", "2"]);

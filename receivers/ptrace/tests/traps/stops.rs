@@ -45,8 +45,9 @@ fn session(error: i32) -> Session {
     without_events(error, Session::start)
 }
 
-/// Guarantees: where events are refused, threads that do nothing but move tens of MiB with each call (read, pread, write, send, sendfile, getrandom) are never stopped:
-/// no call comes back short, and all their time is said not to be sampled.
+/// Guarantees: where events are refused, threads that do nothing but move tens of MiB with each call (read, pread,
+/// write, send, sendfile, getrandom) are never stopped: no call comes back short, and all their time is said not to be
+/// sampled.
 fn long_calls_are_whole() -> Outcome {
     for (error, rate_hertz) in [(libc::EPERM, 101.0), (libc::ENOSYS, 997.0)] {
         let mut target = Target::start(&compile::c("long_calls"), &[]);
@@ -65,7 +66,8 @@ fn long_calls_are_whole() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: `dd` with blocks of 64 MiB reads and writes all of them where events are refused, started by the sampler and sampled from its first instruction.
+/// Guarantees: `dd` with blocks of 64 MiB reads and writes all of them where events are refused, started by the sampler
+/// and sampled from its first instruction.
 fn dd_writes_everything() -> Outcome {
     const BLOCKS: u64 = 6;
     for rate_hertz in [101.0, 997.0] {
@@ -91,15 +93,17 @@ fn dd_writes_everything() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: where events are refused, a thread that stays in its own code is sampled by stopping it once it has used two seconds of processor time, with complete
-/// stacks; the two seconds are said not to be sampled and never put on other stacks, and all together is the processor time that it used.
+/// Guarantees: where events are refused, a thread that stays in its own code is sampled by stopping it once it has used
+/// two seconds of processor time, with complete stacks; the two seconds are said not to be sampled and never put on
+/// other stacks, and all together is the processor time that it used.
 fn own_code_is_sampled_after_two_seconds() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "1"]);
     let mut session = session(libc::EPERM);
     session.watch(Select::Pid(target.pid()), Settings::default());
     session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
     let before = process::cpu_ticks(target.pid());
-    // Few: on a busy machine a stop waits until its thread has a processor, and the next one for a hundred times as long.
+    // Few: on a busy machine a stop waits until its thread has a processor, and the next one for a hundred times as
+    // long.
     session.observe("leaf", 3);
     let used = (process::cpu_ticks(target.pid()) - before) * 10_000_000;
     let seen = session.finish();
@@ -111,7 +115,8 @@ fn own_code_is_sampled_after_two_seconds() -> Outcome {
     assert!(running.iter().all(|observed| life.names(observed).contains(&"outer".to_owned())), "{}", life.top());
     let share = life.complete_share(running.iter().copied());
     assert!(share >= 0.99, "{share}\n{}", life.top());
-    // Its history is counted in ticks of 10 ms from its first look on, and the counter of its running time is late by up to one of the kernel's timer ticks.
+    // Its history is counted in ticks of 10 ms from its first look on, and the counter of its running time is late by
+    // up to one of the kernel's timer ticks.
     assert!(status.not_sampled_nano >= 1_970_000_000, "{status:?}");
     // What came after the second reading of the kernel's clock is more.
     let said = sampled + status.not_sampled_nano;
@@ -119,7 +124,8 @@ fn own_code_is_sampled_after_two_seconds() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a thread that stayed in its own code and begins to make long calls is stopped in one of them at most, which is counted, and then left alone.
+/// Guarantees: a thread that stayed in its own code and begins to make long calls is stopped in one of them at most,
+/// which is counted, and then left alone.
 fn a_thread_that_begins_long_calls_is_left_alone() -> Outcome {
     let mut target = Target::start(&compile::c("long_calls"), &["gated"]);
     let mut session = session(libc::ENOSYS);
@@ -143,7 +149,8 @@ fn a_thread_that_begins_long_calls_is_left_alone() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: with `never` no thread is stopped whatever it does and however long; all its processor time is said not to be sampled.
+/// Guarantees: with `never` no thread is stopped whatever it does and however long; all its processor time is said not
+/// to be sampled.
 fn never_stops_nobody() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "1"]);
     let mut session = session(libc::EPERM);
@@ -161,8 +168,8 @@ fn never_stops_nobody() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: with `always` threads are stopped where they are, also where the kernel permits events; calls come back short, each of which is counted, and that is
-/// said.
+/// Guarantees: with `always` threads are stopped where they are, also where the kernel permits events; calls come back
+/// short, each of which is counted, and that is said.
 fn always_cuts_calls_and_counts_them() -> Outcome {
     let mut target = Target::start(&compile::c("long_calls"), &["gated"]);
     target.say("read");
@@ -172,7 +179,8 @@ fn always_cuts_calls_and_counts_them() -> Outcome {
     session.until("cut calls", |seen| seen.lives.last().is_some_and(|life| life.status.cut_calls > 10));
     let seen = session.finish();
     let status = seen.last().status;
-    // A call that was cut by the last stop may still be on its way back; and a stop that was under way at the end is not told any more.
+    // A call that was cut by the last stop may still be on its way back; and a stop that was under way at the end is
+    // not told any more.
     target.ask_until("short", status.cut_calls - 1);
     let short = target.ask("short");
     assert!(short == status.cut_calls || short == status.cut_calls + 1, "{short}: {status:?}");
@@ -181,8 +189,9 @@ fn always_cuts_calls_and_counts_them() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a call that a signal interrupts whose handler was installed without SA_RESTART fails with EINTR where a handler ran, and only there: not for a stop
-/// alone, although its thread is stopped hundreds of times just when it begins to wait.
+/// Guarantees: a call that a signal interrupts whose handler was installed without SA_RESTART fails with EINTR where a
+/// handler ran, and only there: not for a stop alone, although its thread is stopped hundreds of times just when it
+/// begins to wait.
 fn signals_in_a_wait_are_neither_made_up_nor_swallowed() -> Outcome {
     let mut target = Target::start(&compile::c("storm"), &[]);
     let mut session = Session::with(target.pid(), Settings { stops: Stops::Always, rate_hertz: 1000.0, ..OFTEN });
@@ -210,8 +219,9 @@ fn registers_are_left_as_they_are() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a sampler that is killed at any moment, forty times over, while it stops threads wherever they are harms no data: what a thread writes in blocks of a MiB
-/// is what another reads, no call fails, and all threads go on, with no tracer.
+/// Guarantees: a sampler that is killed at any moment, forty times over, while it stops threads wherever they are harms
+/// no data: what a thread writes in blocks of a MiB is what another reads, no call fails, and all threads go on, with
+/// no tracer.
 fn data_is_whole_when_the_sampler_is_killed() -> Outcome {
     let mut target = Target::start(&compile::c("stream"), &[]);
     for round in 0..40_u64 {

@@ -37,7 +37,8 @@ impl Target {
     /// Starts a command, whatever it says first.
     pub(crate) fn launch(command: &mut Command) -> Self {
         use std::os::unix::process::CommandExt;
-        // In a process group of its own: signals of a terminal's keys are meant for it alone, and those that stop it do.
+        // In a process group of its own: signals of a terminal's keys are meant for it alone, and those that stop it
+        // do.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let described = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{described}: {error}"));

@@ -13,7 +13,8 @@ use crate::{
 
 tests![leader_ends_first, sleepers_have_their_pointers, two_thousand_threads, thousands_of_threads_a_second];
 
-/// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their own ids.
+/// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their
+/// own ids.
 fn leader_ends_first() -> Outcome {
     let target = Target::start(&compile::c("leader"), &[]);
     let mut session = Session::of(target.pid());
@@ -26,8 +27,8 @@ fn leader_ends_first() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is not stopped for
-/// that.
+/// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is
+/// not stopped for that.
 fn sleepers_have_their_pointers() -> Outcome {
     let mut target = Target::launch(&mut std::process::Command::new(compile::c("sleepers")));
     let lines = target.lines_until("ready");
@@ -56,8 +57,8 @@ fn sleepers_have_their_pointers() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used, sampled or said not to be, and the sampler
-/// keeps within its budget of processor time.
+/// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used,
+/// sampled or said not to be, and the sampler keeps within its budget of processor time.
 fn two_thousand_threads() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["1", "2000"]);
     let budget = Settings::default().max_cpu;

@@ -87,8 +87,8 @@ fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
     looks.values().filter(|count| **count >= LOOKS).count() >= CALLS - absent
 }
 
-/// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as waiting, have none
-/// of their waits interrupted.
+/// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as
+/// waiting, have none of their waits interrupted.
 fn short_waits_are_not_interrupted() -> Outcome {
     let mut target = Target::start(&compile::c("short_waits"), &[]);
     let mut session = Session::with(target.pid(), Settings::default());
@@ -99,7 +99,8 @@ fn short_waits_are_not_interrupted() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is stopped.
+/// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is
+/// stopped.
 fn idle_threads_are_not_stopped() -> Outcome {
     let target = Target::start(&compile::c("busy"), &["0", "8"]);
     let mut session = Session::with(target.pid(), Settings::default());
@@ -121,13 +122,14 @@ fn idle_threads_are_not_stopped() -> Outcome {
     Ok(())
 }
 
-/// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads from being sampled, is not kept
-/// from going on, and has its whole stack, although `vfork` keeps its return address in a register.
+/// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads
+/// from being sampled, is not kept from going on, and has its whole stack, although `vfork` keeps its return address in
+/// a register.
 fn vfork_and_uninterruptible_sleep() -> Outcome {
     let mut target = Target::start(&compile::c("vfork"), &[]);
     let mut session = Session::of(target.pid());
-    // Its child ends when it is told to, which is when the busy thread was observed so often: a sampler that waited for the thread in
-    // state D would not see any other until then.
+    // Its child ends when it is told to, which is when the busy thread was observed so often: a sampler that waited for
+    // the thread in state D would not see any other until then.
     for _ in 0..3 {
         let before = session.seen.lives.last().map_or(0, |life| life.count("unaffected"));
         session.observe("unaffected", before + 80);
@@ -205,8 +207,8 @@ fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file,
     Ok(())
 }
 
-/// Guarantees: a process that the unified hierarchy's freezer holds is reported as frozen, costs other targets nothing, and is sampled once
-/// it is thawed.
+/// Guarantees: a process that the unified hierarchy's freezer holds is reported as frozen, costs other targets nothing,
+/// and is sampled once it is thawed.
 fn frozen_by_the_unified_hierarchy() -> Outcome {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let hierarchy = mounts.iter().find(|path| Path::new(path).join("cgroup.controllers").exists());

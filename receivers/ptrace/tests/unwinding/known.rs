@@ -55,8 +55,8 @@ fn assert_calls(seen: &Seen, functions: &[u64]) -> usize {
     at
 }
 
-/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and nothing is
-/// missing between; the program was deleted before it was looked at.
+/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and
+/// nothing is missing between; the program was deleted before it was looked at.
 #[test]
 fn without_frame_pointers() {
     let seen = look(FAST, &["plain"]);
@@ -86,7 +86,8 @@ fn of_a_thread() {
     assert_eq!(seen.outcome.trust, Trust::Complete);
 }
 
-/// Guarantees: a stack that is aligned anew, and grows while the function runs, is unwound by the expressions that describe it.
+/// Guarantees: a stack that is aligned anew, and grows while the function runs, is unwound by the expressions that
+/// describe it.
 #[test]
 fn realigned_stack() {
     let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "100"]);
@@ -94,7 +95,8 @@ fn realigned_stack() {
     assert_eq!(seen.outcome.trust, Trust::Complete);
 }
 
-/// Guarantees: deep recursion is unwound to its end within the limit of frames, and beyond it is truncated, never complete.
+/// Guarantees: deep recursion is unwound to its end within the limit of frames, and beyond it is truncated, never
+/// complete.
 #[test]
 fn deep_recursion() {
     let seen = look(FAST, &["deep", "900"]);
@@ -107,8 +109,8 @@ fn deep_recursion() {
     assert_eq!(seen.outcome, Outcome { trust: Trust::Truncated, ..Outcome::default() });
 }
 
-/// Guarantees: a stack is unwound through the kernel's signal frame, on the same stack and on an alternate one, into the function
-/// that was interrupted; that one's address is taken as it is and not moved into a call.
+/// Guarantees: a stack is unwound through the kernel's signal frame, on the same stack and on an alternate one, into
+/// the function that was interrupted; that one's address is taken as it is and not moved into a call.
 #[test]
 fn signal_handlers() {
     for mode in ["fault", "fault-alternate"] {
@@ -138,8 +140,8 @@ fn signal_handlers() {
     }
 }
 
-/// Guarantees: without frame information and frame pointers, callers are found by what the code proves, none is missing and none is made up, and the stack is
-/// complete.
+/// Guarantees: without frame information and frame pointers, callers are found by what the code proves, none is missing
+/// and none is made up, and the stack is complete.
 #[test]
 fn without_tables() {
     let bare = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
@@ -150,8 +152,9 @@ fn without_tables() {
     assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
 }
 
-/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same stack is found, complete: where
-/// the rules need no more; where functions keep frame pointers, which are found out; and where a stack is aligned anew.
+/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same
+/// stack is found, complete: where the rules need no more; where functions keep frame pointers, which are found out;
+/// and where a stack is aligned anew.
 #[test]
 fn passive() {
     const FRAMED: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
@@ -171,8 +174,8 @@ fn passive() {
     assert_eq!((same, outcome.trust), (true, Trust::Complete));
 }
 
-/// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is called through a register), the stack is the
-/// right one here, and is never said to be more than guessed.
+/// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is
+/// called through a register), the stack is the right one here, and is never said to be more than guessed.
 #[test]
 fn passive_without_proof() {
     let seen = look(&["-O2", "-fno-omit-frame-pointer"], &["indirect", "100"]);
@@ -192,8 +195,8 @@ fn unwind_passive(mut seen: Seen) -> (bool, Outcome) {
     (frames == seen.frames, outcome)
 }
 
-/// Guarantees: wherever the copy of the stack ends, what is found is the beginning of the whole stack, is never complete, and names the address from
-/// which on more is needed.
+/// Guarantees: wherever the copy of the stack ends, what is found is the beginning of the whole stack, is never
+/// complete, and names the address from which on more is needed.
 #[test]
 fn copy_that_ends_early() {
     let mut seen = look(FAST, &["plain", "6"]);

@@ -1,5 +1,5 @@
-//! A second unwinder, as plain as can be: every frame is looked up by reading all entries, nothing is kept, all expressions go
-//! through gimli's evaluator with its own storage. It follows call frame information only.
+//! A second unwinder, as plain as can be: every frame is looked up by reading all entries, nothing is kept, all
+//! expressions go through gimli's evaluator with its own storage. It follows call frame information only.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ use crate::oracle::{self, End};
 use crate::snapshot::Process;
 use crate::target::Target;
 
-/// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second unwinder, and returns how many reached their
-/// root.
+/// Looks at all threads of a target that computes until `count` stacks were seen, holds each against the second
+/// unwinder, and returns how many reached their root.
 fn complete_of(target: &Target, count: usize) -> usize {
     let mut cache = ObjectCache::default();
     let mut process = Process::open(target.pid(), &mut cache);
@@ -47,8 +47,8 @@ fn complete_of(target: &Target, count: usize) -> usize {
     complete
 }
 
-/// Looks at threads while they are blocked until `count` such stacks were seen: how many are complete by the stack pointer and the program counter
-/// alone. None is another one than with all registers.
+/// Looks at threads while they are blocked until `count` such stacks were seen: how many are complete by the stack
+/// pointer and the program counter alone. None is another one than with all registers.
 fn complete_while_blocked(target: &Target, count: usize) -> usize {
     let mut cache = ObjectCache::default();
     let mut process = Process::open(target.pid(), &mut cache);
@@ -94,8 +94,8 @@ fn script(name: &str, text: &str) -> PathBuf {
     place
 }
 
-/// Guarantees: at least 99 % of the stacks of Python in OpenSSL's handwritten assembly, in its interpreter loop and in JSON reach
-/// their root, and are the ones the plain unwinder finds.
+/// Guarantees: at least 99 % of the stacks of Python in OpenSSL's handwritten assembly, in its interpreter loop and in
+/// JSON reach their root, and are the ones the plain unwinder finds.
 #[test]
 fn python_in_openssl() {
     let Some(python) = found("python3") else {
@@ -118,8 +118,8 @@ work()
     assert!(complete >= 396, "{complete} of 400");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Python's threads that are blocked, in calls through libffi as well, are complete although nothing but two
-/// registers is known of them.
+/// Guarantees: at least 99.5 % of the stacks of Python's threads that are blocked, in calls through libffi as well, are
+/// complete although nothing but two registers is known of them.
 #[test]
 fn blocked_python() {
     let Some(python) = found("python3") else {
@@ -152,8 +152,8 @@ threading.Event().wait()
     assert!(complete >= 597, "{complete} of 600");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Rust's threads that are blocked in its standard library, which is compiled with frame pointers, are complete
-/// although nothing but two registers is known of them.
+/// Guarantees: at least 99.5 % of the stacks of Rust's threads that are blocked in its standard library, which is
+/// compiled with frame pointers, are complete although nothing but two registers is known of them.
 #[test]
 fn blocked_rust() {
     let Some(rustc) = found("rustc") else {
@@ -182,7 +182,8 @@ fn main() {
     assert!(complete >= 597, "{complete} of 600");
 }
 
-/// Guarantees: at least 99 % of the stacks of node, in code compiled at run time and in V8's built-in functions, reach their root.
+/// Guarantees: at least 99 % of the stacks of node, in code compiled at run time and in V8's built-in functions, reach
+/// their root.
 #[test]
 fn node() {
     let Some(node) = found("node") else {
@@ -205,9 +206,10 @@ work();
     assert!(complete >= 594, "{complete} of 600");
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Go, goroutines and the runtime on its own stacks alike, reach their root, of blocked threads by
-/// two registers alone; a program without symbols is no different. Where the collector runs all the time, 97 % do: of those
-/// below `systemstack`, whose goroutines' stacks it moves meanwhile, only the thread's own part can be told.
+/// Guarantees: at least 99.5 % of the stacks of Go, goroutines and the runtime on its own stacks alike, reach their
+/// root, of blocked threads by two registers alone; a program without symbols is no different. Where the collector runs
+/// all the time, 97 % do: of those below `systemstack`, whose goroutines' stacks it moves meanwhile, only the thread's
+/// own part can be told.
 #[test]
 fn go() {
     let Some(go) = found("go") else {
@@ -245,7 +247,8 @@ func main() {
     }
 }
 
-/// Memory that is made up: at every address a word that depends on it, of which some point into code and most back into the stack.
+/// Memory that is made up: at every address a word that depends on it, of which some point into code and most back into
+/// the stack.
 struct MadeUp {
     seed: u64,
     code: Vec<u64>,
@@ -288,8 +291,8 @@ fn this_process() -> &'static (AddressSpace, Vec<u64>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Guarantees: from any place in real code, with any registers known and any stack, the unwinder goes the same steps as the plain one,
-    /// as far as call frame information leads.
+    /// Guarantees: from any place in real code, with any registers known and any stack, the unwinder goes the same
+    /// steps as the plain one, as far as call frame information leads.
     #[test]
     fn same_as_the_plain_unwinder(
         start in any::<prop::sample::Index>(),

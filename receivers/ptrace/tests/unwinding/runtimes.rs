@@ -17,7 +17,8 @@ fn untested(why: &str) {
     std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
 }
 
-/// The names of code that was made at run time, by address, as its runtime writes them into the perf map: start, end, name.
+/// The names of code that was made at run time, by address, as its runtime writes them into the perf map: start, end,
+/// name.
 struct Names(BTreeMap<u64, (u64, String)>);
 
 impl Names {
@@ -69,7 +70,8 @@ enum Part {
     Other,
 }
 
-/// The folders of Java's development kits on this machine: those under `/usr/lib/jvm`, and the one that `JAVA_HOME` names.
+/// The folders of Java's development kits on this machine: those under `/usr/lib/jvm`, and the one that `JAVA_HOME`
+/// names.
 fn kits() -> Vec<PathBuf> {
     let installed = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
     let folders = installed.chain(std::env::var_os("JAVA_HOME").map(PathBuf::from));
@@ -105,9 +107,10 @@ fn thread(target: &Target, name: &str) -> i32 {
     }
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Java with `-XX:+PreserveFramePointer` are complete, in the interpreter and in what both compilers make,
-/// in the first and last instructions of methods as well. All are whole: Java's frames are in one piece that the virtual machine
-/// called once, no caller is there that the source does not have, and none is missing between.
+/// Guarantees: at least 99.5 % of the stacks of Java with `-XX:+PreserveFramePointer` are complete, in the interpreter
+/// and in what both compilers make, in the first and last instructions of methods as well. All are whole: Java's frames
+/// are in one piece that the virtual machine called once, no caller is there that the source does not have, and none is
+/// missing between.
 #[test]
 fn java_with_frame_pointers() {
     let kits = kits();
@@ -164,7 +167,8 @@ fn java_stacks(kit: &Path, target: &Target, options: &[&str]) {
             rest.contains(&Part::Machine) && !rest.iter().any(|part| matches!(part, Part::Generated(_))),
             "{stack:x?}"
         );
-        // even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, the stub that the virtual machine calls.
+        // even(20) to odd(1) or even(0), a leaf, calls(), the thread's functions, the stub that the virtual machine
+        // calls.
         assert!((3..=32).contains(&java.len()), "{java:?}");
         named += usize::from(assert_callers(&java));
     }
@@ -212,8 +216,9 @@ fn pythons() -> Vec<PathBuf> {
     pythons
 }
 
-/// Guarantees: at least 99.5 % of the stacks of Python with `-X perf` are complete, with all registers or with the stack pointer and the instruction pointer alone
-/// where it is blocked; in each, Python's functions are those that the source says, from the one that runs to `<module>`.
+/// Guarantees: at least 99.5 % of the stacks of Python with `-X perf` are complete, with all registers or with the
+/// stack pointer and the instruction pointer alone where it is blocked; in each, Python's functions are those that the
+/// source says, from the one that runs to `<module>`.
 #[test]
 fn python_with_trampolines() {
     const STACKS: usize = 400;

@@ -37,7 +37,8 @@ impl Snapshot {
         taken
     }
 
-    /// Unwinds; where the stack goes on elsewhere (a signal handler's alternate stack), reads that as well and unwinds again.
+    /// Unwinds; where the stack goes on elsewhere (a signal handler's alternate stack), reads that as well and unwinds
+    /// again.
     pub(crate) fn unwind(
         &mut self,
         files: &ProcessFiles,

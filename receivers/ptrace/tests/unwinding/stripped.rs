@@ -101,8 +101,9 @@ fn bare(process: &Process, path: &str, without: &Path) -> AddressSpace {
     AddressSpace::load(&view, None, &mut ObjectCache::default()).expect("its maps can be read")
 }
 
-/// Guarantees: a stack through code without tables that is complete by what the code proves is the one that the tables give, always: compiled for size
-/// and for speed, with and without frame pointers, linked statically and dynamically. Of the stacks of functions of all shapes at least 90 % are.
+/// Guarantees: a stack through code without tables that is complete by what the code proves is the one that the tables
+/// give, always: compiled for size and for speed, with and without frame pointers, linked statically and dynamically.
+/// Of the stacks of functions of all shapes at least 90 % are.
 #[test]
 fn code_proves_callers() {
     for (place, flags) in [
@@ -131,8 +132,9 @@ fn code_proves_callers() {
     }
 }
 
-/// Guarantees: at least 99 % of the stacks of busybox, which is linked statically, has no symbols and no tables of its own, are complete: of its shell, which recurses
-/// through tables and makes room of any size, and of its awk, which never returns to its first function.
+/// Guarantees: at least 99 % of the stacks of busybox, which is linked statically, has no symbols and no tables of its
+/// own, are complete: of its shell, which recurses through tables and makes room of any size, and of its awk, which
+/// never returns to its first function.
 #[test]
 fn busybox() {
     let found = std::env::var_os("PATH").and_then(|path| {

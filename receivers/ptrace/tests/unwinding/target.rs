@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy machine, and all looks be one.
+/// For how long a target runs between two looks at it, in nanoseconds. Without that it might not run at all on a busy
+/// machine, and all looks be one.
 const APART: u64 = 300_000;
 
 /// A running program that is ended when it is dropped.
@@ -55,7 +56,8 @@ impl Target {
         }
     }
 
-    /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it starts.
+    /// Whether a thread is blocked in a system call. One that runs is now and then in one as well, above all while it
+    /// starts.
     pub(crate) fn is_blocked(&self, thread: i32) -> bool {
         let call = std::fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid())).unwrap_or_default();
         call.starts_with(|first: char| first.is_ascii_digit())

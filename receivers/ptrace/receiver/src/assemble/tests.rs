@@ -88,8 +88,8 @@ fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
     sample.timestamps().map(|time| (time - T0) / MS).zip(sample.values()).collect()
 }
 
-/// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one, in order of time,
-/// each observation with its weight.
+/// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one,
+/// in order of time, each observation with its weight.
 #[test]
 fn one_profile() {
     let Assembled { profiles, malformed, .. } = assembled(&[batch()], &Nameless);
@@ -107,8 +107,8 @@ fn one_profile() {
     assert_eq!(profiles.find(resource, "process.pid"), Some(&profbridge_model::Value::Int(100)));
 }
 
-/// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known to its
-/// root says so.
+/// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known
+/// to its root says so.
 #[test]
 fn threads_and_trust() {
     let Assembled { profiles, .. } = assembled(&[batch()], &Nameless);
@@ -128,8 +128,8 @@ fn threads_and_trust() {
     assert_eq!(text(&samples[1], TRUST_ATTRIBUTE), "guessed");
 }
 
-/// Guarantees: locations are native frames at addresses of their file, whose mapping has its range and both build ids; lines have the
-/// innermost function first, and a mangled name only where there is one.
+/// Guarantees: locations are native frames at addresses of their file, whose mapping has its range and both build ids;
+/// lines have the innermost function first, and a mangled name only where there is one.
 #[test]
 fn locations() {
     let Assembled { profiles, .. } = assembled(&[batch()], &Named);
@@ -191,8 +191,8 @@ fn malformed_is_counted() {
 }
 
 proptest! {
-    /// Guarantees: a run of any length is divided at multiples of half a second and nowhere else; the pieces follow each other and are
-    /// as long as the run, as far as an hour goes. What is short stays whole.
+    /// Guarantees: a run of any length is divided at multiples of half a second and nowhere else; the pieces follow
+    /// each other and are as long as the run, as far as an hour goes. What is short stays whole.
     #[test]
     fn runs(time in 0..2_000_000_000u64, weight in 0..3_600_000_000_000u64) {
         let (cuts, short) = (CUTS.as_nanos() as u64, weight < MIN_RUN.as_nanos() as u64);
@@ -208,8 +208,8 @@ proptest! {
         prop_assert!(!short || all.len() == 1);
     }
 
-    /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock was
-    /// read anew in between; runs with a pause between them, and what is short, stay apart.
+    /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock
+    /// was read anew in between; runs with a pause between them, and what is short, stay apart.
     #[test]
     fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
         let mut parts = Vec::new();
@@ -242,7 +242,8 @@ fn absurd_numbers() {
     assert_eq!((malformed, profiles.observations()), (2, MAX_PIECES + 1));
 }
 
-/// Guarantees: hours that a sampler claims for each of many samples do not fill memory; what is left out of them is counted.
+/// Guarantees: hours that a sampler claims for each of many samples do not fill memory; what is left out of them is
+/// counted.
 #[test]
 fn many_absurd_numbers() {
     let hour = 3_600_000 * MS;
@@ -301,8 +302,9 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
     (kind, name, file, line.line, line.column)
 }
 
-/// Guarantees: what a runtime wrote into its perf map leaves as that runtime's frame, with function, file, line and column; what it wrote
-/// about itself is its own as well, where the process shows which runtime it is; any other name is machine code's.
+/// Guarantees: what a runtime wrote into its perf map leaves as that runtime's frame, with function, file, line and
+/// column; what it wrote about itself is its own as well, where the process shows which runtime it is; any other name
+/// is machine code's.
 #[test]
 fn perf_maps() {
     let compiled = Location { mapping: None, address: 0x7fff_0000 };
@@ -326,7 +328,8 @@ fn perf_maps() {
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
 }
 
-/// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file does not.
+/// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file
+/// does not.
 #[test]
 fn go_frames() {
     let location = Location { mapping: Some(0), address: 0x1100 };

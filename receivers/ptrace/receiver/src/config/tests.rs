@@ -64,7 +64,8 @@ fn everything() {
     assert_eq!((control.socket.to_str().unwrap(), control.required, control.max_connections), ("/run/p.sock", true, 3));
 }
 
-/// Guarantees: each choice of which threads are stopped is read as that, and the one that harms nobody is what nothing says.
+/// Guarantees: each choice of which threads are stopped is read as that, and the one that harms nobody is what nothing
+/// says.
 #[test]
 fn stops() {
     let stops = |text: &str| one(&format!("targets: {{a: {{pid: 1{text}}}}}")).sampling.stops;

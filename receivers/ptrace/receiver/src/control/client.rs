@@ -1,4 +1,5 @@
-//! The client's side: a connection that waits for each answer. For the command line and for programs that announce spans.
+//! The client's side: a connection that waits for each answer. For the command line and for programs that announce
+//! spans.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -133,7 +133,8 @@ pub struct ProcessStatus {
     /// Ticks that were left out because a budget was spent.
     #[serde(default)]
     pub lowered_ticks: u64,
-    /// Ticks that the sampler was too late for, and times at which the kernel took no more samples for a moment since there were too many.
+    /// Ticks that the sampler was too late for, and times at which the kernel took no more samples for a moment since
+    /// there were too many.
     #[serde(default)]
     pub missed_ticks: u64,
     /// How often a thread was stopped.

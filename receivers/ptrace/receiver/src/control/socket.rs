@@ -43,7 +43,8 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        // It gets its name when its mode is right. Until then the mode is the umask's, and the peer's user is checked anyway.
+        // It gets its name when its mode is right. Until then the mode is the umask's, and the peer's user is checked
+        // anyway.
         let fresh = beside(path, ".new");
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),

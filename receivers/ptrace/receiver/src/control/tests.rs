@@ -140,8 +140,8 @@ async fn bounded_connections() {
     rig.server.abort();
 }
 
-/// Guarantees: the file has mode 0600 and goes with its owner; a dead owner's is taken over, a living one's is not, and what is
-/// no socket is left alone.
+/// Guarantees: the file has mode 0600 and goes with its owner; a dead owner's is taken over, a living one's is not, and
+/// what is no socket is left alone.
 #[tokio::test]
 async fn the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +196,8 @@ fn nobody_listens() {
 }
 
 proptest! {
-    /// Guarantees: no line makes the reader panic, and what it understands it understands the same when it is written again.
+    /// Guarantees: no line makes the reader panic, and what it understands it understands the same when it is written
+    /// again.
     #[test]
     fn any_line(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[{}\":,a-z_0-9-]{0,80}") {
         for line in [bytes, text.into_bytes()] {

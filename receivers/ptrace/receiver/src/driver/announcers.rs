@@ -1,6 +1,7 @@
 //! Whether anybody announces root spans for the targets that are sampled only while one is open.
 //!
-//! With `profile_lifecycle: trace` a target that nobody announces spans for is never sampled, and nothing else would say so.
+//! With `profile_lifecycle: trace` a target that nobody announces spans for is never sampled, and nothing else would
+//! say so.
 
 use std::collections::HashMap;
 use std::time::Duration;

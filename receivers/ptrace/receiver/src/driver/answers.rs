@@ -252,7 +252,8 @@ impl Driver {
     }
 }
 
-/// The length that 99 of 100 stops do not exceed, in microseconds: the upper end of its class, see [`Status::stop_lengths`].
+/// The length that 99 of 100 stops do not exceed, in microseconds: the upper end of its class, see
+/// [`Status::stop_lengths`].
 fn stop_p99_micros(status: &Status) -> u64 {
     let all: u64 = status.stop_lengths.iter().fold(0, |sum, count| sum.saturating_add(*count));
     let mut left = all.saturating_sub(all / 100);
@@ -275,8 +276,8 @@ fn reply(answer: oneshot::Sender<Response>, response: Response) {
 mod tests {
     use super::*;
 
-    /// Guarantees: what one of a hundred stops exceeds is found in the classes of their lengths, is never longer than the longest, and
-    /// counters that make no sense do no harm.
+    /// Guarantees: what one of a hundred stops exceeds is found in the classes of their lengths, is never longer than
+    /// the longest, and counters that make no sense do no harm.
     #[test]
     fn stop_lengths() {
         let mut status = Status::default();

@@ -44,7 +44,8 @@ impl Driver {
     }
 }
 
-/// What is not known of a process's running threads and what would show it, and what sampling it did to it; nothing where there is nothing to say.
+/// What is not known of a process's running threads and what would show it, and what sampling it did to it; nothing
+/// where there is nothing to say.
 pub(super) fn missing(status: &Status, stops: Stops) -> String {
     let mut said = String::new();
     // Writing into memory does not fail.
@@ -67,7 +68,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what was not sampled is said with what would show it, and so are cut calls; nothing where there is nothing to say.
+    /// Guarantees: what was not sampled is said with what would show it, and so are cut calls; nothing where there is
+    /// nothing to say.
     #[test]
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");

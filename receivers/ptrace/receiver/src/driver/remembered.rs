@@ -41,8 +41,8 @@ impl Left {
     }
 }
 
-/// What sessions left behind. They outlast any number of sampler processes, since one may end before it has found all processes again;
-/// beyond as many as can be attached at once, those that were left behind first are forgotten.
+/// What sessions left behind. They outlast any number of sampler processes, since one may end before it has found all
+/// processes again; beyond as many as can be attached at once, those that were left behind first are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     sessions: HashMap<u64, (Left, u64)>,
@@ -77,7 +77,8 @@ impl Remembered {
         }
     }
 
-    /// At most so many threads are remembered from now on: those of sessions that were left behind first, whose processes are likely gone, are not.
+    /// At most so many threads are remembered from now on: those of sessions that were left behind first, whose
+    /// processes are likely gone, are not.
     pub(super) fn keep_threads(&mut self, most: usize) {
         let mut threads: usize = self.sessions.values().map(|(left, _)| left.gaps.threads()).sum();
         for session in self.order.values() {
@@ -109,8 +110,8 @@ mod tests {
         Left { target: TargetId(0), pid: 1, lifecycle: Lifecycle::launch(Mode::Manual, true, running, 0), gaps }
     }
 
-    /// Guarantees: beyond a number of threads those that were left behind first are forgotten, and no more than have to be; their sessions
-    /// are not.
+    /// Guarantees: beyond a number of threads those that were left behind first are forgotten, and no more than have to
+    /// be; their sessions are not.
     #[test]
     fn bounded_threads() {
         let mut remembered = Remembered::default();
@@ -125,7 +126,8 @@ mod tests {
         assert!(remembered.take(3).is_some());
     }
 
-    /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; one that was taken is gone.
+    /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; one that was
+    /// taken is gone.
     #[test]
     fn bounded() {
         let mut remembered = Remembered::default();

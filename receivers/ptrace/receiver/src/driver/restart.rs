@@ -52,7 +52,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Guarantees: pauses double up to a minute, and a sampler process that lived for a minute starts over with a second.
+    /// Guarantees: pauses double up to a minute, and a sampler process that lived for a minute starts over with a
+    /// second.
     #[test]
     fn doubles_and_recovers() {
         let (mut backoff, start) = (Backoff::default(), Instant::now());

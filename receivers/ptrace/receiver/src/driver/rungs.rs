@@ -1,8 +1,9 @@
 //! What is seen of running threads: how many of the processes that are sampled are on each rung, and the log of it.
 //!
-//! A process has a line of its own when its rung is found out and when it changes. Processes come and go by hundreds, and a rung is reviewed each second: so
-//! a minute has [`MOST_LINES`] such lines at most and a process two of them, since what is found out first is often reviewed a second later. What is left at the
-//! end, and is still so, is said then, in one line if it is much; of a process that is let go before, the line that says so says it.
+//! A process has a line of its own when its rung is found out and when it changes. Processes come and go by hundreds,
+//! and a rung is reviewed each second: so a minute has [`MOST_LINES`] such lines at most and a process two of them,
+//! since what is found out first is often reviewed a second later. What is left at the end, and is still so, is said
+//! then, in one line if it is much; of a process that is let go before, the line that says so says it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -254,7 +254,8 @@ async fn endless_paths() {
     rig.stop().await;
 }
 
-/// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no answer.
+/// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no
+/// answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {
     let mut rig = Rig::start(WEB);
@@ -307,7 +308,8 @@ async fn as_a_receiver() {
     assert!(!socket.exists(), "the socket goes with its owner");
 }
 
-/// Guarantees: what a sampler process that was taken over says cannot write lines of its own into the log, nor long ones.
+/// Guarantees: what a sampler process that was taken over says cannot write lines of its own into the log, nor long
+/// ones.
 #[test]
 fn log_lines() {
     assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");

@@ -103,8 +103,8 @@ impl Tracked {
         self.has_run
     }
 
-    /// A file is mapped. One that takes more than `left` bytes is left out, with all behind it, and their addresses have no mapping.
-    /// Returns whether it was taken.
+    /// A file is mapped. One that takes more than `left` bytes is left out, with all behind it, and their addresses
+    /// have no mapping. Returns whether it was taken.
     pub(super) fn mapping(&mut self, mapping: Mapping, left: u64) -> bool {
         let bytes = mapping_size(&mapping);
         // Mappings are found by their index, so there is none behind one that is missing.

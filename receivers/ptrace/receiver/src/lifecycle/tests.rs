@@ -25,7 +25,8 @@ fn launch() {
     assert!(Lifecycle::launch(Mode::Trace, true, false, 1).is_running(), "a span was open before");
 }
 
-/// Guarantees: in `trace` the profiler runs from the first to the last sampled root span, and start and stop do nothing.
+/// Guarantees: in `trace` the profiler runs from the first to the last sampled root span, and start and stop do
+/// nothing.
 #[test]
 fn trace() {
     let mut session = Lifecycle::launch(Mode::Trace, true, true, 0);
@@ -53,8 +54,9 @@ enum Step {
 }
 
 proptest! {
-    /// Guarantees: whatever is asked in whatever order, a session that is not sampled never runs; in `trace` it runs exactly while
-    /// spans are open; in `manual` exactly after a start without a stop; and an outcome says exactly what changed.
+    /// Guarantees: whatever is asked in whatever order, a session that is not sampled never runs; in `trace` it runs
+    /// exactly while spans are open; in `manual` exactly after a start without a stop; and an outcome says exactly what
+    /// changed.
     #[test]
     fn holds_its_laws(
         trace: bool,

@@ -33,7 +33,8 @@ fn find<'a>(described: &'a Described, key: &str) -> Option<&'a str> {
     }
 }
 
-/// Guarantees: the process is described by its ids, executable, start, container, host and session, and never by its arguments.
+/// Guarantees: the process is described by its ids, executable, start, container, host and session, and never by its
+/// arguments.
 #[test]
 fn process_attributes() {
     let described = described(&[], &ServiceNames::default());
@@ -120,8 +121,8 @@ fn bad_variables() {
     assert_eq!(find(&told, "service.name"), None, "an empty variable is none");
 }
 
-/// Guarantees: whatever else a process says of itself is passed on, the last of several; what profbridge says itself is not, whether it is
-/// set or not, and configuration comes first.
+/// Guarantees: whatever else a process says of itself is passed on, the last of several; what profbridge says itself is
+/// not, whether it is set or not, and configuration comes first.
 #[test]
 fn passed_on() {
     let attributes = "k8s.pod.name=web-0,cloud.region=eu%2Dwest,k8s.pod.name=web-1,process.pid=1,process.owner=root,container.id=x,\
@@ -157,8 +158,9 @@ fn passed_on_is_bounded() {
     }
 }
 
-/// Guarantees: what the configuration inserts is said where it is not said otherwise: before what the process's environment says
-/// without a meaning here, and never instead of what is observed or has a key of its own in the configuration.
+/// Guarantees: what the configuration inserts is said where it is not said otherwise: before what the process's
+/// environment says without a meaning here, and never instead of what is observed or has a key of its own in the
+/// configuration.
 #[test]
 fn configured_attributes_are_inserted() {
     let process = process(&[("OTEL_RESOURCE_ATTRIBUTES", "zone=told,team=told,service.name=shop")]);

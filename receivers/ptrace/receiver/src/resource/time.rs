@@ -26,7 +26,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
-    /// Guarantees: moments around leap days, turns of years and the ends of the scale are written as the calendar has them.
+    /// Guarantees: moments around leap days, turns of years and the ends of the scale are written as the calendar has
+    /// them.
     #[test]
     fn moments() {
         for (unix_nano, text) in [

@@ -21,8 +21,8 @@ fn process() -> Process {
     }
 }
 
-/// Guarantees: the session of a process is the same whoever looks and however often, whatever it writes over its command line and
-/// wherever the wall clock is set, and another one for another exec, process or host.
+/// Guarantees: the session of a process is the same whoever looks and however often, whatever it writes over its
+/// command line and wherever the wall clock is set, and another one for another exec, process or host.
 #[test]
 fn sessions_are_lives() {
     let of = |process: &Process| Session::of("host", process, 1.0).id;

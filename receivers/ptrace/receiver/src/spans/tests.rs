@@ -10,7 +10,8 @@ fn key(span_id: u64) -> SpanKey {
     SpanKey { trace_id: 1, span_id }
 }
 
-/// Guarantees: sampled spans count for their process, or for all of a target, until they end or their connection closes.
+/// Guarantees: sampled spans count for their process, or for all of a target, until they end or their connection
+/// closes.
 #[test]
 fn counts_what_is_open() {
     let mut spans = OpenSpans::default();
@@ -44,7 +45,8 @@ fn deferred_waits() {
     assert_eq!((spans.sampled(TARGET, 7), spans.len()), (1, 1));
 }
 
-/// Guarantees: the number of open spans has a bound for each connection and for all, and what is refused changes nothing.
+/// Guarantees: the number of open spans has a bound for each connection and for all, and what is refused changes
+/// nothing.
 #[test]
 fn bounded() {
     let mut spans = OpenSpans::default();
@@ -64,8 +66,8 @@ fn bounded() {
 }
 
 proptest! {
-    /// Guarantees: whatever is announced, ended and closed, the counts are those of the spans that are open, and nothing is left
-    /// when all connections are closed.
+    /// Guarantees: whatever is announced, ended and closed, the counts are those of the spans that are open, and
+    /// nothing is left when all connections are closed.
     #[test]
     fn counts_are_exact(
         steps in proptest::collection::vec((0u8..4, 0u64..3, 0u32..3, 0u64..5, 0u8..3), 0..120),

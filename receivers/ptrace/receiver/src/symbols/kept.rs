@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use profbridge_symbolize::FileIdentity;
 
-/// So many files are kept open, of all processes together: a process has 1024 descriptors by default (`RLIMIT_NOFILE`), and the
-/// symbolizer, the pipelines and their peers need theirs.
+/// So many files are kept open, of all processes together: a process has 1024 descriptors by default (`RLIMIT_NOFILE`),
+/// and the symbolizer, the pipelines and their peers need theirs.
 const MAX_KEPT: usize = 256;
 
 /// Files that can be found again by their path leave so much of that to those that cannot.
@@ -24,8 +24,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Keeps a file open, or the same file that somebody keeps already. `None` where there is no room: then it is closed. `root` says that its
-    /// path can be opened inside of its process's root.
+    /// Keeps a file open, or the same file that somebody keeps already. `None` where there is no room: then it is
+    /// closed. `root` says that its path can be opened inside of its process's root.
     pub(super) fn keep(&self, identity: FileIdentity, file: File, root: bool) -> Option<Arc<File>> {
         // One without a name is gone with its last descriptor.
         let has_path = root && file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);
@@ -54,8 +54,8 @@ mod tests {
         FileIdentity { device: 1, inode, size: 1, modified_nano: 1 }
     }
 
-    /// Guarantees: all processes together keep a bounded number of files open, of which some are left for files that have no path any more;
-    /// one that is known is kept once, and what nobody has any more makes room.
+    /// Guarantees: all processes together keep a bounded number of files open, of which some are left for files that
+    /// have no path any more; one that is known is kept once, and what nobody has any more makes room.
     #[test]
     fn bounded() {
         let kept = Kept::default();

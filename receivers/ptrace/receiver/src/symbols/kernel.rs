@@ -1,7 +1,8 @@
 //! Names of the kernel's functions, from `/proc/kallsyms`.
 //!
-//! The file is read when a function is met that is not known yet, and what was read is kept for a while only: it takes 4 MiB, and a service is met in
-//! a few hundred functions of the kernel. Who may not see addresses (kptr_restrict in Documentation/admin-guide/sysctl/kernel.rst) reads zeros.
+//! The file is read when a function is met that is not known yet, and what was read is kept for a while only: it takes
+//! 4 MiB, and a service is met in a few hundred functions of the kernel. Who may not see addresses (kptr_restrict in
+//! Documentation/admin-guide/sysctl/kernel.rst) reads zeros.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +15,8 @@ use profbridge_symbolize::{Frame, Symbols};
 /// What a frame of the kernel is called whose function is not known.
 pub(crate) const NAMELESS: &str = "[kernel]";
 
-/// How long the table is kept after a function was looked up in it. It is read at most twice as often: modules come and go.
+/// How long the table is kept after a function was looked up in it. It is read at most twice as often: modules come and
+/// go.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// Known functions, at most: all are forgotten beyond, the kernel has no more than so many that are met.
@@ -85,8 +87,8 @@ struct Table {
 }
 
 impl Table {
-    /// Reads lines of address, kind and name, and for modules their name in brackets (kernel/kallsyms.c, `s_show`). What is no function, or makes no
-    /// sense, is left out.
+    /// Reads lines of address, kind and name, and for modules their name in brackets (kernel/kallsyms.c, `s_show`).
+    /// What is no function, or makes no sense, is left out.
     fn read(mut lines: impl BufRead) -> Self {
         let mut table = Self::default();
         let mut line = Vec::new();
@@ -135,7 +137,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and nonsense are none.
+    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and nonsense
+    /// are none.
     #[test]
     fn lines() {
         let text: &[u8] = b"ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_it\n\

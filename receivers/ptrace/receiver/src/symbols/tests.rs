@@ -64,7 +64,8 @@ fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames 
     names
 }
 
-/// Addresses of functions of this program as its file has them. It can be loaded anywhere, and its first mapping begins with its file.
+/// Addresses of functions of this program as its file has them. It can be loaded anywhere, and its first mapping begins
+/// with its file.
 fn addresses() -> [u64; 2] {
     let program = std::env::current_exe().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -91,8 +92,8 @@ fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address:
     panic!("always late");
 }
 
-/// Guarantees: a file is asked for by its identity; one that was not kept open is found again inside of the process's root; what
-/// is no ELF file has no names and is waited for no longer.
+/// Guarantees: a file is asked for by its identity; one that was not kept open is found again inside of the process's
+/// root; what is no ELF file has no names and is waited for no longer.
 #[test]
 fn files() {
     let (symbolizer, folder) = rig(Settings::default());
@@ -112,7 +113,8 @@ fn files() {
     assert_eq!((symbolizer.counters().files_missing, symbolizer.counters().symbol_tables), (0, 2));
 }
 
-/// Guarantees: what the symbolizer closed to make room, or forgot with all it knew, gets names again through the process's root.
+/// Guarantees: what the symbolizer closed to make room, or forgot with all it knew, gets names again through the
+/// process's root.
 #[test]
 fn room_for_others() {
     for settings in [
@@ -130,8 +132,8 @@ fn room_for_others() {
     }
 }
 
-/// Guarantees: a file that one process's root leads to no more is found through the root of another that has it mapped, and one that is
-/// nowhere is not waited for.
+/// Guarantees: a file that one process's root leads to no more is found through the root of another that has it mapped,
+/// and one that is nowhere is not waited for.
 #[test]
 fn lost_files() {
     let (symbolizer, folder) = rig(Settings { max_open_files: 1, cache_bytes: 64 << 10, ..Settings::default() });

@@ -1,7 +1,9 @@
-//! System calls that move data and come back early, with what they have moved so far, when their thread is woken for a tracer.
+//! System calls that move data and come back early, with what they have moved so far, when their thread is woken for a
+//! tracer.
 //!
-//! Those with a count are known by it: it is still in the register that it was given in, since the kernel preserves them, beside the result in RAX. Calls that
-//! take lists of buffers (`readv`, `sendmsg`) have their counts in memory and are left out.
+//! Those with a count are known by it: it is still in the register that it was given in, since the kernel preserves
+//! them, beside the result in RAX. Calls that take lists of buffers (`readv`, `sendmsg`) have their counts in memory
+//! and are left out.
 
 use super::RawRegisters;
 use crate::arch::{Position, ShortCall};
@@ -52,8 +54,8 @@ mod tests {
         raw
     }
 
-    /// Guarantees: each call with a count is short where it moved something and less than that, and nothing else is: not one that moved nothing, all, or failed,
-    /// and not code outside of a call.
+    /// Guarantees: each call with a count is short where it moved something and less than that, and nothing else is:
+    /// not one that moved nothing, all, or failed, and not code outside of a call.
     #[test]
     fn counts() {
         let calls = [
@@ -85,7 +87,8 @@ mod tests {
         assert_eq!(short_call(&more_than_any_moves), None);
     }
 
-    /// Guarantees: what could explain a short call is told: where it stands in what it takes from, and what it gives to.
+    /// Guarantees: what could explain a short call is told: where it stands in what it takes from, and what it gives
+    /// to.
     #[test]
     fn explanations() {
         let of = |call, arguments| short_call(&raw(call, 5, arguments)).map(|short| (short.from, short.to)).unwrap();

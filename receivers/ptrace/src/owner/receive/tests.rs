@@ -52,7 +52,8 @@ fn nonsense_ends_the_sampler() {
     }
 }
 
-/// Guarantees: a sampler that does not stop when it is asked to is ended after the time it was given, without any speech.
+/// Guarantees: a sampler that does not stop when it is asked to is ended after the time it was given, without any
+/// speech.
 #[test]
 fn a_sampler_that_does_not_stop_is_ended() {
     let fake = fake();

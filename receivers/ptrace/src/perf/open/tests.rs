@@ -35,7 +35,8 @@ fn with<F: Fn(bool) -> Result<(), Errno>>(answer: F) -> Answers<F> {
     Answers { answer, asked: RefCell::default() }
 }
 
-/// Guarantees: the best rung that opens is taken, whatever the kernel's reason for refusing a better one is, and the reasons are told.
+/// Guarantees: the best rung that opens is taken, whatever the kernel's reason for refusing a better one is, and the
+/// reasons are told.
 #[test]
 fn ladder() {
     let opened = open(&with(|_| Ok(())), 1, 1, Rung::Kernel).unwrap();
@@ -144,7 +145,8 @@ fn no_refusals() {
     }
 }
 
-/// Guarantees: each rung but the best names the right that gives a better one, in a container as what its runtime calls it.
+/// Guarantees: each rung but the best names the right that gives a better one, in a container as what its runtime calls
+/// it.
 #[test]
 fn rights() {
     for rung in [Rung::None, Rung::User] {
@@ -175,7 +177,8 @@ fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
     })
 }
 
-/// Whether the kernel that the tests run on permits events; where it does not, this says so, and the tests of the real one have nothing to show.
+/// Whether the kernel that the tests run on permits events; where it does not, this says so, and the tests of the real
+/// one have nothing to show.
 fn permitted(rung: Rung) -> bool {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
     let permitted = open(&Kernel, own, 1_000_000, rung).is_ok_and(|opened| opened.rung == rung);
@@ -191,8 +194,9 @@ fn untested(rung: Rung) {
     std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
 }
 
-/// Guarantees: events of processors show threads that are gone before anybody could look at them, with as many samples as stand for the processor time
-/// that they used, but for those that the kernel says it had no room for; and no sample of others comes out.
+/// Guarantees: events of processors show threads that are gone before anybody could look at them, with as many samples
+/// as stand for the processor time that they used, but for those that the kernel says it had no room for; and no sample
+/// of others comes out.
 #[test]
 fn brief_threads() {
     const PERIOD: u64 = 1_000_000;
@@ -266,7 +270,8 @@ fn clock() -> u64 {
     Duration::from(now).as_nanos() as u64
 }
 
-/// Guarantees: a thread that computes is sampled with its registers and its stack, on the clock that this program reads, whatever the rung.
+/// Guarantees: a thread that computes is sampled with its registers and its stack, on the clock that this program
+/// reads, whatever the rung.
 #[test]
 fn own_thread() {
     // The kernel reads a version of the clock that may be ahead for a moment while the clock is adjusted.
@@ -332,7 +337,8 @@ fn another_period() {
     assert!(took > OTHER * SAMPLES as u64 / 2, "{SAMPLES} samples in {took} ns");
 }
 
-/// Guarantees: where the kernel may be seen, a thread inside of a long system call is sampled there, with the registers that it will go on with.
+/// Guarantees: where the kernel may be seen, a thread inside of a long system call is sampled there, with the registers
+/// that it will go on with.
 #[test]
 fn in_the_kernel() {
     if !permitted(Rung::Kernel) {
@@ -351,7 +357,8 @@ fn in_the_kernel() {
     );
 }
 
-/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN the ladder falls to what `perf_event_paranoid` leaves, and what it says is what it does.
+/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN the ladder falls to what `perf_event_paranoid` leaves, and what it
+/// says is what it does.
 #[test]
 fn without_capabilities() {
     let paranoid: i32 = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::tests::{Encoded, record, words};
 use super::*;
 
-/// Guarantees: a record that is cut anywhere, and whose length says so, is refused or says nothing that was cut off; one whose length says something
-/// else than there is, is refused.
+/// Guarantees: a record that is cut anywhere, and whose length says so, is refused or says nothing that was cut off;
+/// one whose length says something else than there is, is refused.
 #[test]
 fn cut() {
     let whole = Encoded::default().bytes();

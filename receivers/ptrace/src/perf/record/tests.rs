@@ -75,7 +75,8 @@ pub(super) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Guarantees: each register of a sample is the one of that DWARF number. The order of the kernel's `perf_regs.h` is another one.
+/// Guarantees: each register of a sample is the one of that DWARF number. The order of the kernel's `perf_regs.h` is
+/// another one.
 #[test]
 fn registers() {
     let bytes = Encoded::default().bytes();

@@ -59,8 +59,8 @@ pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
 }
 
 proptest! {
-    /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over the end of the counters; what
-    /// found no room is missing and nothing else.
+    /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over
+    /// the end of the counters; what found no room is missing and nothing else.
     #[test]
     fn order(
         position in prop_oneof![Just(u64::MAX - 15), Just(0), any::<u64>()],
@@ -85,7 +85,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: whatever is in the ring and wherever the kernel says that it is, reading ends, and what comes out is whole records.
+    /// Guarantees: whatever is in the ring and wherever the kernel says that it is, reading ends, and what comes out is
+    /// whole records.
     #[test]
     fn nonsense(bytes in prop::collection::vec(any::<u8>(), 0..4096), head: u64) {
         let mut kernel = Kernel::new(0);
@@ -114,7 +115,8 @@ fn other_processes() {
     assert!(matches!(parse(&records[1]), Ok(Record::Lost(0))));
 }
 
-/// Guarantees: a length that is none, and one beyond what was written, end the reading of what is there, and what comes later is read.
+/// Guarantees: a length that is none, and one beyond what was written, end the reading of what is there, and what comes
+/// later is read.
 #[test]
 fn broken() {
     for bad in [vec![0; 8], record(9, 0, &[0; 8])[..8].to_vec(), vec![9, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0]] {

@@ -29,8 +29,8 @@ pub(in crate::sampler) struct Found<'a> {
 }
 
 impl Active {
-    /// A sample of a thread that was met blocked and went on since: its place, for [`Active::replace_stack`]; `None` where blocked threads are not sampled. It is not
-    /// yet counted: see [`Active::observed`].
+    /// A sample of a thread that was met blocked and went on since: its place, for [`Active::replace_stack`]; `None`
+    /// where blocked threads are not sampled. It is not yet counted: see [`Active::observed`].
     pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<SampleRef> {
         if !self.wants_blocked() {
             return None;
@@ -44,8 +44,8 @@ impl Active {
         Some(SampleRef { batch: self.batch.number(), sample })
     }
 
-    /// A sample of a thread that ran: its place, for [`Active::replace_stack`]. It was taken for so much running time; what it stands for is found out when the
-    /// batch is said. It is not yet counted: see [`Active::observed`].
+    /// A sample of a thread that ran: its place, for [`Active::replace_stack`]. It was taken for so much running time;
+    /// what it stands for is found out when the batch is said. It is not yet counted: see [`Active::observed`].
     pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> SampleRef {
         let stack = self.batch.add_stack(found.trust, found.locations);
         let sample = self.sample(index, stack, found.at, 0, false);
@@ -72,7 +72,8 @@ impl Active {
         in_time
     }
 
-    /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it was the same.
+    /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it
+    /// was the same.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
@@ -176,7 +177,8 @@ impl Active {
         self.batch.add_sample(sample);
     }
 
-    /// How much processor time of the process no thread accounts for, in nanoseconds, with the threads' counters as they were read last, or as they are.
+    /// How much processor time of the process no thread accounts for, in nanoseconds, with the threads' counters as
+    /// they were read last, or as they are.
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
@@ -290,7 +292,8 @@ fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: moments before and after the one that both clocks know come out on the wall clock, to the nanosecond.
+    /// Guarantees: moments before and after the one that both clocks know come out on the wall clock, to the
+    /// nanosecond.
     #[test]
     fn moments() {
         let then = Instant::now();

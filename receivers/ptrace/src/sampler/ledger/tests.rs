@@ -29,8 +29,8 @@ fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
     settled.rests.iter().map(|(rest, stretch)| (*rest, stretch.nano / MS)).collect()
 }
 
-/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of looks that met it blocked:
-/// the processor's time never goes to a stack that was read while it was blocked.
+/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of
+/// looks that met it blocked: the processor's time never goes to a stack that was read while it was blocked.
 #[test]
 fn duty_cycle() {
     let start = Instant::now();
@@ -45,8 +45,8 @@ fn duty_cycle() {
     assert!(settled.rests.is_empty());
 }
 
-/// Guarantees: what ran without a sample is said as not sampled. Samples never stand for it beyond twice what they were taken for, and a share too small to mean
-/// anything waits.
+/// Guarantees: what ran without a sample is said as not sampled. Samples never stand for it beyond twice what they were
+/// taken for, and a share too small to mean anything waits.
 #[test]
 fn unsampled() {
     let start = Instant::now();
@@ -64,8 +64,8 @@ fn unsampled() {
     assert_eq!(rests(&settled), [(Rest::NotSampled, 60)]);
 }
 
-/// Guarantees: where the kernel may not be seen, what is known to have been spent there has its part of the time, as if it had been sampled; what an event was not
-/// there for is not sampled, and never said to be time in the kernel.
+/// Guarantees: where the kernel may not be seen, what is known to have been spent there has its part of the time, as if
+/// it had been sampled; what an event was not there for is not sampled, and never said to be time in the kernel.
 #[test]
 fn in_the_kernel() {
     let start = Instant::now();
@@ -87,7 +87,8 @@ fn in_the_kernel() {
     assert_eq!(rests(&settled), [(Rest::InTheKernel, 20), (Rest::NotSampled, 80)]);
 }
 
-/// Guarantees: where samples begin that do not stand for the time before, all of that is said first, however little it is.
+/// Guarantees: where samples begin that do not stand for the time before, all of that is said first, however little it
+/// is.
 #[test]
 fn other_samples() {
     let start = Instant::now();
@@ -122,8 +123,9 @@ fn queue() {
     assert_eq!(ledger.last_blocked(), Some((after(start, 90), sched(120, 100))));
 }
 
-/// Guarantees: a thread that was ready whenever it was looked at and did not run waits for a processor, although the kernel counts that only when the wait ends; what
-/// was said of it is not said once more then. One that was never looked at while it was ready is not taken to wait for one.
+/// Guarantees: a thread that was ready whenever it was looked at and did not run waits for a processor, although the
+/// kernel counts that only when the wait ends; what was said of it is not said once more then. One that was never
+/// looked at while it was ready is not taken to wait for one.
 #[test]
 fn waits_that_have_not_ended() {
     let start = Instant::now();
@@ -161,8 +163,8 @@ fn gone() {
 }
 
 proptest! {
-    /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall and however late the counters are; samples follow
-    /// each other without gaps.
+    /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall
+    /// and however late the counters are; samples follow each other without gaps.
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((

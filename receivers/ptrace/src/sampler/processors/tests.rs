@@ -40,8 +40,8 @@ fn look_as(
     (review.coverage, asked)
 }
 
-/// Guarantees: where the events of the control group do not open, a command keeps the machine's, which it began with; and the group is asked for again
-/// after a minute, not in each second.
+/// Guarantees: where the events of the control group do not open, a command keeps the machine's, which it began with;
+/// and the group is asked for again after a minute, not in each second.
 #[test]
 fn groups_that_do_not_open() {
     let (group, machine) = (Coverage::Group, Coverage::Machine);
@@ -57,7 +57,8 @@ fn groups_that_do_not_open() {
     assert_eq!(look(&mut review, Some(alone()), start + 61 * SECOND, &[machine, group]), (group, vec![group]));
 }
 
-/// Guarantees: a process that is in no control group is never asked for the events of one, even where it was sampled with some before.
+/// Guarantees: a process that is in no control group is never asked for the events of one, even where it was sampled
+/// with some before.
 #[test]
 fn no_group() {
     let now = Instant::now();
@@ -82,8 +83,8 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     }
 }
 
-/// Guarantees: the events of a process cover what they are to cover only while they are of all processors that are switched on, and of no other; those of another process
-/// do not count, nor do those of another group.
+/// Guarantees: the events of a process cover what they are to cover only while they are of all processors that are
+/// switched on, and of no other; those of another process do not count, nor do those of another group.
 #[test]
 fn processors_that_are_switched() {
     let mut events = Events::new().unwrap();
@@ -103,8 +104,8 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that starts either; those of the group are. Where
-/// the right is gone, so are they.
+/// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that
+/// starts either; those of the group are. Where the right is gone, so are they.
 #[test]
 fn without_the_right_to_see_all() {
     let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
@@ -137,7 +138,8 @@ fn look_with(engine: &mut Engine<'_>, machine: Machine, at: Instant) {
     engine.review_coverage(0, at);
 }
 
-/// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those that are stay.
+/// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those
+/// that are stay.
 #[test]
 fn events_follow_the_processors() {
     let now = Instant::now();
@@ -161,8 +163,8 @@ fn events_follow_the_processors() {
     assert_eq!((&after[0].0, &after[0].2), (&all, processes));
 }
 
-/// Guarantees: without the right to see all that the machine does none of its events are opened, whatever the kernel permits; whether it is there is asked of the
-/// kernel each time.
+/// Guarantees: without the right to see all that the machine does none of its events are opened, whatever the kernel
+/// permits; whether it is there is asked of the kernel each time.
 #[test]
 fn machine_that_may_not_be_seen() {
     let now = Instant::now();
@@ -182,7 +184,8 @@ fn machine_that_may_not_be_seen() {
     .unwrap();
 }
 
-/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled with it, and for no other.
+/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled with it, and
+/// for no other.
 #[test]
 fn what_a_processor_misses() {
     let now = Instant::now();
@@ -254,7 +257,8 @@ impl Drop for Moved {
     }
 }
 
-/// Guarantees: a process that is moved to another control group is sampled with that group's events, and not with those of the one that it left.
+/// Guarantees: a process that is moved to another control group is sampled with that group's events, and not with those
+/// of the one that it left.
 #[test]
 fn moved_to_another_group() {
     let untested = |why| eprintln!("untested here: {why}");

@@ -3,7 +3,8 @@
 use super::super::instruction::{Effect, MemoryOperand, RBP, RSP};
 use super::super::registers::FRAME_POINTER;
 
-/// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64, figures 3.4 and 3.36).
+/// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64,
+/// figures 3.4 and 3.36).
 pub(super) const PRESERVED: [(u8, u8); 6] = [(3, 3), (RBP, FRAME_POINTER), (12, 12), (13, 13), (14, 14), (15, 15)];
 
 /// What a place on the stack is relative to.

@@ -9,7 +9,8 @@ use super::*;
 const START: u64 = CODE + 0x100;
 const MOST: u32 = 4096;
 
-/// A register, and what is added to it for the canonical frame address; the registers that are saved and where, from there on.
+/// A register, and what is added to it for the canonical frame address; the registers that are saved and where, from
+/// there on.
 type Said = ((u8, i64), Vec<(u8, i32)>);
 
 fn said(row: &Row) -> Said {
@@ -19,7 +20,8 @@ fn said(row: &Row) -> Said {
     ((register, offset), saved.collect())
 }
 
-/// An instruction, and what is true at it: how far the return address's end is from the stack pointer or (`true`) from the frame pointer.
+/// An instruction, and what is true at it: how far the return address's end is from the stack pointer or (`true`) from
+/// the frame pointer.
 type Instruction = (&'static [u8], Option<(bool, i64)>);
 
 fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
@@ -39,8 +41,8 @@ fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
     (space, places)
 }
 
-/// Guarantees: registers that are pushed, room that is made in steps, arguments on the stack, and ways that join are followed; saved registers are where they were
-/// pushed, and in the function's last instructions no more.
+/// Guarantees: registers that are pushed, room that is made in steps, arguments on the stack, and ways that join are
+/// followed; saved registers are where they were pushed, and in the function's last instructions no more.
 #[test]
 fn pushes_and_room() {
     let at = |offset| Some((false, offset));
@@ -73,7 +75,8 @@ fn pushes_and_room() {
     }
 }
 
-/// Guarantees: where room is made by a number that is not known, the frame pointer says where the return address is; where there is none, nothing does.
+/// Guarantees: where room is made by a number that is not known, the frame pointer says where the return address is;
+/// where there is none, nothing does.
 #[test]
 fn room_of_any_size() {
     let (at, framed) = (|offset| Some((false, offset)), Some((true, 16)));
@@ -91,7 +94,8 @@ fn room_of_any_size() {
     check(&[(b"\x48\x29\xc4", at(8)), (b"\xff\xd2", None), (b"\xc3", None)]);
 }
 
-/// Guarantees: what is reached through a table only has the stack of where it was jumped from; code that is jumped to at the end has the caller's.
+/// Guarantees: what is reached through a table only has the stack of where it was jumped from; code that is jumped to
+/// at the end has the caller's.
 #[test]
 fn tables_and_last_jumps() {
     let at = |offset| Some((false, offset));
@@ -109,7 +113,8 @@ fn tables_and_last_jumps() {
     ]);
 }
 
-/// Guarantees: where ways to a return differ in where the return address is, all answers are given, the one without calls first.
+/// Guarantees: where ways to a return differ in where the return address is, all answers are given, the one without
+/// calls first.
 #[test]
 fn ways_that_differ() {
     let mut made = Made::new();

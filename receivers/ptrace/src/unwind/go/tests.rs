@@ -17,7 +17,8 @@ const SECTIONS: usize = 0x500;
 const NAMES: usize = 0x700;
 const TEXT: u64 = 0x800;
 
-/// A program of Go's that is nothing but its headers and its table: a function of 308 bytes, and at 0x200 one that is the first of its stack.
+/// A program of Go's that is nothing but its headers and its table: a function of 308 bytes, and at 0x200 one that is
+/// the first of its stack.
 #[derive(Debug, Clone)]
 struct Program(Vec<u8>);
 
@@ -111,8 +112,8 @@ impl ProcessView for Program {
 /// Sizes: 0 for 4 bytes, 8 for 3, 32 for 300, 0 for 1.
 const SIZES: [u8; 10] = [2, 4, 16, 3, 48, 0xac, 2, 63, 1, 0];
 
-/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, and the first function of a stack is told; behind the last function
-/// there is none.
+/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, and the first function of a stack is
+/// told; behind the last function there is none.
 #[test]
 fn known_program() {
     for program in [Program::new(false), Program::new(true)] {
@@ -147,7 +148,8 @@ fn switches_stacks() {
 }
 
 proptest! {
-    /// Guarantees: whatever a program writes into its headers and its table, reading them ends, and frames are within the limits.
+    /// Guarantees: whatever a program writes into its headers and its table, reading them ends, and frames are within
+    /// the limits.
     #[test]
     fn any_table(changes in prop::collection::vec((0..0x800usize, any::<u8>()), 0..12), in_module: bool, distance in 0..0x800u64) {
         let mut program = Program::new(in_module);

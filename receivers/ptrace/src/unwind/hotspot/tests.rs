@@ -25,7 +25,8 @@ fn pop_frame(thread: &mut Thread) {
     thread.registers[RBP] = thread.pop();
 }
 
-/// A method with a frame: the stack is touched far below, the frame is set up, something is called, the frame goes, and the thread looks whether it should stop.
+/// A method with a frame: the stack is touched far below, the frame is set up, something is called, the frame goes, and
+/// the thread looks whether it should stop.
 const METHOD: &[Step] = &[
     (b"\x89\x84\x24\x00\xc0\xfe\xff", nothing),
     (b"\x55", |thread| thread.push(thread.registers[RBP])),
@@ -60,7 +61,8 @@ const LEAF: &[Step] = &[
     (b"\xc3", nothing),
 ];
 
-/// The start of a method in the interpreter, which takes the return address from the stack to make room for variables below the arguments.
+/// The start of a method in the interpreter, which takes the return address from the stack to make room for variables
+/// below the arguments.
 const INTERPRETED: &[Step] = &[
     (b"\x48\x8b\x53\x10", nothing),
     (b"\x58", |thread| thread.registers[RAX] = thread.pop()),
@@ -89,7 +91,8 @@ const LEAVING: &[Step] = &[
     (b"\x41\xff\xe5", nothing),
 ];
 
-/// What finds a method of an interface's, and what brings arguments from the stack to registers: they jump to the method.
+/// What finds a method of an interface's, and what brings arguments from the stack to registers: they jump to the
+/// method.
 const DISPATCH: &[Step] = &[
     (b"\x4c\x8b\x56\x08", nothing),
     (b"\x49\x8b\x9a\xc8\x01\x00\x00", nothing),
@@ -152,8 +155,8 @@ fn thread(entered: bool) -> Thread {
     thread
 }
 
-/// Guarantees: at each instruction of what HotSpot makes, the caller is the one that called, none is left out and none made up, whatever the caller
-/// goes on with; the stack is complete.
+/// Guarantees: at each instruction of what HotSpot makes, the caller is the one that called, none is left out and none
+/// made up, whatever the caller goes on with; the stack is complete.
 #[test]
 fn at_each_instruction() {
     let codes =
@@ -196,7 +199,8 @@ fn callers_by_frame_pointers() {
     assert_eq!((frames, outcome), (expected, Outcome::default()));
 }
 
-/// Guarantees: where no return address is by the frame pointer, nothing is said to be complete, and nothing that is not on the stack is said.
+/// Guarantees: where no return address is by the frame pointer, nothing is said to be complete, and nothing that is not
+/// on the stack is said.
 #[test]
 fn no_return_address() {
     let mut space = made(METHOD, 0).space();
@@ -220,7 +224,8 @@ fn only_in_java() {
     assert_ne!(outcome.trust, Trust::Complete);
 }
 
-/// Guarantees: where the virtual machine compiles methods that keep no frame pointer, stacks through its code are guessed, and go by what the frame pointer says still.
+/// Guarantees: where the virtual machine compiles methods that keep no frame pointer, stacks through its code are
+/// guessed, and go by what the frame pointer says still.
 #[test]
 fn without_frame_pointers() {
     for room in [&b"\x48\x83\xec\x30"[..], b"\x48\x81\xec\x90\x00\x00\x00"] {
@@ -240,7 +245,8 @@ fn without_frame_pointers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and what was found without anything remembered is found again.
+    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and what was found
+    /// without anything remembered is found again.
     #[test]
     fn attack_any_code(
         code in prop::collection::vec(any::<u8>(), 0..600),

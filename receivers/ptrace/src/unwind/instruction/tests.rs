@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: what moves the stack pointer, the frame pointer or a word between registers and the stack is understood, with all forms of operands.
+/// Guarantees: what moves the stack pointer, the frame pointer or a word between registers and the stack is understood,
+/// with all forms of operands.
 #[test]
 fn known() {
     let place = |base, distance| MemoryOperand { base: Some(base), distance };

@@ -34,8 +34,9 @@ fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     }
 }
 
-/// Guarantees: at each of its instructions, interrupted there or below a Python function that another one called, the callers of CPython's trampoline are found,
-/// by the stack pointer alone, and the stack is complete; registers that it preserves are known behind it.
+/// Guarantees: at each of its instructions, interrupted there or below a Python function that another one called, the
+/// callers of CPython's trampoline are found, by the stack pointer alone, and the stack is complete; registers that it
+/// preserves are known behind it.
 #[test]
 fn at_each_instruction() {
     for (code, places, returns) in variants() {

@@ -38,8 +38,8 @@ async fn only_what_is_configured() {
     rig.stop().await;
 }
 
-/// Guarantees: in `trace` a process is sampled from its first to its last sampled root span; start and stop do nothing and say why;
-/// a connection that closes ends its spans.
+/// Guarantees: in `trace` a process is sampled from its first to its last sampled root span; start and stop do nothing
+/// and say why; a connection that closes ends its spans.
 #[tokio::test(start_paused = true)]
 async fn trace_lifecycle() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
@@ -62,8 +62,8 @@ async fn trace_lifecycle() {
     rig.stop().await;
 }
 
-/// Guarantees: a span that is announced before its process was found counts when it is; one of a target counts for all its
-/// processes; malformed headers are refused at their place.
+/// Guarantees: a span that is announced before its process was found counts when it is; one of a target counts for all
+/// its processes; malformed headers are refused at their place.
 #[tokio::test(start_paused = true)]
 async fn spans_of_others() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
@@ -85,8 +85,8 @@ async fn spans_of_others() {
     rig.stop().await;
 }
 
-/// Guarantees: a span for a process of a target counts for that process of that target only; a process of another target is refused with
-/// its target's name.
+/// Guarantees: a span for a process of a target counts for that process of that target only; a process of another
+/// target is refused with its target's name.
 #[tokio::test(start_paused = true)]
 async fn spans_of_a_process_of_a_target() {
     let mut rig = Rig::start(
@@ -126,8 +126,8 @@ async fn unsampled_sessions() {
     rig.stop().await;
 }
 
-/// Guarantees: a process that starts again, or executes another program, is another session; stop and start within one life are the
-/// same session.
+/// Guarantees: a process that starts again, or executes another program, is another session; stop and start within one
+/// life are the same session.
 #[tokio::test(start_paused = true)]
 async fn sessions_follow_lives() {
     let mut rig = Rig::start(WEB);
@@ -152,8 +152,9 @@ async fn sessions_follow_lives() {
     rig.stop().await;
 }
 
-/// Guarantees: a target whose spans nobody announces is named once in the log, a minute after its first process was found, with the
-/// socket and the way out; one for which a span was announced, even an unsampled one, or that waits for no spans, is not.
+/// Guarantees: a target whose spans nobody announces is named once in the log, a minute after its first process was
+/// found, with the socket and the way out; one for which a span was announced, even an unsampled one, or that waits for
+/// no spans, is not.
 #[tokio::test(start_paused = true)]
 async fn nobody_announces() {
     keep_log();

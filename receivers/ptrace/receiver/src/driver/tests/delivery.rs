@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Guarantees: samples go to the pipelines at the interval, as one batch for each process, and a process without samples sends none.
+/// Guarantees: samples go to the pipelines at the interval, as one batch for each process, and a process without
+/// samples sends none.
 #[tokio::test(start_paused = true)]
 async fn exports_at_the_interval() {
     let mut rig = Rig::start(WEB);
@@ -41,7 +42,8 @@ async fn a_shutdown_loses_nothing() {
     rig.couriers.await.unwrap();
 }
 
-/// Guarantees: at an interval and at the shutdown any number of processes may be due in one moment; what they have to say all arrives.
+/// Guarantees: at an interval and at the shutdown any number of processes may be due in one moment; what they have to
+/// say all arrives.
 #[tokio::test(start_paused = true)]
 async fn many_processes_are_due_at_once() {
     let mut rig = Rig::start(WEB);
@@ -77,7 +79,8 @@ async fn many_processes_are_due_at_once() {
     assert!(rig.consumer.totals().dropped.is_none());
 }
 
-/// Guarantees: what a pipeline refuses for a while is offered again and not lost; what it refuses for good is counted under its reason.
+/// Guarantees: what a pipeline refuses for a while is offered again and not lost; what it refuses for good is counted
+/// under its reason.
 #[tokio::test(start_paused = true)]
 async fn refusals() {
     let mut rig = Rig::start(WEB);
@@ -127,8 +130,8 @@ async fn patience_ends() {
     rig.stop().await;
 }
 
-/// Guarantees: while the queue of an exporter is full, samples wait here, however long that lasts, and none is lost; at the
-/// end of a shutdown, whose time is short, what still waits is counted.
+/// Guarantees: while the queue of an exporter is full, samples wait here, however long that lasts, and none is lost; at
+/// the end of a shutdown, whose time is short, what still waits is counted.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_is_waited_for() {
     let mut rig = Rig::start(WEB);
@@ -150,7 +153,8 @@ async fn a_full_queue_is_waited_for() {
     );
 }
 
-/// Guarantees: what waits for the pipelines has a bound; what is beyond it is counted, and what the sampler lost itself is, too.
+/// Guarantees: what waits for the pipelines has a bound; what is beyond it is counted, and what the sampler lost itself
+/// is, too.
 #[tokio::test(start_paused = true)]
 async fn losses_are_counted() {
     let mut rig = Rig::start(WEB);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Guarantees: when the sampler process dies, what it said goes out, another one starts after a pause and is told the same, and
-/// what was switched by hand stays as it was.
+/// Guarantees: when the sampler process dies, what it said goes out, another one starts after a pause and is told the
+/// same, and what was switched by hand stays as it was.
 #[tokio::test(start_paused = true)]
 async fn a_dead_sampler_is_replaced() {
     let mut rig = Rig::start(WEB);
@@ -65,9 +65,9 @@ fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
     found
 }
 
-/// Guarantees: each thread that was sampled before a sampler process died and is sampled by the next one has a sample that explains the time
-/// between, under the same session, whether the next one found the process or died itself before; in mode cpu, where nobody knows how
-/// much of that time a thread ran, it has none.
+/// Guarantees: each thread that was sampled before a sampler process died and is sampled by the next one has a sample
+/// that explains the time between, under the same session, whether the next one found the process or died itself
+/// before; in mode cpu, where nobody knows how much of that time a thread ran, it has none.
 #[tokio::test(start_paused = true)]
 async fn a_death_is_explained() {
     for (mode, deaths) in [(Mode::Wall, 1), (Mode::Wall, 2), (Mode::Cpu, 1)] {
@@ -91,8 +91,9 @@ async fn a_death_is_explained() {
     }
 }
 
-/// Guarantees: nothing is explained by a sampler process's death where samples were not wanted for a part of the time: the profiler was stopped by
-/// hand before or after it, or the last span was closed meanwhile. What comes behind a stop begins nothing either.
+/// Guarantees: nothing is explained by a sampler process's death where samples were not wanted for a part of the time:
+/// the profiler was stopped by hand before or after it, or the last span was closed meanwhile. What comes behind a stop
+/// begins nothing either.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_no_death() {
     let first = &[(7, 0, 100)];
@@ -139,8 +140,8 @@ async fn a_pause_is_no_death() {
     }
 }
 
-/// Guarantees: what was switched by hand outlasts a sampler process that dies before it has found the process again, and what the next
-/// one sampled before it was told goes nowhere.
+/// Guarantees: what was switched by hand outlasts a sampler process that dies before it has found the process again,
+/// and what the next one sampled before it was told goes nowhere.
 #[tokio::test(start_paused = true)]
 async fn a_stop_outlasts_two_deaths() {
     let mut rig = Rig::start(WEB);
@@ -170,8 +171,8 @@ async fn a_stop_outlasts_two_deaths() {
     assert!(consumer.totals().dropped.is_none());
 }
 
-/// Guarantees: a command is started once: a new sampler process is told to look for its process, and lets go of a stranger that has
-/// got its id; when the command has ended, nothing is looked for.
+/// Guarantees: a command is started once: a new sampler process is told to look for its process, and lets go of a
+/// stranger that has got its id; when the command has ended, nothing is looked for.
 #[tokio::test(start_paused = true)]
 async fn commands_are_started_once() {
     let mut rig = Rig::start("{job: {command: [job]}}");

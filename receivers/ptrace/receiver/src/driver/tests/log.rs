@@ -25,8 +25,8 @@ pub(super) fn logged(text: &str) -> Vec<String> {
     log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
-/// Keeps the lines of all threads apart. One subscriber serves all tests: with one for each, a line that another thread reaches first is
-/// switched off for all.
+/// Keeps the lines of all threads apart. One subscriber serves all tests: with one for each, a line that another thread
+/// reaches first is switched off for all.
 pub(super) fn keep_log() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

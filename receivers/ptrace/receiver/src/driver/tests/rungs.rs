@@ -3,8 +3,8 @@
 use super::super::rungs::MOST_LINES;
 use super::*;
 
-/// Guarantees: how much processor time was not sampled, what would show it, and how many calls were cut stands in the status, in the metrics, and in the log when the
-/// process is let go.
+/// Guarantees: how much processor time was not sampled, what would show it, and how many calls were cut stands in the
+/// status, in the metrics, and in the log when the process is let go.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_sampled() {
     keep_log();
@@ -50,8 +50,8 @@ fn on_rung(process: u64, rung: Rung) -> Event {
     Event::Status(Status { process: ProcessId(process), rung, ticks: 9, ..Status::default() })
 }
 
-/// Guarantees: it is a metric how many of the processes that are sampled are on each rung, those of which it is not known yet apart; one that is not
-/// sampled, has ended, or lost its sampler process, is none of them.
+/// Guarantees: it is a metric how many of the processes that are sampled are on each rung, those of which it is not
+/// known yet apart; one that is not sampled, has ended, or lost its sampler process, is none of them.
 #[tokio::test(start_paused = true)]
 async fn processes_by_rung() {
     let mut rig = Rig::start(WEB);
@@ -78,8 +78,8 @@ async fn processes_by_rung() {
     rig.stop().await;
 }
 
-/// Guarantees: what is seen of running threads is in the log once for each process, again when it changes, and not each second; a process
-/// of which it was not found out is not there.
+/// Guarantees: what is seen of running threads is in the log once for each process, again when it changes, and not each
+/// second; a process of which it was not found out is not there.
 #[tokio::test(start_paused = true)]
 async fn a_rung_is_logged() {
     keep_log();
@@ -105,8 +105,9 @@ async fn a_rung_is_logged() {
     rig.stop().await;
 }
 
-/// Guarantees: where the rungs of many processes are found out within a short time, one line sums up all but the first; one that changes all the time has
-/// two lines a minute, one that changes back none, and one that is let go before its turn is said with that.
+/// Guarantees: where the rungs of many processes are found out within a short time, one line sums up all but the first;
+/// one that changes all the time has two lines a minute, one that changes back none, and one that is let go before its
+/// turn is said with that.
 #[tokio::test(start_paused = true)]
 async fn many_rungs_are_summed_up() {
     keep_log();
