@@ -44,7 +44,8 @@ impl PidFd {
     /// What the kernel says: `ESRCH` where there is none.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         #[allow(unsafe_code, reason = "no library wraps pidfd_open")]
-        // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody else owns.
+        // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody
+        // else owns.
         let descriptor = unsafe {
             let result = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0 as libc::c_long);
             let number = i32::try_from(Errno::result(result)?).map_err(|_| io::Error::other("not a descriptor"))?;
@@ -61,7 +62,8 @@ impl PidFd {
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         #[allow(unsafe_code, reason = "no library wraps pidfd_send_signal")]
-        // SAFETY: the descriptor is open as long as `self` lives; a null pointer for the information is what the call allows.
+        // SAFETY: the descriptor is open as long as `self` lives; a null pointer for the information is what the call
+        // allows.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,

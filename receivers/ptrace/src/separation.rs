@@ -106,8 +106,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
 /// Takes the descriptor that the owner handed on.
 fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     #[allow(unsafe_code, reason = "the number comes from the command line")]
-    // SAFETY: whoever wrote the marker handed this descriptor on for nobody else in this process, which has done nothing so far. If it is
-    // none, the next call says so; it is above 2, so no standard stream is taken.
+    // SAFETY: whoever wrote the marker handed this descriptor on for nobody else in this process, which has done
+    // nothing so far. If it is none, the next call says so; it is above 2, so no standard stream is taken.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     match getsockopt(&socket.as_fd(), sockopt::SockType) {
         Ok(SockType::SeqPacket) => {}

@@ -1,8 +1,9 @@
 //! Stopping a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
 //!
-//! Nobody waits for one thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread stopped. A
-//! thread stops when it is scheduled the next time, which can take long on a busy machine; it is not held back for that
-//! time. Staying attached instead would turn every signal of the target into a stop.
+//! Nothing waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread
+//! has stopped. A thread stops when it is scheduled the next time, which can take long on a busy machine, but the
+//! request does not delay that. The sampler does not stay attached, because every signal of the target would become a
+//! stop then.
 //!
 //! A stopped thread is let go when its [`StoppedThread`] is released or dropped, so it cannot be forgotten. Should the
 //! sampler end, the kernel lets all go.
@@ -13,7 +14,7 @@ use crate::arch::{self, RawRegisters};
 use crate::os::ptrace;
 use crate::os::wait::{self, Nobody, StopStatus};
 
-/// The event of a stop that is not the delivery of a signal (`PTRACE_EVENT_STOP`, linux/ptrace.h).
+/// The event number of a stop that does not deliver a signal (`PTRACE_EVENT_STOP`, linux/ptrace.h).
 const PTRACE_EVENT_STOP: i32 = 128;
 
 /// Why a thread was not asked to stop.
@@ -25,23 +26,23 @@ pub(crate) enum Refused {
     Denied,
 }
 
-/// Asks a running thread to stop: it will be among those of [`StoppedThread::next`], unless it ends.
+/// Asks a running thread to stop. [`StoppedThread::next`] will return it, unless it ends.
 ///
 /// # Errors
 ///
-/// Where it was not seized: nothing is to be undone then.
+/// Where the thread could not be seized. Nothing has to be undone then.
 pub(crate) fn request(thread: u32) -> Result<(), Refused> {
     match ptrace::seize(thread) {
         Ok(()) => {}
         Err(Errno::ESRCH) => return Err(Refused::Ended),
         Err(_) => return Err(Refused::Denied),
     }
-    // Fails only where the thread ended since, which [`reap_ended`] will tell.
+    // Fails only if the thread has ended since, which [`reap_ended`] will find.
     ptrace::interrupt(thread).ok();
     Ok(())
 }
 
-/// A thread that stands still, and goes on when this is dropped.
+/// A stopped thread. It goes on when this is dropped.
 #[derive(Debug)]
 pub(crate) struct StoppedThread {
     thread: u32,
@@ -50,13 +51,13 @@ pub(crate) struct StoppedThread {
 }
 
 impl StoppedThread {
-    /// A thread that stopped since the last call. Does not wait.
+    /// A thread that has stopped and was not returned yet. Does not wait.
     pub(crate) fn next() -> Option<Self> {
         wait::next_stop().map(Self::of)
     }
 
     fn of(status: StopStatus) -> Self {
-        // In a group stop and a stop that was asked for nothing is delivered; the kernel keeps a stopped process
+        // A group-stop, and a stop that was asked for, deliver no signal; a process that was stopped by a signal stays
         // stopped.
         let signal = if status.event == PTRACE_EVENT_STOP { 0 } else { status.signal };
         Self { thread: status.thread, signal }
@@ -66,14 +67,14 @@ impl StoppedThread {
         self.thread
     }
 
-    /// Its registers; `None` where it is a 32-bit thread. A system call that only failed because of the stop is made to
-    /// start again.
+    /// Its registers; `None` where it is a 32-bit thread. A system call that failed only because of the stop is
+    /// restarted.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
         let Some(mut registers) = ptrace::registers(self.thread)? else {
             return Ok(None);
         };
         if arch::restart_interrupted_call(&mut registers) {
-            // Fails only where the thread was killed.
+            // Fails only if the thread was killed.
             ptrace::set_registers(self.thread, &registers).ok();
         }
         Ok(Some(registers))
@@ -93,8 +94,8 @@ impl Drop for StoppedThread {
     }
 }
 
-/// Reaps the traced threads that ended, so that their real parents hear of it, except those for which `ended` says that
-/// they are this program's own children: those are left to whoever waits for them.
+/// Reaps the traced threads that ended, so that their real parents are told. Those for which `ended` returns `true` are
+/// children of this program, and are left to whoever waits for them.
 ///
 /// # Errors
 ///
@@ -103,7 +104,7 @@ impl Drop for StoppedThread {
 pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) -> Result<(), Nobody> {
     let mut last = 0;
     while let Some(thread) = wait::next_ended()? {
-        // Told again and again while it is not reaped.
+        // The same thread is reported again as long as it is not reaped.
         if thread == last {
             break;
         }

@@ -1,5 +1,5 @@
-//! The threads of a process, by `getdents64` on a kept descriptor: reading a folder by its path would open it anew, and
-//! allocate for each entry.
+//! Lists numbered entries of a folder, such as the threads of a process, by `getdents64` on an open descriptor: reading
+//! a folder by its path would open it each time, and allocate for each entry.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,7 +13,7 @@ const BUFFER: usize = 8 << 10;
 ///
 /// # Errors
 ///
-/// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+/// The kernel's error; `ESRCH` or `NotFound` after the process has ended.
 pub(crate) fn for_each_number(directory: BorrowedFd<'_>, mut found: impl FnMut(u32)) -> io::Result<()> {
     rewind(directory)?;
     let mut buffer = [0_u8; BUFFER];

@@ -1,5 +1,4 @@
-//! What the kernel wants and no library offers in the way it is needed here: the only place of `unsafe` in this crate's
-//! sampling.
+//! System calls for which no library offers what is needed here. All `unsafe` of the sampling is in here.
 
 pub(crate) mod directory;
 pub(crate) mod priority;

@@ -1,21 +1,22 @@
-//! The sampling thread's priority. What it removes is the rare case in which a stopped thread waits for the sampler to
-//! be scheduled, which on a saturated machine takes more than 100 ms.
+//! The sampling thread's priority. Without it a stopped thread may, rarely, have to wait until the sampler is
+//! scheduled, which takes more than 100 ms on a saturated machine.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getpid, getsid};
 
-/// For how long a thread of the real-time scheduler may run without sleeping, in microseconds: a tick takes less than a
-/// hundredth of it. The kernel sends SIGXCPU beyond the first, and SIGKILL beyond the second.
+/// How long a thread of the real-time scheduler may run without sleeping, in microseconds: after the first the kernel
+/// sends SIGXCPU, after the second SIGKILL. A tick takes less than a hundredth of that.
 const REALTIME_LIMIT: (u64, u64) = (200_000, 400_000);
 
-/// The nice value that is asked for: ahead of everything ordinary, behind what an operator put ahead on purpose.
+/// The nice value that is asked for: before ordinary programs, but behind those that an operator has given a still
+/// higher priority.
 const NICE: libc::c_int = -15;
 
 /// The time slice that is asked for, in nanoseconds: the shortest that the kernel grants. A thread with a short slice
 /// is scheduled sooner after it wakes (Linux 6.12, EEVDF); older kernels ignore it.
 const SLICE: u64 = 100_000;
 
-/// Raises the calling thread's priority as far as allowed: whether that worked.
+/// Raises the calling thread's priority as far as allowed. Returns whether that worked.
 pub(crate) fn raise(realtime: bool) -> bool {
     if realtime && be_realtime() {
         return true;
@@ -28,8 +29,8 @@ pub(crate) fn raise(realtime: bool) -> bool {
     raised
 }
 
-/// Where the kernel groups sessions for scheduling, a nice value only counts within one (sched(7), "The autogroup
-/// feature"): the session's own is raised, too, if this process leads one.
+/// Where the kernel groups sessions for scheduling, nice values only count within a session (sched(7), "The autogroup
+/// feature"). So the session's own value is raised as well, if this process leads one.
 fn raise_session() {
     if getsid(None) == Ok(getpid()) {
         // There is no such file where sessions are not grouped.
@@ -69,6 +70,7 @@ fn set_fifo() -> bool {
 
 #[allow(unsafe_code, reason = "nix has no setpriority")]
 fn be_nice() -> bool {
-    // SAFETY: no memory is involved; on Linux, 0 is the calling thread and not the process (setpriority(2), "C library/kernel differences").
+    // SAFETY: no memory is involved; on Linux, 0 is the calling thread and not the process (setpriority(2), "C
+    // library/kernel differences").
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) == 0 }
 }

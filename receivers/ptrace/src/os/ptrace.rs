@@ -16,7 +16,7 @@ fn id(thread: u32) -> Pid {
     Pid::from_raw(i32::try_from(thread).unwrap_or(0))
 }
 
-/// Becomes the thread's tracer, without stopping it. It is not killed should the tracer end.
+/// Becomes the thread's tracer without stopping it. The thread is not killed if the tracer ends.
 pub(crate) fn seize(thread: u32) -> Result<(), Errno> {
     ptrace::seize(id(thread), ptrace::Options::empty())
 }
@@ -31,7 +31,8 @@ pub(crate) fn interrupt(thread: u32) -> Result<(), Errno> {
 pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
     let mut registers = MaybeUninit::<RawRegisters>::zeroed();
     let mut buffer = libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<RawRegisters>() };
-    // SAFETY: the kernel writes at most `iov_len` bytes where `iov_base` shows, which is that large, and the length it wrote into `buffer`.
+    // SAFETY: the kernel writes at most `iov_len` bytes where `iov_base` shows, which is that large, and the length it
+    // wrote into `buffer`.
     let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, id(thread).as_raw(), NT_PRSTATUS, &raw mut buffer) };
     if result < 0 {
         return Err(Errno::last());

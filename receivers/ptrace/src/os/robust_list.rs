@@ -1,5 +1,5 @@
-//! Where another thread's list of robust mutexes is: a place in the thread's own data that the kernel tells without a
-//! stop.
+//! Where another thread's list of robust mutexes is. It lies in the thread's own data, and the kernel tells it without
+//! a stop.
 
 /// The address of a thread's list; `None` where it has none or may not be asked for. Needs what reading the thread's
 /// memory needs (get_robust_list(2): PTRACE_MODE_READ), and neither stops nor delays it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// For how long the thread sleeps between two looks at its tracees where the announcements of their stops can get lost.
+/// How long the thread sleeps at most while stops are expected and their signals can get lost.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Wakes the sampling thread.
@@ -23,8 +23,8 @@ impl Waker {
     /// Wakes it, now or when it sleeps the next time.
     #[allow(unsafe_code, reason = "nix has no tgkill")]
     pub(crate) fn wake(&self) {
-        // SAFETY: no memory is involved. Should the thread have ended and its id belong to another thread of this process, that one ignores the
-        // signal; threads of other processes are not reached.
+        // SAFETY: no memory is involved. Should the thread have ended and its id belong to another thread of this
+        // process, that one ignores the signal; threads of other processes are not reached.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, libc::SIGCHLD) };
     }
 }
@@ -33,14 +33,14 @@ impl Waker {
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     signals: libc::sigset_t,
-    /// The same signals as a descriptor, to be waited for together with others; `None` where there is none.
+    /// The same signals as a descriptor, so that they can be waited for together with samples; `None` if there is none.
     announcements: Option<SignalFd>,
-    /// Whether some thread of this process takes SIGCHLD, and the announcements of stops with it.
+    /// Whether some thread of this process has SIGCHLD unblocked, and so may take the signals that announce stops.
     leaky: bool,
 }
 
 impl Sleeper {
-    /// Blocks SIGCHLD for the calling thread, so that it can be slept for.
+    /// Blocks SIGCHLD for the calling thread, so that it can wait for that signal.
     ///
     /// # Errors
     ///
@@ -48,7 +48,8 @@ impl Sleeper {
     #[allow(unsafe_code, reason = "nix has no sigtimedwait, for which this set is")]
     pub(crate) fn new() -> io::Result<(Self, Waker)> {
         let mut signals = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `sigemptyset` makes the set one; the others read and change it while it lives; the calling thread's mask only gets larger.
+        // SAFETY: `sigemptyset` makes the set one; the others read and change it while it lives; the calling thread's
+        // mask only gets larger.
         let (signals, thread) = unsafe {
             libc::sigemptyset(signals.as_mut_ptr());
             libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
@@ -65,8 +66,8 @@ impl Sleeper {
         Ok((Self { signals, announcements, leaky }, Waker { thread }))
     }
 
-    /// Sleeps until something happens, or the time is over (`None`: no end). With `stops` expected and announcements
-    /// that may get lost, shortly at most.
+    /// Sleeps until something happens, or until `time` is over (`None`: no end). While `stops` are expected and their
+    /// signals can get lost, it sleeps for [`POLL`] at most.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
     pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool, awaited: Option<BorrowedFd<'_>>) {
         let time = match (self.leaky && stops, time) {
@@ -81,9 +82,10 @@ impl Sleeper {
         if let (Some(awaited), Some(announcements)) = (awaited, &self.announcements) {
             let of = |file: BorrowedFd<'_>| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             let mut files = [of(announcements.as_fd()), of(awaited)];
-            // SAFETY: both descriptors and the time live for the call, and the kernel is told how many descriptors there are.
+            // SAFETY: both descriptors and the time live for the call, and the kernel is told how many descriptors
+            // there are.
             unsafe { libc::ppoll(files.as_mut_ptr(), 2, timeout, std::ptr::null()) };
-            // What was announced is known now.
+            // Only clears the signals that woke the thread.
             while matches!(announcements.read_signal(), Ok(Some(_))) {}
             return;
         }
@@ -99,7 +101,7 @@ fn blocked_everywhere() -> bool {
     };
     threads.flatten().all(|thread| {
         let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
-            // It ended in the meantime.
+            // That thread has ended in the meantime.
             return true;
         };
         blocks_sigchld(&status)

@@ -1,4 +1,4 @@
-//! The clocks that are read in every tick.
+//! The clocks that each tick reads.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The processor time of a process, threads that ended included; `None` where there is no such process.
+/// The processor time of a process in nanoseconds, ended threads included; `None` where there is no such process.
 pub(crate) fn cpu_of(pid: u32) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     let clock = clock_getcpuclockid(pid).ok()?;

@@ -1,7 +1,7 @@
-//! What became of the threads that were asked to stop.
+//! What happened to threads that were asked to stop.
 //!
-//! Stops and ends are asked for separately. A wait for anything would consume the end of a process that this program
-//! started itself, whose exit code belongs to the one who started it.
+//! Stops and ends are waited for separately: a wait for both would also consume the exit status of a process that this
+//! program started, which belongs to whoever started it.
 
 use std::mem::MaybeUninit;
 
@@ -18,24 +18,24 @@ pub(crate) struct StopStatus {
     pub(crate) event: i32,
 }
 
-/// This thread traces no thread, and has no children.
+/// The calling thread traces no thread and has no children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nobody;
 
-/// A thread that stopped and was not told yet. Does not wait.
+/// A thread that has stopped and was not reported yet. Does not wait.
 pub(crate) fn next_stop() -> Option<StopStatus> {
     let change = wait(libc::P_ALL, 0, libc::WSTOPPED).ok()??;
     Some(StopStatus { thread: change.thread, signal: change.status & 0xff, event: change.status >> 8 })
 }
 
-/// A traced thread, or child of this thread, that ended and waits to be reaped; it stays so. Does not wait.
+/// A traced thread, or a child of this thread, that has ended and was not reaped yet; it stays unreaped. Does not wait.
 pub(crate) fn next_ended() -> Result<Option<u32>, Nobody> {
     let change = match wait(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT) {
         Ok(change) => change,
         Err(Errno::ECHILD) => return Err(Nobody),
         Err(_) => None,
     };
-    // The kernel reports stops of tracees even where they are not asked for (`wait_task_stopped`).
+    // The kernel reports stops of tracees even if they are not asked for (`wait_task_stopped`).
     let ended = |change: &Change| matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
     Ok(change.filter(ended).map(|change| change.thread))
 }
@@ -47,18 +47,18 @@ struct Change {
     status: i32,
 }
 
-/// Reaps a thread that ended, if it did.
+/// Reaps a thread if it has ended.
 pub(crate) fn reap(thread: u32) {
-    // Fails only where it is gone already.
+    // Fails only if it is gone already.
     wait(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
-/// Reaps a thread that ended, if it did, and that any thread of this program traces.
+/// Reaps a thread if it has ended, whichever thread of this program traces it.
 pub(crate) fn reap_for_another_thread(thread: u32) {
     wait_as(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
-/// Asks for what this thread traces.
+/// Waits for what the calling thread traces.
 fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
     wait_as(kind, id, options | libc::__WNOTHREAD)
 }

@@ -102,8 +102,8 @@ fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     command.args(Arguments { socket: theirs.as_raw_fd(), owner: std::process::id(), realtime }.to_words());
     let number = theirs.as_raw_fd();
     #[allow(unsafe_code, reason = "std has no safe way to hand a descriptor on")]
-    // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock. The number
-    // is that of `theirs`, which lives until after the start.
+    // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock.
+    // The number is that of `theirs`, which lives until after the start.
     unsafe {
         command.pre_exec(move || hand_on_only(number));
     }

@@ -70,7 +70,8 @@ impl Opener for Kernel {
         let no_group: libc::c_int = -1;
         // A kernel that refuses the structure's size writes the one that it knows into it.
         let mut attr = *attr;
-        // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its size; it lives for the call.
+        // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its
+        // size; it lives for the call.
         let result =
             unsafe { libc::syscall(libc::SYS_perf_event_open, &raw mut attr, process, processor, no_group, flags) };
         let file = i32::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;

@@ -1,8 +1,8 @@
 //! The memory into which the kernel writes the records of one event.
 //!
-//! The first page tells up to where it wrote and, by this program, up to where was read; behind it is a ring
-//! (`perf_event_open(2)`, "MMAP layout"). The kernel never writes over what was not read: what finds no room is counted
-//! as lost.
+//! The first page says up to where the kernel wrote and, set by this program, up to where was read; the ring follows it
+//! (`perf_event_open(2)`, "MMAP layout"). The kernel never overwrites what was not read: records that find no room are
+//! counted as lost.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::{HEADER, Header};
 
-/// Where in the first page the kernel says up to where it wrote, and is told up to where was read
-/// (`struct perf_event_mmap_page`).
+/// Offsets in the first page (`struct perf_event_mmap_page`): up to where the kernel wrote, and up to where this
+/// program has read.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// The fewest bytes of a ring: less has no room for one sample.
+/// The smallest ring in bytes: less has no room for a single sample.
 const SMALLEST: usize = 32 << 10;
 
 /// A ring, mapped.
@@ -28,22 +28,22 @@ pub struct Ring {
     size: usize,
 }
 
-/// What was in a ring besides what was handed on.
+/// What a ring had besides the records that were passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Samples of other processes, of which nothing but the process was read.
+    /// Samples of unwanted processes, of which only the process was read.
     pub unwanted: u64,
-    /// Whether the ring made no sense: the rest of it was left out.
+    /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,
 }
 
 impl Ring {
-    /// Maps the ring of an event with at most so many bytes, which are rounded up to a power of two. Where the kernel
-    /// allows less memory to be locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), it is as large as that.
+    /// Maps the ring of an event with at most `bytes`, rounded up to a power of two. Where the kernel allows less
+    /// memory to be locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), the ring is as large as allowed.
     ///
     /// # Errors
     ///
-    /// What the kernel says where not even the smallest can be mapped: EPERM where too much is locked already.
+    /// The kernel's error where not even the smallest ring can be mapped: EPERM if too much memory is locked already.
     pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let page = page_size()?;
         let mut size = bytes.max(SMALLEST).next_power_of_two().max(page);
@@ -66,8 +66,8 @@ impl Ring {
         self.place(HEAD).load(Ordering::Acquire) == self.place(TAIL).load(Ordering::Relaxed)
     }
 
-    /// Hands on all records that were there when this was called. Samples of processes that are not wanted are left
-    /// out: of those nothing but the process is read.
+    /// Passes on all records that were there when this was called. Samples of processes that are not wanted are
+    /// skipped: only their process is read.
     pub fn drain(
         &mut self,
         wanted: impl Fn(u32) -> bool,
@@ -75,7 +75,7 @@ impl Ring {
         mut each: impl FnMut(&[u8]),
     ) -> Drained {
         let mut drained = Drained::default();
-        // What the kernel wrote before it moved the head is there.
+        // Acquire: what the kernel wrote before it moved the head is visible now.
         let head = self.place(HEAD).load(Ordering::Acquire);
         let mut tail = self.place(TAIL).load(Ordering::Relaxed);
         while tail != head {
@@ -93,14 +93,14 @@ impl Ring {
                 drained.unwanted += 1;
             }
             tail = tail.wrapping_add(header.length as u64);
-            // Room for others at once.
+            // Gives the space back to the kernel at once.
             self.place(TAIL).store(tail, Ordering::Release);
         }
         self.place(TAIL).store(tail, Ordering::Release);
         drained
     }
 
-    /// The header of the record at a place, if there is a whole record.
+    /// The header of the record at a position, if there is a whole header before `there`.
     fn header(&self, at: u64, there: u64) -> Option<Header> {
         if there > self.size as u64 || there < HEADER as u64 {
             return None;
@@ -116,22 +116,23 @@ impl Ring {
         };
         let mut bytes = [0; 4];
         if place + bytes.len() > header.length {
-            // Too short to be somebody's: refused when it is parsed.
+            // The record is too short to tell its process; parsing it will fail.
             return true;
         }
         self.copy(at.wrapping_add(place as u64), &mut bytes);
         wanted(u32::from_ne_bytes(bytes))
     }
 
-    /// Copies from a place of the ring on, over its end.
+    /// Copies bytes from a position of the ring on, continuing at its start where it ends.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn copy(&self, at: u64, to: &mut [u8]) {
         let length = to.len().min(self.size);
         #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
         let offset = at as usize & (self.size - 1);
         let before = length.min(self.size - offset);
-        // SAFETY: `offset + before` and `length - before` are at most `size`, so both sources are within the mapping; the target has `length`
-        // bytes. Between tail and head the kernel writes nothing, and should it, any byte is a value.
+        // SAFETY: `offset + before` and `length - before` are at most `size`, so both sources are within the mapping;
+        // the target has `length` bytes. Between tail and head the kernel writes nothing, and should it, any byte is a
+        // value.
         unsafe {
             let ring = self.base.as_ptr().add(self.page);
             std::ptr::copy_nonoverlapping(ring.add(offset), to.as_mut_ptr(), before);
@@ -142,8 +143,8 @@ impl Ring {
     /// A number in the first page.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn place(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: it is in the first page, which is mapped as long as `self` lives, and at a multiple of 8. The kernel reads and writes these numbers
-        // as a whole, and nothing here does without atomics.
+        // SAFETY: it is in the first page, which is mapped as long as `self` lives, and at a multiple of 8. The kernel
+        // reads and writes these numbers as a whole, and nothing here does without atomics.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 }

@@ -20,18 +20,18 @@ use crate::os::time;
 use crate::process_files::{Life, ProcessFiles};
 use crate::threads::{ThreadFiles, ThreadLister};
 
-/// Batches are said about this often.
+/// How often a batch is sent.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// Counters are said about this often.
+/// How often counters are sent.
 const STATUS: Duration = Duration::from_secs(1);
 
-/// How many names of threads are read again for a batch, at most: a tenth of a millisecond.
+/// How many names of threads are read again for a batch, at most: that takes a tenth of a millisecond.
 const NAMES: usize = 16;
 
-/// The maps are asked to be read again at most this often, twice as long after each time, up to [`LONGEST_RELOAD`]: a
-/// program that starts loads its libraries within milliseconds, and one that compiles code forever is not worth the
-/// effort.
+/// The maps are read again at most this often. The interval is doubled each time, up to [`LONGEST_RELOAD`]: a program
+/// that starts loads its libraries within milliseconds, but one that compiles code all the time would have its maps
+/// read for ever.
 const RELOAD: Duration = Duration::from_millis(8);
 const LONGEST_RELOAD: Duration = Duration::from_secs(4);
 
@@ -54,31 +54,32 @@ pub(super) struct Active {
     pub(super) budget: Budget,
     /// How running threads are sampled.
     pub(super) watch: Watch,
-    /// Before that the kernel is not asked again for better events.
+    /// When the kernel is asked again whether it permits better events.
     pub(super) asked_again: Instant,
-    /// What its events cover.
+    /// What its events cover, and when that is decided next.
     pub(super) review: Review,
     /// When running threads may be stopped.
     pub(super) stop_rules: StopRules,
-    /// What threads used that nobody has looked at, and since when that is reckoned.
+    /// The processor time of threads that ended before they were looked at, and since when it is reckoned.
     unseen: Unseen,
     unseen_begun: bool,
     unseen_since: Instant,
     pub(super) status: Status,
     /// Something happened that may mean that the process is gone: the next tick looks.
     pub(super) may_be_gone: bool,
-    /// Before this slot the budget is not charged, since many threads came at once; and before that one it does not
-    /// happen again.
+    /// Up to the first of these slots the budget is not charged, because many threads came at once; up to the second
+    /// one this is not granted again.
     pub(super) settles_until: u64,
     pub(super) settled_until: u64,
-    /// The thread and the call of which a stop was the end, and that nobody was told of.
+    /// The thread and the system call that a stop ended early, if this has not been reported yet.
     pub(super) cut: Option<(u32, &'static str)>,
-    /// How often in a row a stop was refused.
+    /// How many stops were refused in a row.
     pub(super) refusals: u64,
     /// A thread of it executes 32-bit code, which cannot be unwound.
     pub(super) other_architecture: bool,
     batch: Builder,
-    /// A moment on both clocks: times within a batch are reckoned from it, so that they never go back.
+    /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
+    /// clock does.
     epoch: (Instant, u64),
     flush_due: Instant,
     status_due: Instant,
@@ -135,7 +136,7 @@ impl Active {
         }
     }
 
-    /// Starts sampling: time counts from now on.
+    /// Starts sampling: time before now is not accounted for.
     pub(super) fn switch_on(&mut self, now: Instant) {
         let seed = time::unix_nano() ^ u64::from(self.files.pid());
         self.schedule = TickSchedule::new(now, self.settings.rate_hertz, seed);
@@ -164,12 +165,12 @@ impl Active {
         self.space_generation += 1;
     }
 
-    /// The place of a thread.
+    /// The index of a thread.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
     }
 
-    /// Whether it executes another program than the one that is known of it, or another process has its id.
+    /// Whether it executes another program than the known one, or another process has its id.
     pub(super) fn is_another(&self) -> bool {
         match self.files.alive() {
             Life::Same => false,
@@ -178,8 +179,8 @@ impl Active {
         }
     }
 
-    /// The place of a thread that was sampled, whether it was seen before or not: it may be gone before its process's
-    /// threads are listed again.
+    /// The index of a thread that the kernel sampled. A thread that was not listed yet is added: it may be gone before
+    /// the threads are listed again.
     pub(super) fn meet(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(index) => index,
@@ -202,14 +203,14 @@ impl Active {
         }
     }
 
-    /// Takes in the threads that came and forgets those that went: how many came.
+    /// Replaces the list of threads: adds those that came, and forgets those that went. Returns how many came.
     pub(super) fn set_threads(&mut self, ids: &[u32]) -> usize {
         self.settle_gone(ids);
         let before = std::mem::take(&mut self.threads);
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
-        // A thread that starts while the process is sampled counts from the tick before it is first seen.
+        // A thread that starts while the process is sampled is accounted for from the tick before it was first seen.
         let slot = self.slot.saturating_sub(1);
         let since = self.schedule.begins(slot + 1);
         for &id in ids {
@@ -237,19 +238,19 @@ impl Active {
         }
     }
 
-    /// Counts a system call that a stop ended early: its thread is left alone for a while.
+    /// Counts a system call that a stop ended early. Its thread is not stopped again for a while.
     pub(super) fn count_cut(&mut self, index: usize, call: &'static str, now: Instant) {
         self.status.cut_calls += 1;
         self.threads[index].user_bound.cut(now);
         self.cut = Some((self.threads[index].files.id, call));
     }
 
-    /// Wants the maps to be read again.
+    /// Asks for the maps to be read again.
     pub(super) fn want_reload(&mut self) {
         self.reload_wanted = true;
     }
 
-    /// Whether the maps are to be read again, now.
+    /// Whether the maps have to be read again now. Returns `true` once per request, and not too often.
     pub(super) fn take_reload(&mut self, now: Instant) -> bool {
         if !self.reload_wanted || now < self.reload_due {
             return false;
@@ -263,7 +264,7 @@ impl Active {
         true
     }
 
-    /// Whether a problem of this kind is new.
+    /// Whether no problem of this kind was reported yet.
     pub(super) fn is_new(&mut self, problem: ProblemKind) -> bool {
         let new = !self.problems.contains(&problem);
         if new {
@@ -272,12 +273,12 @@ impl Active {
         new
     }
 
-    /// When there is something to be done besides ticks.
+    /// Whether a batch has to be sent now.
     pub(super) fn flush_is_due(&self, now: Instant) -> bool {
         now >= self.flush_due || self.batch.is_full()
     }
 
-    /// What there is, if there is something.
+    /// The batch of what was sampled; `None` if there is nothing.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Batch> {
         self.flush_due = now + FLUSH;
         self.settle_all(now);
@@ -313,7 +314,7 @@ impl Active {
         Some(batch)
     }
 
-    /// The counters, when it is time.
+    /// The counters, if it is time to send them.
     pub(super) fn take_status(&mut self, now: Instant) -> Option<Status> {
         if now < self.status_due {
             return None;
@@ -329,12 +330,12 @@ impl Active {
     }
 }
 
-/// Now on both clocks, at one moment: `now` of a tick may be long ago on a busy machine.
+/// The present moment on both clocks. Not a tick's `now`, which may be long ago on a busy machine.
 fn epoch() -> (Instant, u64) {
     (Instant::now(), time::unix_nano())
 }
 
-/// The place of a stop's length in [`Status::stop_lengths`].
+/// The index of a stop's length in [`Status::stop_lengths`].
 fn stop_class(nano: u64) -> usize {
     let micros = nano.div_ceil(1000).max(1);
     let class = micros.next_power_of_two().trailing_zeros() as usize;

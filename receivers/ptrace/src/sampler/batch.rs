@@ -1,4 +1,4 @@
-//! Building batches: what samples share is said once per batch.
+//! Builds batches. Threads, stacks and locations that samples share are stored once per batch.
 
 use hashbrown::HashMap;
 
@@ -6,10 +6,10 @@ use crate::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Tr
 
 type Map<K> = HashMap<K, u32, foldhash::fast::FixedState>;
 
-/// A batch is said early when it has this many samples: about 3 MB.
+/// A batch is sent early when it has this many samples, which are about 3 MB.
 const MOST_SAMPLES: usize = 64 << 10;
 
-/// The batch of a process that grows.
+/// The batch of a process that is being filled.
 #[derive(Debug)]
 pub(super) struct Builder {
     batch: Batch,
@@ -28,8 +28,7 @@ impl Builder {
         }
     }
 
-    /// Numbers the batch among those of the process, from 1. What refers to entries of one batch means nothing in the
-    /// next.
+    /// The number of this batch among those of the process, from 1. An index into one batch means nothing in the next.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -47,7 +46,7 @@ impl Builder {
         index(self.batch.threads.len() - 1)
     }
 
-    /// A thread that was added before, to be corrected.
+    /// A thread that was added before, so that it can be corrected.
     pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
         self.batch.threads.get_mut(index as usize)
     }
@@ -71,20 +70,20 @@ impl Builder {
         })
     }
 
-    /// Adds a sample: its place, for [`Builder::extend`].
+    /// Adds a sample. Returns its index, for [`Builder::extend`].
     pub(super) fn add_sample(&mut self, sample: Sample) -> u32 {
         self.batch.samples.push(sample);
         index(self.batch.samples.len() - 1)
     }
 
-    /// The same stack was found once more.
+    /// Counts one more observation of a sample, because the same stack was found again.
     pub(super) fn extend(&mut self, sample: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
             sample.observations += 1;
         }
     }
 
-    /// A sample begins then and stands for so long.
+    /// Sets when a sample begins and how long it stands for.
     pub(super) fn weigh(&mut self, sample: u32, time_unix_nano: u64, weight_nano: u64) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
             sample.time_unix_nano = time_unix_nano;
@@ -92,7 +91,8 @@ impl Builder {
         }
     }
 
-    /// The stack of a sample with a location on top of it; the location alone where there is no such sample.
+    /// The index of a stack that is the sample's with a location on top; the location alone where there is no such
+    /// sample.
     pub(super) fn stack_below(&mut self, location: Location, sample: Option<u32>) -> u32 {
         let below = sample.and_then(|sample| self.batch.samples.get(sample as usize));
         let below = below.and_then(|sample| self.batch.stacks.get(sample.stack as usize));
@@ -102,19 +102,19 @@ impl Builder {
         self.add_stack(trust, &locations)
     }
 
-    /// A better stack was found for a sample.
+    /// Replaces the stack of a sample by a better one.
     pub(super) fn replace_stack(&mut self, sample: u32, stack: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {
             sample.stack = stack;
         }
     }
 
-    /// The batch, and an empty one in its place.
+    /// Takes the batch, and leaves an empty one.
     pub(super) fn take(&mut self) -> Batch {
         self.locations.clear();
         self.stacks.clear();
         self.number += 1;
-        // Where time ran out for a sample, it stands for none.
+        // A sample that stands for no time says nothing.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
         let next = Batch {
             process: self.batch.process,
@@ -126,7 +126,7 @@ impl Builder {
     }
 }
 
-/// Places in a batch: it is said long before there are 2^32 of anything.
+/// An index in a batch, which is sent long before it has 2^32 entries of anything.
 fn index(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }
@@ -135,8 +135,8 @@ fn index(of: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Guarantees: equal stacks and locations are said once per batch, stacks of different trust are kept apart, and
-    /// the next batch starts from nothing.
+    /// Guarantees: equal stacks and locations are stored once per batch, stacks of different trust are kept apart, and
+    /// the next batch starts empty.
     #[test]
     fn interning() {
         let mut builder = Builder::new(ProcessId(3), 10, Mode::Wall);

@@ -15,11 +15,11 @@ use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
 use crate::unwind::{Outcome, Registers, StackMemory};
 
-/// Stacks that wait to be unwound, at most: beyond, the oldest is unwound before more are taken, while other threads
-/// may stand still.
+/// How many stacks may wait to be unwound. Beyond that the oldest are unwound first, although other threads may be
+/// stopped meanwhile.
 pub(super) const MOST_CAPTURED: usize = 64;
 
-/// Stacks that wait for the maps to be read again, at most. More are accounted for as they are.
+/// How many stacks may wait for the maps to be read again. The samples of further ones stay as they are.
 const MOST_UNKNOWN: usize = 32;
 
 /// What was taken from a thread that was stopped, or that the kernel sampled.
@@ -28,7 +28,7 @@ pub(super) struct Captured {
     pub(super) process: ProcessId,
     thread: u32,
     registers: Registers,
-    /// What the kernel did for it, the innermost first.
+    /// The kernel's call chain, the innermost function first.
     kernel: Vec<Location>,
     at: Instant,
     space_generation: u64,
@@ -36,24 +36,25 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
-    /// Whether it was stopped for it.
+    /// Whether the thread was stopped to take this.
     stopped: bool,
-    /// For how much running time it was taken.
+    /// How much running time the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
 }
 
 #[derive(Debug)]
 enum CapturedStack {
-    /// A copy, to be unwound.
+    /// A copy that is to be unwound.
     Copied(StackPieces),
     /// It was unwound at once.
     Unwound(Outcome, Vec<Location>),
 }
 
-/// A stack that ended in code that no map told of yet, of a sample that was added with what was known.
+/// A stack that ended in code of no known mapping. Its sample is in the batch already, with the part that could be
+/// unwound.
 ///
-/// A program that starts, and one that loads a library, runs in code that was mapped a moment ago.
+/// This happens when a program starts or loads a library: it runs in code that was mapped a moment ago.
 #[derive(Debug)]
 pub(super) struct Unknown {
     process: ProcessId,
@@ -64,7 +65,7 @@ pub(super) struct Unknown {
     pieces: StackPieces,
 }
 
-/// Copies that wait to be unwound, and buffers for more.
+/// Stacks that wait to be unwound, and spare buffers for more.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     pub(super) waiting: VecDeque<Captured>,
@@ -83,8 +84,8 @@ pub(super) enum Taken {
 }
 
 impl Captures {
-    /// Takes registers and stack from a stopped thread and lets it go. Its stop is counted from `since`, a moment
-    /// before it was noticed.
+    /// Takes registers and stack from a stopped thread and lets it go. The length of its stop is reckoned from `since`,
+    /// a moment before the stop was noticed.
     pub(super) fn take(
         &mut self,
         process: &mut Active,
@@ -128,13 +129,13 @@ impl Captures {
         {
             process.count_cut(index, short.name, at);
         }
-        // Some calls tell by their result that the thread waited in them.
+        // The result of some system calls tells that the thread was waiting in them.
         let blocked = stop.blocked || arch::is_interrupted_wait(raw);
         if let Some(asked) = stop.asked.filter(|_| !blocked)
             && let Ok(sched) = process.threads[index].files.schedstat(process.files.task())
             && asked.was_queued(sched, at)
         {
-            // It did not run, so what it would have done next is no sample of it running.
+            // The thread was waiting for a processor when it was asked to stop, so this is not a sample of running.
             return None;
         }
         let period_nano = process.event_period().saturating_mul(stop.periods);
@@ -145,7 +146,7 @@ impl Captures {
         if !pieces.copy(&process.files, sp, size) {
             process.may_be_gone = true;
             if process.files.alive() != Life::Same {
-                // It stopped at the first instruction of another program, of which nothing is known here.
+                // It stopped at the first instruction of another program, whose mappings are not known here.
                 self.spare.push(pieces);
                 return None;
             }
@@ -178,7 +179,7 @@ impl Captures {
         })
     }
 
-    /// Takes a sample of a running thread, which the kernel copied.
+    /// Adds a sample of a running thread that the kernel took. Returns `false` if it has no registers.
     pub(super) fn take_sample(&mut self, process: ProcessId, space_generation: u64, sample: &OnCpuSample<'_>) -> bool {
         let User::Registers(registers) = sample.user else { return false };
         let mut pieces = self.spare.pop().unwrap_or_default();
@@ -199,7 +200,7 @@ impl Captures {
         true
     }
 
-    /// Unwinds what was taken from a thread, and accounts for it.
+    /// Unwinds what was taken from a thread, and adds the sample.
     pub(super) fn finish(
         &mut self,
         process: &mut Active,
@@ -246,7 +247,7 @@ impl Captures {
         }
         let mut sample = None;
         if let Some(index) = index {
-            // What was known of it as blocked was derived with fewer registers.
+            // The stack that was found while the thread was blocked was unwound with fewer registers.
             process.threads[index].blocked.valid = false;
             let found = Found { trust: outcome.trust, locations, at: captured.at };
             sample = if captured.blocked {
@@ -276,7 +277,7 @@ impl Captures {
         }
     }
 
-    /// Unwinds once more what ended in unknown code, since the maps were read again.
+    /// After the maps were read again: unwinds once more a stack that ended in unknown code.
     pub(super) fn retry(
         &mut self,
         process: &mut Active,
@@ -295,7 +296,7 @@ impl Captures {
         self.spare.push(unknown.pieces);
     }
 
-    /// Gives up on what ended in unknown code: the samples are as they are.
+    /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
         for unknown in self.take_unknown(process.id) {
             process.observed(unknown.trust);
@@ -303,29 +304,30 @@ impl Captures {
         }
     }
 
-    /// Whether samples that the kernel took of a process wait.
+    /// Whether samples of this process that the kernel took wait to be unwound.
     pub(super) fn has_samples_of(&self, process: ProcessId) -> bool {
         self.waiting.iter().any(|captured| captured.process == process && !captured.stopped)
     }
 
-    /// Forgets the samples that the kernel took of a process.
+    /// Drops the samples of a process that the kernel took.
     pub(super) fn drop_samples_of(&mut self, process: ProcessId) {
         self.waiting.retain(|captured| captured.process != process || captured.stopped);
     }
 
-    /// Forgets what waits of a process.
+    /// Drops everything that waits of a process.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.waiting.retain(|captured| captured.process != process);
         self.unknown.retain(|unknown| unknown.process != process);
     }
 
-    /// What ended in unknown code of a process.
+    /// Takes the stacks of a process that ended in unknown code.
     pub(super) fn take_unknown(&mut self, process: ProcessId) -> Vec<Unknown> {
         self.unknown.extract_if(.., |unknown| unknown.process == process).collect()
     }
 }
 
-/// What the kernel did for a thread: where it was, and the calls that led there, moved back from where they return to.
+/// The kernel's call chain: where the thread was, then the calls that led there. Return addresses are moved back into
+/// their calls.
 fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
     let addresses = sample.kernel.addresses().enumerate();
     addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))

@@ -1,7 +1,7 @@
-//! Sampling running threads by perf events: which threads have one, and what their rings say.
+//! Samples running threads by perf events: which threads have one, and what is read from their rings.
 //!
-//! An event costs its thread microseconds at each switch to another one, so only threads that ran lately have one, and
-//! those that are switched very often have it for a part of the time. The ledger makes up for both.
+//! An event costs its thread microseconds at each switch to another thread, so only threads that ran lately have one,
+//! and those that are switched very often have it for a part of the time. The ledger compensates for both.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::threads::is_for_an_event;
 
-/// The rings of the first threads are large enough for a quarter of a second at the usual rate, when the sampler gets
-/// no processor; those of more are smaller, since all together are memory of the kernel.
+/// The sizes of rings, in bytes, by how many are open. The first are large enough for a quarter of a second at the
+/// usual rate in which the sampler gets no processor; later ones are smaller, since all together take locked memory.
 const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 << 10)];
 
-/// A thread that did not run for so long loses its event.
+/// A thread that did not run for this many seconds loses its event.
 const IDLE: u64 = 2;
 
 /// How running threads are sampled.
@@ -35,31 +35,32 @@ pub(super) enum Watch {
     Undecided,
     /// By events.
     Events(Rung),
-    /// By stopping those that may be stopped.
+    /// By stopping threads, as far as the settings allow.
     Stops,
-    /// Not at all: it is only known for how long they run.
+    /// Not at all: only the amount of their time is known.
     Not,
 }
 
-/// Where the kernel permits less than all, it is asked again after this: somebody may have given the right meanwhile.
+/// Where the kernel does not permit everything, it is asked again after this time, in case the right was given
+/// meanwhile.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
-/// The rung that opened, and why those above did not.
+/// The best rung that could be opened, and why each better one could not.
 type Answer = (Rung, Vec<(Rung, Errno)>);
 
-/// The time between samples, in nanoseconds: before the first one, and about that between the others.
+/// The time between samples in nanoseconds: before the first one, and on average between the others.
 #[derive(Debug, Clone, Copy)]
 struct Periods {
     first: u64,
     others: u64,
 }
 
-/// Waiting for the rings of all threads.
+/// The open events, and what is needed to wait for their samples.
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) opener: Box<dyn Opener>,
     epoll: Epoll,
-    /// How many there are. Those that were closed since the last tick still count.
+    /// How many threads have an event. Those that were closed since the last tick still count.
     open: usize,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
@@ -82,12 +83,12 @@ impl Events {
         })
     }
 
-    /// What is to be waited for; `None` while no thread has an event.
+    /// The descriptor to wait for; `None` while there are no events.
     pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
         (self.open > 0 || !self.processors.is_empty()).then(|| self.epoll.0.as_fd())
     }
 
-    /// Waits for the ring of a processor, too.
+    /// Adds the ring of a processor to what is waited for.
     pub(super) fn wait_for(&self, event: BorrowedFd<'_>) -> Result<(), Errno> {
         self.epoll.add(event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
@@ -113,7 +114,7 @@ impl Events {
                 error => Lack::Other(Errno::from_raw(error.unwrap_or(libc::EIO))),
             })
         })?;
-        // Told once: a thread that ended would be told again and again until its event is closed.
+        // Edge-triggered: otherwise a thread that ended would be reported again and again until its event is closed.
         let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, u64::from(thread));
         self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
         self.open += 1;
@@ -123,7 +124,8 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Finds out how running threads of a process are sampled, and now and then whether more is permitted by now.
+    /// Finds out how running threads of a process are sampled, and asks again from time to time whether more is
+    /// permitted.
     pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
         let best = matches!(process.watch, Watch::Events(Rung::Kernel | Rung::Processors));
@@ -134,14 +136,14 @@ impl Engine<'_> {
             process.watch = Watch::Stops;
             return;
         }
-        // Without a thread that could tell, the next tick asks.
+        // If no thread could be asked about, the next tick tries again.
         let Some(answer) = self.ask_for_events(index) else { return };
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
         let (rung, refused) = match answer {
             Ok(answer) => answer,
             Err(Failure::Refused(refused)) => (Rung::None, refused),
-            // What the kernel permits is not known then, and no reason to stop anybody.
+            // What the kernel permits stays unknown then, which is no reason to stop threads.
             Err(Failure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
@@ -151,7 +153,7 @@ impl Engine<'_> {
             Err(Failure::Ended) => return,
         };
         let is_new = process.watch == Watch::Undecided || rung > process.status.rung;
-        // Once nothing is lacking, the kernel may turn out to permit none.
+        // Also when events were only lacking before, and it turns out now that the kernel permits none.
         if is_new || (rung == process.status.rung && process.watch != watch(rung, process.settings.stops)) {
             self.change_watch(index, rung, now);
         }
@@ -168,7 +170,8 @@ impl Engine<'_> {
         self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
     }
 
-    /// Opens an event of the first thread that there is, and says what came of it; `None` where there is none.
+    /// Opens an event for the first thread that has not ended, and closes it again. Returns the result, or `None` if
+    /// there is no such thread.
     fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, Failure>> {
         let process = &self.processes[index];
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
@@ -180,7 +183,7 @@ impl Engine<'_> {
         Some(answer)
     }
 
-    /// From now on running threads are sampled on this rung.
+    /// Samples running threads by this rung from now on.
     fn change_watch(&mut self, index: usize, rung: Rung, now: Instant) {
         if self.processes[index].watch != Watch::Undecided {
             self.leave_watch(index, now);
@@ -190,21 +193,22 @@ impl Engine<'_> {
         process.watch = watch(rung, process.settings.stops);
     }
 
-    /// Says that threads have no event although the kernel permits it: of those only the amount of time is known.
+    /// Reports that some threads have no event although the kernel permits it, so that only the amount of their time is
+    /// known.
     fn lack(&mut self, index: usize, lack: Lack) {
         self.precedence.lacking = true;
         let message = format!("running threads are not sampled, only the amount of their time is known: {lack}");
         self.problem(index, ProblemKind::Lack, message);
     }
 
-    /// The kernel refuses what it permitted: it is found out anew what it permits, though not again and again.
+    /// The kernel refuses what it permitted before: what it permits is found out anew, but not again and again.
     fn permitted_less(&mut self, index: usize, now: Instant) {
         if now >= self.processes[index].asked_again {
             self.leave_watch(index, now);
         }
     }
 
-    /// Running threads are not sampled any more as they were: what is known of their time until now is said.
+    /// Ends the present way of sampling running threads, and settles their time up to now.
     fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_process(index);
         let process = &mut self.processes[index];
@@ -213,7 +217,8 @@ impl Engine<'_> {
         process.watch = Watch::Undecided;
     }
 
-    /// Samples a thread while it runs. Whether there is no event for it because not all that run can have one.
+    /// Opens an event for a thread. Returns whether there was none left for it, because not all running threads can
+    /// have one.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
         let (Watch::Events(rung), Coverage::Threads, Some(events)) =
@@ -240,7 +245,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Closes the events that a process needs no more.
+    /// Closes the events that a process does not need any more.
     pub(super) fn tend_events(&mut self, index: usize, now: Instant) {
         self.processes[index].tend_events(now);
         if let Some(events) = &mut self.events {
@@ -249,11 +254,11 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the samples of all rings that have some.
+    /// Takes the samples of all rings that have any.
     pub(super) fn drain_ready(&mut self) {
         let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
-        // What woke this thread is known now. Which ring it was is seen in the rings: being asked for it by two calls,
-        // the kernel tells only one.
+        // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
+        // themselves: when a thread waits by `ppoll` and by epoll, the kernel reports a ring to one of them only.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         for index in 0..self.processes.len() {
@@ -272,7 +277,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes all samples that there are of a process, and accounts for them.
+    /// Takes and unwinds all samples that there are of a process.
     pub(super) fn drain_process(&mut self, index: usize) {
         self.drain_rings(index);
         self.drain_processors();
@@ -288,7 +293,7 @@ impl Engine<'_> {
         self.make_room();
     }
 
-    /// Unwinds what waits, where that is much.
+    /// Unwinds waiting stacks if there are too many of them.
     pub(super) fn make_room(&mut self) {
         if self.captures.waiting.len() < MOST_CAPTURED {
             return;
@@ -300,9 +305,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Drops what waits of processes that execute another program by now, or whose id another process has: some of it
-    /// may be of that, and would be taken for what is known. What is of the same process now was so when it was
-    /// sampled.
+    /// Drops the waiting samples of a process that executes another program by now, or whose id was reused: some may be
+    /// of the new program, and would be unwound with the mappings of the old one. If the process is still the same now,
+    /// it was the same when they were taken.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
             let id = process.id;
@@ -314,7 +319,7 @@ impl Engine<'_> {
     }
 }
 
-/// How running threads are sampled on a rung.
+/// How running threads are sampled by a rung.
 fn watch(rung: Rung, stops: Stops) -> Watch {
     match (rung, stops) {
         (Rung::None, Stops::Never) => Watch::Not,
@@ -331,7 +336,7 @@ fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buf
         |process| process == pid,
         buffer,
         |sample| {
-            // One without registers is of a thread that ends: its time is not sampled.
+            // A sample without registers is of a thread that is ending: it is left out.
             captures.take_sample(id, space, sample);
             *other_architecture |= sample.user == User::OtherArchitecture;
         },
@@ -340,7 +345,7 @@ fn drain(process: &mut Active, thread_index: usize, captures: &mut Captures, buf
 }
 
 impl Active {
-    /// Threads have no events of their own any more.
+    /// Closes the threads' own events.
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
@@ -348,12 +353,12 @@ impl Active {
         }
     }
 
-    /// The running time between two samples.
+    /// The running time between two samples, in nanoseconds.
     pub(super) fn event_period(&self) -> u64 {
         self.schedule.period_nano() * self.schedule.stride()
     }
 
-    /// A tick only in every so many slots.
+    /// From now on only one slot in `stride` has a tick; events follow.
     pub(super) fn set_stride(&mut self, stride: u64) {
         if stride == self.schedule.stride() {
             return;
@@ -365,7 +370,7 @@ impl Active {
         }
     }
 
-    /// Closes the events of threads that are idle, or are switched too often.
+    /// Closes the events of threads that are idle, or that are switched too often.
     fn tend_events(&mut self, now: Instant) {
         let idle = IDLE * self.slots_per_second();
         let slot = self.slot;

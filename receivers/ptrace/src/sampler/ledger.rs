@@ -1,41 +1,41 @@
-//! What the time of a thread went into: running threads are sampled by events of their own or by stopping them, blocked
-//! ones by looking at them.
+//! How the time of a thread is shared among its samples. Running threads are sampled by events of their own or by
+//! stopping them, blocked ones by looking at them.
 //!
-//! The kernel's counters (`schedstat`) are exact about how long a thread ran and how long it waited for a processor;
-//! samples only say where. So samples are noted as they come and weighed together when a batch is said: those of a
-//! running thread share the time that it ran, those of a blocked one the time that it neither ran nor waited to run.
-//! What no sample stands for is told as what it is and never spread over samples. Run, queue and blocked make up all
-//! the time that passed.
+//! The kernel's counters (`schedstat`) say exactly how long a thread ran and how long it waited for a processor;
+//! samples only say where. So samples are noted as they come and weighed together when a batch is sent: samples of
+//! running share the time that the thread ran, samples of being blocked the time in which it neither ran nor waited for
+//! a processor. Time that no sample stands for becomes an entry of its own and is never spread over samples. Running,
+//! waiting for a processor and being blocked add up to the time that passed.
 
 use std::time::{Duration, Instant};
 
 use crate::probe::SchedStat;
 
-/// A thread may have run for so many times what its samples stand for, before it is said that it was not sampled:
-/// timers come late and slices are short.
+/// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
+/// ran beyond that is reported as not sampled.
 const MOST_SCALE: u64 = 2;
 
-/// So much running time without a sample is said as such, in periods; less waits for the next batch. On a busy machine
-/// a thread runs in short turns between which the timer may find others: of six periods that it ran one in four hundred
-/// has no sample by chance.
+/// Running time without a sample is reported as such from this many periods on; less is carried into the next batch. On
+/// a busy machine a thread runs in short turns between which the timer may hit others: of threads that ran six periods,
+/// one in four hundred has no sample by chance.
 const UNSAMPLED: u64 = 6;
 
-/// So much time in which the thread was never met blocked although it must have been, in periods: more is said as such.
-/// The counters of a running thread are late by up to a timer tick of the kernel.
+/// Time in which the thread must have been blocked but was never seen so is reported as such from this many periods on.
+/// Less may come from counters that are late by up to a timer tick of the kernel.
 const UNSEEN: u64 = 4;
 
-/// The counters of a running thread are late by up to a timer tick of the kernel: samples are believed for so many
-/// periods beyond them.
+/// The counters of a running thread are late by up to a timer tick of the kernel: samples may stand for this many
+/// periods more than the counters say.
 const MOST_LATE: u64 = 1;
 
 /// What a sample noted.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Its place in the batch.
+    /// Its index in the batch.
     sample: u32,
-    /// For how much running time it was taken, in nanoseconds; `None` for a blocked thread.
+    /// How much running time it was taken for, in nanoseconds; `None` for a blocked thread.
     period_nano: Option<u64>,
-    /// How often a blocked thread was met with it.
+    /// How many looks found the thread blocked with it.
     looks: u64,
 }
 
@@ -44,39 +44,39 @@ struct Entry {
 pub(super) struct Rules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
-    /// For how much running time no sample was taken because the thread was in the kernel, which may not be seen: in
+    /// How much running time has no sample because the thread was in the kernel, of which no samples may be taken: in
     /// nanoseconds.
     pub(super) kernel_nano: u64,
-    /// The event is open for one part in so many of the time.
+    /// The event is open for one part in this many of the time.
     pub(super) duty_divisor: u64,
-    /// Only running time counts.
+    /// Whether only running time counts.
     pub(super) cpu: bool,
-    /// It had something to execute when it was looked at last.
+    /// Whether it was running or waiting for a processor when it was looked at last.
     pub(super) ready: bool,
     /// What comes later.
     pub(super) next: Next,
 }
 
-/// What comes after a stretch of time.
+/// What comes after the time that is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Samples that may stand for some of it.
+    /// More samples, which may stand for some of this time as well.
     Same,
-    /// Samples that do not: the thread may be stopped from now on, or not any more.
+    /// Samples that do not stand for this time: from now on the thread may be stopped, or may not any more.
     Other,
     Nothing,
 }
 
-/// What time without a sample of its own was.
+/// What time that no sample stands for was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It ran, and no sample says where.
+    /// It ran, but no sample says where.
     NotSampled,
-    /// It ran in the kernel, which may not be seen.
+    /// It ran in the kernel, of which no samples may be taken.
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, and never met so.
+    /// It was blocked, but no look found it so.
     NotSeen,
 }
 
@@ -87,43 +87,45 @@ pub(super) struct Stretch {
     pub(super) nano: u64,
 }
 
-/// What came of settling.
+/// The result of settling.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Samples of the batch by their places, and what they stand for, in order.
+    /// Samples by their index in the batch, and the time that each stands for, in order.
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// What comes behind them.
+    /// The time that no sample stands for, behind that of the samples.
     pub(super) rests: Vec<(Rest, Stretch)>,
-    /// How much of it the thread ran, in nanoseconds.
+    /// How much of the time the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }
 
-/// The time of one thread that is not accounted for yet.
+/// The time of one thread that is not settled yet.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// All before this is accounted for.
+    /// All time before this is settled.
     since: Instant,
-    /// What of the kernel's counters is accounted for; `None` before the first look.
+    /// The running and waiting time of the kernel's counters that is settled; `None` before the first look.
     counted: Option<(u64, u64)>,
-    /// What was said of a wait for a processor that the kernel counts when it ends.
+    /// How much waiting for a processor was settled before the kernel counted it, in nanoseconds: it counts a wait when
+    /// it ends.
     ahead: u64,
-    /// When the thread was last known not to run, and the counters then: both are exact.
+    /// When the thread was last seen blocked, and the counters then, which are exact; `None` if it may have run since.
     last_blocked: Option<(Instant, SchedStat)>,
     entries: Vec<Entry>,
 }
 
 impl Ledger {
-    /// Time counts from a moment on.
+    /// An account that begins at a moment.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
     }
 
-    /// The counters were read. The first time they are what is counted from.
+    /// Takes the counters as they were read. The first time, time is reckoned from them on.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
     }
 
-    /// Whether there is anything to settle without looking at the thread.
+    /// The moment and the counters up to which the thread can be settled without reading its counters again, if it has
+    /// been blocked since.
     pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
         self.last_blocked
     }
@@ -133,20 +135,20 @@ impl Ledger {
         self.entries.is_empty()
     }
 
-    /// The thread ran, and a sample was added to the batch.
+    /// A sample of the running thread was added to the batch.
     pub(super) fn on_cpu(&mut self, sample: u32, period_nano: u64) {
         self.last_blocked = None;
         self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0 });
     }
 
-    /// A sample was added to the batch of the thread when it was blocked, and it went on since.
+    /// A sample was added of the thread while it was blocked, but it has gone on since.
     pub(super) fn was_blocked(&mut self, sample: u32) {
         self.last_blocked = None;
         self.entries.push(Entry { sample, period_nano: None, looks: 1 });
     }
 
-    /// How much the thread ran that is not accounted for yet, in nanoseconds, with these counters; less than nothing
-    /// where the counters are late.
+    /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
+    /// late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
         self.counted.map_or(0, |(ran, _)| i128::from(sched.run_nano) - i128::from(ran))
     }
@@ -156,7 +158,7 @@ impl Ledger {
         self.last_blocked = None;
     }
 
-    /// The thread is blocked, as the sample says, with these counters.
+    /// A look found the thread blocked with this sample and these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
         self.last_blocked = Some((at, sched));
         match self.entries.last_mut() {
@@ -165,7 +167,8 @@ impl Ledger {
         }
     }
 
-    /// Shares the time up to a moment, at which the counters were these (`None`: the thread is gone, and they with it).
+    /// Shares the time up to `now` among the samples. `sched` are the counters of that moment; `None` if the thread has
+    /// ended, and they are lost.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
         let mut settled = Settled::default();
         let entries = std::mem::take(&mut self.entries);
@@ -183,11 +186,11 @@ impl Ledger {
         self.ahead -= said_ahead;
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
-        // Samples are the proof that the thread ran: the counters of a running thread are late.
+        // The samples prove that the thread ran, even where the counters do not say so yet.
         let limit = if rules.cpu { u64::MAX } else { wall };
         let late = (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE));
         let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(limit);
-        // Time in the kernel shares with the samples as if it had some.
+        // The time in the kernel gets its share as if it had samples of its own.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
@@ -204,7 +207,8 @@ impl Ledger {
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
                 blocked = left;
             } else if sched.is_some() && rules.ready && left > rules.period_nano.saturating_mul(UNSEEN) {
-                // It neither ran nor was blocked: it waits for a processor, which the kernel counts when it gets one.
+                // It neither ran nor was blocked, so it is waiting for a processor. The kernel will count that when the
+                // wait ends.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
             } else if rules.next == Next::Nothing || left > rules.period_nano.saturating_mul(UNSEEN) {
@@ -244,7 +248,7 @@ impl Ledger {
             rests.into_iter().filter(|(_, nano)| *nano > 0).map(|(rest, nano)| (rest, next(nano))).collect();
         self.counted = match sched {
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
-            // What was queued beyond the time that passed is not carried on: it was before the first look.
+            // Waiting time beyond the time that passed was before the first look, and is not carried on.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
             None => self.counted,
         };
@@ -256,7 +260,7 @@ impl Ledger {
     }
 }
 
-/// Something that is shared in proportion, to the last nanosecond.
+/// Shares an amount in proportion, to the last nanosecond.
 struct Shares {
     left: u64,
     parts: u64,

@@ -10,22 +10,23 @@ use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
 use crate::unwind::{FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
 
-/// A thread that was idle for a second is looked at in every so many ticks.
+/// A thread that was idle for a second is looked at in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
 
-/// More idle threads than this share the looks of as many.
+/// If there are more idle threads than this, they are looked at less often, so that no tick looks at more of them than
+/// at this many.
 const IDLE_THREADS: u64 = 1024;
 
-/// Where there are more threads than this, they are taken to be idle sooner.
+/// If a process has more threads than this, they count as idle after less than a second.
 const MANY_THREADS: u64 = 256;
 
-/// How often a stack is read again because the thread ran while it was read.
+/// How many times a stack is read, if the thread runs while it is read.
 const ATTEMPTS: usize = 2;
 
-/// What a thread is found to do.
+/// What a look at a thread found.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Look {
-    /// Nothing is to be done about it in this tick.
+    /// There is nothing to do for it in this tick.
     Nothing,
     /// It has not run since its last sample.
     Unchanged,
@@ -37,7 +38,7 @@ pub(super) enum Look {
     Ended,
 }
 
-/// A blocked thread, as it was seen.
+/// A blocked thread as it was seen: its counters, its system call and where its stack is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     sched: SchedStat,
@@ -52,9 +53,9 @@ pub(super) struct Seen {
 pub(super) enum Passive {
     /// Its stack is known.
     Known,
-    /// It ran meanwhile: nothing is known. The next tick's sample will stand for this one, too.
+    /// The thread ran meanwhile, so nothing is known. The next tick's sample will stand for this time as well.
     Ran,
-    /// Its frame pointer is needed, and it may be stopped.
+    /// Its frame pointer is needed, and can be had by stopping the thread.
     Stop,
 }
 
@@ -81,8 +82,8 @@ impl StackUnwinder {
         outcome
     }
 
-    /// Unwinds a stack that goes on beyond its copy, whose thread runs: with what is in memory by now, if the end of
-    /// the copy shows that it has not changed there. Else it stays as it is.
+    /// Unwinds a running thread's stack beyond its copy, with what is in memory by now. The result is used if the end
+    /// of the copy has not changed in memory since; else `before` stays.
     pub(super) fn unwind_further(
         &mut self,
         process: &Active,
@@ -103,23 +104,24 @@ impl StackUnwinder {
 }
 
 impl Active {
-    /// How many slots make a second.
+    /// How many slots a second has.
     pub(super) fn slots_per_second(&self) -> u64 {
         1_000_000_000 / self.schedule.period_nano()
     }
 
-    /// How often idle threads are looked at.
+    /// In one of how many ticks idle threads are looked at.
     pub(super) fn idle_stride(&self) -> u64 {
         IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
     }
 
-    /// For how many slots a thread must not have run to be idle: a second.
+    /// For how many slots a thread must not have run to count as idle: one second, or less where there are many
+    /// threads.
     pub(super) fn idle_patience(&self) -> u64 {
         let threads = (self.threads.len() as u64).max(MANY_THREADS);
         self.slots_per_second() * MANY_THREADS / threads
     }
 
-    /// What a thread does. With `all`, threads that are idle for long are looked at as well.
+    /// Finds out what a thread does. With `all`, idle threads are looked at in every tick.
     pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
@@ -135,7 +137,8 @@ impl Active {
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
-        // A thread that ran the last time is first asked whether it still does: its counters would say nothing more.
+        // A thread that ran at the last look is asked at once whether it still does: reading its counters would add
+        // nothing to that.
         if thread.running && wall && matches!(thread.files.activity(task), Ok(Activity::Running)) {
             thread.is_active(slot);
             return Look::Running;
@@ -147,7 +150,8 @@ impl Active {
             Err(_) => return Look::Nothing,
         };
         thread.count_run(sched);
-        // More may be known by now of the code in which an incomplete stack ended.
+        // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
+        // known now.
         let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space_generation == space_generation;
         if thread.blocked_sched == Some(sched) && thread.blocked.valid && settled {
             return Look::Unchanged;
@@ -169,7 +173,7 @@ impl Active {
         self.settings.mode == Mode::Wall
     }
 
-    /// Finds out the stack of a blocked thread, without stopping it.
+    /// Finds out the stack of a blocked thread without stopping it.
     pub(super) fn passive(&mut self, index: usize, seen: Seen, unwinder: &mut StackUnwinder, now: Instant) -> Passive {
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let mut result = Passive::Ran;
@@ -178,7 +182,7 @@ impl Active {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
             if self.may_be_gone && self.is_another() {
-                // Its memory could not be read: it is blocked in another program, of which nothing is known here.
+                // Its memory could not be read: it is blocked in another program, whose mappings are not known here.
                 break;
             }
             seen = self.recheck(index, attempt);
@@ -196,7 +200,8 @@ impl Active {
         result
     }
 
-    /// Unwinds, unless all words that unwinding read the last time are the same: `None` then.
+    /// Unwinds a blocked thread's stack. `None` if all words that were read the last time are unchanged, so that the
+    /// stack is the same.
     fn read_blocked(
         &mut self,
         index: usize,
@@ -225,8 +230,8 @@ impl Active {
         let mut memory = pieces.live(&self.files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
-            // Only where they are needed (glibc's `vfork` keeps its return address in one), since they are others in
-            // every call.
+            // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
+            // address in one), since they differ from call to call.
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
             outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
@@ -249,18 +254,18 @@ impl Active {
         Some(outcome)
     }
 
-    /// What a thread that was seen blocked is seen as now, where it may have run meanwhile; `None` where it did not.
+    /// Looks once more at a thread that was seen blocked. `None` if it has not run since, else what to try again with.
     fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
         let task = self.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
-            // It may have ended, and run before that.
+            // It may have ended, and run before it did.
             return Some(before);
         };
         if before.sched.kept() && sched == before.sched {
             return None;
         }
-        // It may have run between the two looks before the stack was read; or the kernel does not tell.
+        // Either it ran between the two looks at it, before its stack was read, or the kernel keeps no counters.
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
@@ -288,7 +293,7 @@ impl Active {
         thread.copy_size.sufficed(thread.blocked.extent);
         if outcome.unknown_code.is_some() {
             self.want_reload();
-            // The next look may know more.
+            // Look again in the next tick, when the new mapping may be known.
             let thread = &mut self.threads[index];
             thread.blocked_sched = None;
         }

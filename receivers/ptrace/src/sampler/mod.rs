@@ -1,7 +1,7 @@
 //! The sampling thread: the only tracer, for all processes.
 //!
-//! It never waits for one thread of a target, and never computes while it holds one stopped, except where a stack
-//! cannot be copied in one piece (see `stack_copy`). What it costs a target and itself is measured and bounded (see
+//! It never waits for one thread of a target, and computes nothing while it holds one stopped, except where a stack
+//! cannot be copied in one piece (see `stack_copy`). What it costs its targets and itself is measured and bounded (see
 //! `budget`).
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ mod tick_schedule;
 mod unseen;
 mod user_bound;
 
-/// What the sampling thread says.
+/// What the sampling thread sends.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "few are alive at a time")]
 pub enum Output {
@@ -50,16 +50,16 @@ pub enum Output {
     Batch(Batch),
     /// Counters of a process.
     Status(Status),
-    /// The process executes code that is in no known mapping: its maps are to be read again.
+    /// The process executes code that is in no known mapping: its maps have to be read again.
     Reload(ProcessId),
-    /// The process was let go; nothing more is said about it.
+    /// The process was let go; nothing more is sent about it.
     Gone {
         /// The process.
         process: ProcessId,
         /// Why.
         why: Detached,
     },
-    /// The process cannot be sampled, or not fully. Said once per process and kind.
+    /// The process cannot be sampled, or only in part. Sent once per process and kind.
     Problem {
         /// The process.
         process: ProcessId,
@@ -70,15 +70,15 @@ pub enum Output {
     },
 }
 
-/// How long a command waits at most until it is known how it is sampled.
+/// How long a new command waits for the sampling thread to open its events, before it runs without them.
 const START: Duration = Duration::from_secs(1);
 
 /// How the sampling thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then
-    /// waits for the sampler even on a saturated machine; the kernel ends the process where it runs for too long in one
-    /// go.
+    /// waits for the sampler, even on a saturated machine; but the kernel ends the process if the thread runs for too
+    /// long without a pause (`RLIMIT_RTTIME`).
     pub realtime: bool,
 }
 
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// What the handle asks for.
+/// What the handle asks the thread to do.
 #[derive(Debug)]
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
@@ -128,17 +128,17 @@ enum Command {
 }
 
 impl Sampler {
-    /// Starts the sampling thread. What it says goes to `out`, and `wake` is called after each time something was put
-    /// there; samples that find no room are dropped and counted ([`Status::lost_observations`]), everything else is
-    /// said later.
+    /// Starts the sampling thread. Its outputs go to `out`, and `wake` is called after each of them. Batches that find
+    /// no room are dropped and counted ([`Status::lost_observations`]); other outputs are kept and sent when there is
+    /// room.
     ///
     /// Every thread of the program should have SIGCHLD blocked at that time (block it in `main` before the first thread
-    /// is started): stops are announced by that signal. Where one does not, the thread polls for stops instead, which
-    /// costs more.
+    /// is started): stops are announced by that signal. If one has not, the sampling thread polls for stops instead,
+    /// which costs more.
     ///
     /// # Errors
     ///
-    /// What the kernel says where no thread can be started.
+    /// The kernel's error where no thread can be started.
     pub fn start(options: Options, out: SyncSender<Output>, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
@@ -155,7 +155,7 @@ impl Sampler {
         self.raised_priority
     }
 
-    /// Takes a process in. It is not sampled before [`Sampler::sample`].
+    /// Adds a process. It is not sampled before [`Sampler::sample`].
     pub fn attach(&self, process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings) {
         self.send(Command::Attach { process, files, space, settings });
     }
@@ -165,31 +165,31 @@ impl Sampler {
         self.send(Command::SetSpace(process, space));
     }
 
-    /// Samples a process from now on, or stops doing so and says what there is.
+    /// Samples a process from now on, or ends that and sends what was sampled.
     pub fn sample(&self, process: ProcessId, on: bool) {
         self.send(Command::Sample(process, on));
     }
 
-    /// Samples a process that has not executed anything yet, and returns when it may: what it does from then on is
-    /// sampled, where the kernel permits events.
+    /// Samples a process that has not executed anything yet, and returns when it may run: where the kernel permits
+    /// events, it is sampled from its first instruction on.
     pub fn sample_from_start(&self, process: ProcessId) {
         let (sender, ready) = std::sync::mpsc::sync_channel(1);
         self.send(Command::SampleFromStart(process, sender));
-        // Better some of it is not sampled than that it waits for a sampling thread that gets no processor.
+        // If the sampling thread gets no processor, the process rather starts unsampled than waits any longer.
         ready.recv_timeout(START).ok();
     }
 
-    /// Lets go of a process: what there is is said, then [`Output::Gone`].
+    /// Lets go of a process: what was sampled is sent, then [`Output::Gone`].
     pub fn detach(&self, process: ProcessId) {
         self.send(Command::Detach(process));
     }
 
-    /// Lets go of everything, and waits for the thread to end. What there is is put into the channel, so somebody has
-    /// to read from it, or it is dropped after a while.
+    /// Lets go of every process, and waits for the thread to end. What was sampled is put into the channel, so somebody
+    /// has to read it; what finds no room is dropped after a second.
     pub fn stop(mut self) {
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was said as a problem, and there is nothing left to do about it.
+            // If the thread panicked, it has sent a problem about that, and there is nothing left to do.
             drop(thread.join());
         }
     }

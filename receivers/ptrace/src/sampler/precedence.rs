@@ -1,4 +1,4 @@
-//! Which threads have an event where there is not one for each: those that ran most.
+//! Decides which threads have an event where not each can have one: those that ran most.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use super::events::Watch;
 use super::run::Engine;
 use crate::message::{ProcessId, Rung};
 
-/// How often it is looked at who ran most, while events are lacking.
+/// How often events are given to the threads that ran most, while there are too few.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// A thread gives its event up to one that ran at least so many times as long. Of two that run alike nothing is gained
-/// by that.
+/// A thread gives its event up to one that ran at least this many times as long. Between threads that run alike an
+/// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
 /// Whether events are lacking, and when it is looked at next who ran most.

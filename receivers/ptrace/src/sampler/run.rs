@@ -1,7 +1,7 @@
 //! The sampling thread's loop.
 //!
-//! What stopped comes first, always: between any two steps that take longer than a moment, threads that stopped are
-//! looked at and let go.
+//! Stopped threads come first: between any two steps that take longer than some microseconds, threads that have stopped
+//! are sampled and let go.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -26,14 +26,15 @@ use crate::os::signal::{Sleeper, Waker};
 use crate::process_info;
 use crate::stop::{self, StoppedThread};
 
-/// How long threads that were asked to stop are waited for at the end. The kernel lets go of the others when the thread
-/// ends.
+/// How long the thread waits at its end for threads that were asked to stop. When it ends, the kernel lets go of the
+/// rest.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// How often ended threads are looked for among those that were asked to stop, where no signal announced it.
+/// How often ended threads are looked for among those that were asked to stop, since their end may not be announced by
+/// a signal.
 const REAP: Duration = Duration::from_millis(10);
 
-/// What the thread says about itself.
+/// What the thread tells its handle when it starts.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) waker: Waker,
@@ -63,7 +64,7 @@ pub(super) fn run(
         }
     };
     let raised_priority = priority::raise(options.realtime);
-    // Ticks are to be in time: by default the kernel may be 50 microseconds late.
+    // By default the kernel may wake a thread 50 microseconds late, which would delay the ticks.
     nix::sys::prctl::set_timerslack(1).ok();
     drop(ready.send(Ok(Started { waker, raised_priority })));
     let mut engine = Engine::new(out, wake, seizing, Events::new().ok());
@@ -84,7 +85,7 @@ pub(super) fn run(
 }
 
 enum Next {
-    /// For so long, or until something happens.
+    /// Sleep for this long at most; a command, a stop or a sample ends it earlier.
     Sleep(Option<Duration>),
     End,
 }
@@ -95,24 +96,24 @@ pub(super) struct Engine<'a> {
     pub(super) pending_stops: PendingStops,
     pub(super) seizing: Seizing,
     pub(super) captures: Captures,
-    /// `None` where the kernel has not even what is needed to wait for them.
+    /// `None` where the kernel lacks epoll, with which samples are waited for.
     pub(super) events: Option<Events>,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
     pub(super) running: Vec<u32>,
     pub(super) blocked: Vec<(u32, Seen)>,
-    /// Threads that are to have an event.
+    /// Threads that run and have no event yet, by their ids.
     pub(super) unwatched: Vec<u32>,
     pub(super) precedence: Precedence,
     pub(super) cpu: CpuMark,
-    /// The process whose budget pays for what was done since the mark.
+    /// The process whose budget is charged with the processor time that is used from now on.
     payer: ProcessId,
-    /// The process that is worked on: given up where that fails.
+    /// The process that is worked on. If a panic interrupts that, this process is given up.
     pub(super) current: Option<ProcessId>,
-    /// A moment before which the next stopped thread had not been noticed.
+    /// A moment before the next stopped thread was noticed: stops are counted from there.
     pub(super) noticed: Instant,
-    /// When this thread was woken the last time.
+    /// When this thread last woke up.
     pub(super) woken: Instant,
     pub(super) ends_due: Instant,
     pub(super) stopping: Option<Instant>,
@@ -231,14 +232,14 @@ impl<'a> Engine<'a> {
                     self.processes[index].switch_on(now);
                     self.processes[index].review = Review::new(now, true);
                     self.prepare_events(index, now);
-                    // It has one thread, and its first moments are not to be missed.
+                    // The process has one thread, and its first moments must not be missed.
                     for thread in 0..self.processes[index].threads.len() {
                         self.watch_thread(index, thread);
                     }
                     let status = self.processes[index].status();
                     self.sender.send(Output::Status(status));
                 }
-                // Whoever waited has given up, if it is not heard.
+                // This fails only where the one who waited has given up.
                 ready.try_send(()).ok();
             }
             Command::Detach(process) => {
@@ -280,8 +281,8 @@ impl<'a> Engine<'a> {
         self.current = current;
     }
 
-    /// From now on this process pays: the clock is a system call, and is only read where the answer is another than
-    /// before.
+    /// Charges the processor time from now on to this process, and what was used until now to the one before. Reading
+    /// the clock is a system call, so it is only read when the process changes.
     pub(super) fn charge(&mut self, process: ProcessId) {
         if self.payer == process {
             return;
@@ -293,7 +294,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Lets go of all threads that stopped. Removes no process.
+    /// Samples all threads that have stopped, and lets them go. Removes no process.
     pub(super) fn harvest(&mut self) {
         if self.pending_stops.is_empty() {
             return;
@@ -306,7 +307,8 @@ impl<'a> Engine<'a> {
             let stop = self.pending_stops.remove(&stopped.thread());
             let found = stop.and_then(|stop| Some((stop, self.find_on(stop.process)?)));
             let Some((stop, index)) = found else {
-                // Nobody wants its stack, but a system call that the stop interrupted still has to be mended.
+                // No stack is needed of it, but reading its registers also restarts a system call that the stop
+                // interrupted.
                 stopped.registers().ok();
                 let thread = stopped.thread();
                 if !stopped.release() {
@@ -349,7 +351,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Reaps the threads that ended before they could be let go: their parents hear of it only then.
+    /// Reaps the threads that ended before they could be let go: only then are their parents told.
     fn reap(&mut self, now: Instant) {
         if self.pending_stops.is_empty() || now < self.ends_due {
             return;
@@ -372,14 +374,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Stops sampling a process, and says what there is.
+    /// Ends sampling a process, and sends what was sampled.
     fn switch_off(&mut self, index: usize) {
         let now = Instant::now();
         self.drain_process(index);
         self.leave_processors(self.processes[index].id);
         let process = &mut self.processes[index];
         process.on = false;
-        // Threads that were idle for long may not have been looked at for some ticks.
+        // Threads that were idle for long may have been skipped for some ticks: they are looked at once more.
         process.slot = process.slot.max(process.schedule.slot(now));
         for thread in 0..self.processes[index].threads.len() {
             if self.processes[index].threads[thread].blocked_sched.is_some() {
@@ -398,7 +400,7 @@ impl<'a> Engine<'a> {
         self.sender.send(Output::Status(status));
     }
 
-    /// Says what there is of a process, and forgets it. Threads that were asked to stop are let go when they do.
+    /// Sends what was sampled of a process, and forgets it. Threads that were asked to stop are let go when they do.
     pub(super) fn let_go(&mut self, index: usize, why: Detached) {
         self.serve();
         if self.processes[index].on {
@@ -420,7 +422,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Something is wrong with this program: the process that it was about is let go, the others stay.
+    /// After a panic: the process that was being worked on is given up, the others go on.
     fn give_up(&mut self) {
         self.unwinder = StackUnwinder::default();
         self.running.clear();
@@ -429,7 +431,7 @@ impl<'a> Engine<'a> {
         let Some(process) = self.current.take() else {
             return;
         };
-        // Whatever state it is in: nothing of it is used any more.
+        // Its state may be inconsistent, so none of it is used any more.
         self.captures.forget(process);
         self.leave_processors(process);
         if let Some(index) = self.find(process) {
@@ -444,7 +446,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Whether a thread is the first one of a process that this program started: the others are nobody's to wait for.
+/// Whether a thread is the first one of a process that this program started. The status of such a process belongs to
+/// whoever waits for it in this program; of other threads nobody here wants it.
 fn is_child_of(parent: u32, thread: u32) -> bool {
     let Ok(directory) = File::open(format!("/proc/{thread}")) else {
         return false;

@@ -1,5 +1,5 @@
-//! Asking running threads to stop, where the kernel permits no perf events: which of them, when, and what if that is
-//! refused.
+//! Asks running threads to stop where the kernel permits no perf events: which of them and when, and what to do if that
+//! is refused.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use crate::message::{ProblemKind, Stops};
 use crate::process_info;
 use crate::stop::{self, Refused};
 
-/// It takes some microseconds for a running thread to stop. To sleep for them and to be woken takes longer, and the
-/// thread would stand still meanwhile. It is not asked all the time whether it stopped, since asking and stopping want
-/// the same lock of the kernel.
+/// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: to sleep and be woken takes
+/// longer, and the stopped thread would have to wait for that. It checks only from time to time, because checking and
+/// stopping take the same lock of the kernel.
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
-/// Stops that the kernel refuses in a row, with silence after each, before that is called a problem.
+/// After this many refused stops in a row, with a silence after each, a problem is reported.
 const REFUSALS: u64 = 2;
 
 impl Active {
-    /// Whether a thread that runs may be stopped. Where that changes, its time up to now is settled: samples of a time
-    /// in which it was stopped do not stand for one in which it was not.
+    /// Whether a running thread may be stopped. When the answer changes, the thread's time up to now is settled:
+    /// samples taken while it was allowed do not stand for time in which it was not.
     pub(super) fn may_stop(&mut self, index: usize, now: Instant) -> bool {
         let task = self.files.task();
         let thread = &mut self.threads[index];
@@ -33,7 +33,7 @@ impl Active {
                 Stops::Never => false,
                 Stops::Always => true,
                 Stops::UserBound if thread.user_bound.is_barred(now) => false,
-                // What cannot be read says nothing for it.
+                // If the counters cannot be read, the thread is not stopped.
                 Stops::UserBound => {
                     thread.files.processor_ticks(task).is_ok_and(|ticks| thread.user_bound.saw(ticks, now))
                 }
@@ -46,7 +46,7 @@ impl Active {
         may
     }
 
-    /// Whether a thread may be stopped although it is blocked, in a call that the kernel goes on with as if there had
+    /// Whether a blocked thread may be stopped, if it is in a system call that the kernel continues as if there had
     /// been no stop.
     pub(super) fn may_stop_blocked(&self, now: Instant) -> bool {
         self.watch == Watch::Stops && self.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
@@ -54,8 +54,8 @@ impl Active {
 }
 
 impl Engine<'_> {
-    /// Asks the running threads that were noted to stop: all of them, or one after the other for as long as the rules
-    /// allow.
+    /// Asks the running threads that were noted to stop: all at once, or, where stops are rationed, one after the other
+    /// for as long as the rules allow.
     pub(super) fn ask_to_stop(&mut self, index: usize) {
         if self.running.is_empty() {
             return;
@@ -63,11 +63,11 @@ impl Engine<'_> {
         let mut running = std::mem::take(&mut self.running);
         let rationed = self.processes[index].stop_rules.is_rationed();
         if rationed {
-            // It costs as much as a stop to find out: only where there would be one.
+            // Looking for another tracer costs as much as a stop, so it is done only if there would be one.
             if self.processes[index].stop_rules.may_ask(Instant::now()) {
                 self.leave_to_another_tracer(index);
             }
-            // Those first that have waited longest for their turn.
+            // Threads that have waited longest for their turn come first.
             let process = &self.processes[index];
             let waited =
                 |thread: u32| process.find(thread).map_or(0, |thread_index| process.threads[thread_index].waited);
@@ -96,7 +96,7 @@ impl Engine<'_> {
         self.running = running;
     }
 
-    /// Waits a moment for threads to stop, and lets those go that did.
+    /// Waits some microseconds for threads to stop, and lets go of those that did.
     fn await_stops(&mut self) {
         self.noticed = Instant::now();
         for _ in 0..SHORT_WAITS {
@@ -132,7 +132,7 @@ impl Engine<'_> {
         };
         let now = Instant::now();
         if self.pending_stops.is_empty() {
-            // Nothing can have stopped before it was asked to.
+            // No thread was stopped before, so the next stop cannot have begun earlier than now.
             self.noticed = now;
         }
         let files = std::sync::Arc::clone(&process.files);
@@ -153,7 +153,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Says, the first time, that a stop ended a system call early.
+    /// Reports the first time that a stop ended a system call early.
     pub(super) fn say_cut(&mut self, index: usize) {
         let Some((thread, call)) = self.processes[index].cut.take() else { return };
         let instead = match self.processes[index].settings.stops {
@@ -168,13 +168,13 @@ impl Engine<'_> {
         self.problem(index, ProblemKind::CutCall, message);
     }
 
-    /// A stop was refused: by the kernel, or since the thread is somebody else's.
+    /// A stop was refused, by the kernel or because another process traces the thread.
     fn refused(&mut self, index: usize, thread_index: usize) {
         let process = &mut self.processes[index];
         let task = process.files.task();
         let ThreadState { files, .. } = &mut process.threads[thread_index];
-        // One that is about to end refuses as well, and one that was killed while it was stopped is still traced by
-        // this thread.
+        // A thread that is about to end refuses as well, which says nothing about others; and one that was killed while
+        // it was stopped is still traced by this thread.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
         if status.tracer == own_thread() {
@@ -183,7 +183,7 @@ impl Engine<'_> {
         self.be_silent(index, status.tracer);
     }
 
-    /// Leaves the process alone where somebody else traces it.
+    /// Stops no threads of the process for a while if another process traces it.
     fn leave_to_another_tracer(&mut self, index: usize) {
         let status = process_info::status(self.processes[index].files.directory(), "status");
         let tracer = status.map_or(0, |status| status.tracer);
@@ -192,7 +192,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Lets others at a process whose stops are refused, and says why running threads are missing.
+    /// Stops no threads of a process for a while, so that another tracer can attach, and reports why running threads
+    /// are missing.
     fn be_silent(&mut self, index: usize, tracer: u32) {
         let process = &mut self.processes[index];
         process.stop_rules.be_silent(Instant::now());

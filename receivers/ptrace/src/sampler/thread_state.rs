@@ -16,21 +16,21 @@ use super::precedence::Lately;
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// How many places in the code are remembered at which a thread's frame pointer was seen.
+/// For how many places in the code a thread's frame pointer is remembered.
 const SITES: usize = 4;
 
-/// How far from a stack pointer that was on an alternate stack another is taken to be on it, too: alternate stacks are
+/// Two stack pointers that are closer than this are taken to be on the same alternate stack: alternate stacks are
 /// small.
 const ALTERNATE_STACK: u64 = 64 << 10;
 
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A thread that ran for so many nanoseconds between two looks at it is sampled while it runs.
+/// A thread that ran for this many nanoseconds between two looks is worth an event.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// A thread's pointer is looked for so often: what starts may not have told the kernel of its data yet, and what never
-/// does (musl, Go) is not asked for ever.
+/// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,
+/// so once is not enough; musl and Go never register one.
 const SEARCHES: u8 = 3;
 
 /// A thread that is sampled.
@@ -42,56 +42,57 @@ pub(super) struct ThreadState {
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
-    /// How often it may still be looked for without a stop.
+    /// How many more times the thread pointer may be looked for without a stop.
     searches: u8,
-    /// It ran when it was last looked at.
+    /// Whether it ran when it was last looked at.
     pub(super) running: bool,
-    /// The slot since which it was not seen to run.
+    /// The slot since which it has not been seen to run.
     pub(super) idle_since: u64,
     /// The schedstat with which it was last seen blocked: as long as it is the same, the thread did not run. `None`
     /// once it ran.
     pub(super) blocked_sched: Option<SchedStat>,
     /// The stack with which it was blocked the last time.
     pub(super) blocked: Blocked,
-    /// It was asked to stop and has not yet.
+    /// Whether it was asked to stop and has not stopped yet.
     pub(super) stop_pending: bool,
     pub(super) copy_size: CopySize,
     /// Its stack pointer when it was stopped the last time.
     pub(super) stopped_sp: Option<u64>,
-    /// A stack pointer on another stack than the thread's own.
+    /// A stack pointer that was on an alternate signal stack.
     alternate: Option<u64>,
     sites: [Site; SITES],
     next_site: usize,
     rescued: Option<Instant>,
-    /// How long it had run when it was last looked at, in nanoseconds.
+    /// Its running time when it was last looked at, in nanoseconds.
     run_seen: Option<u64>,
     /// The number of a batch, and its entry in that batch.
     pub(super) batch_entry: Option<(u64, u32)>,
-    /// Its last sample, in the batch with that number, while the same stack would extend it.
+    /// Its last sample, as the number of a batch and the index in it, for as long as the same stack extends that
+    /// sample.
     pub(super) run: Option<(u64, u32)>,
-    /// It was sampled while it ran, so its name may have changed.
+    /// Whether it was sampled while it ran, so that its name may have changed.
     pub(super) ran: bool,
     /// For how long it was stopped in the current window.
     pub(super) stopped: Duration,
-    /// What its time went into.
+    /// The time that is not settled yet, and the samples that will share it.
     pub(super) ledger: Ledger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
-    /// How often it had been given a processor when that was last asked for; 0 before.
+    /// How often it had been given a processor when that was last reviewed; 0 before.
     pub(super) switched: u64,
-    /// It ran for long enough between the last two looks to be worth an event.
+    /// Whether it ran for long enough between the last two looks to be worth an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
     pub(super) duty_cycle: DutyCycle,
-    /// For how long it ran lately, where not all threads can have an event.
+    /// For how long it ran lately: decides who has an event, where not all threads can.
     pub(super) lately: Lately,
     /// Whether it stays in its own code, so that it may be stopped where the kernel permits no event.
     pub(super) user_bound: UserBound,
-    /// The short call that it was in at its last stop.
+    /// Identifies the system call that had moved a part of its data at the last stop.
     pub(super) short_call: Option<[u64; 3]>,
-    /// Whether it might be stopped when it was last met running.
+    /// Whether it was allowed to be stopped when it was last seen running.
     pub(super) stoppable: bool,
-    /// In how many ticks it might have been stopped and it was not its turn.
+    /// In how many ticks it was allowed to be stopped, but it was another thread's turn.
     pub(super) waited: u64,
 }
 
@@ -104,9 +105,9 @@ pub(super) struct Blocked {
     pub(super) pc: u64,
     /// The generation of the address space that it was unwound in (see `Active::space_generation`).
     pub(super) space_generation: u64,
-    /// What its system call was given, where it was unwound by that.
+    /// The arguments of its system call, if unwinding used them.
     pub(super) arguments: Option<[u64; 6]>,
-    /// Every word that was read to unwind it.
+    /// Every word of memory that unwinding read.
     pub(super) words: Vec<Word>,
     pub(super) extent: usize,
     pub(super) trust: Trust,
@@ -116,24 +117,25 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Whether its words are what remains to be compared.
+    /// Whether the stack is the same if the words in memory are.
     pub(super) fn may_be(&self, sp: u64, pc: u64, space_generation: u64) -> bool {
         self.valid && (self.sp, self.pc, self.space_generation) == (sp, pc, space_generation)
     }
 }
 
-/// The frame pointer at a place in the code: while a thread is blocked it cannot be asked for.
+/// The frame pointer that a thread had at a place in the code. It cannot be read while the thread is blocked.
 #[derive(Debug, Clone, Copy, Default)]
 struct Site {
     sp: u64,
     pc: u64,
     frame_pointer: u64,
-    /// What was above the saved frame pointer: a return address, so that another caller is noticed.
+    /// The word above the saved frame pointer, a return address: if it changed, the thread was called from elsewhere.
     above: u64,
 }
 
 impl ThreadState {
-    /// Looks for the thread pointer of a thread that was not stopped yet. `namespace_id` is its id as it knows it.
+    /// Looks for the thread pointer of a thread that was not stopped yet. `namespace_id` is the thread's id in its own
+    /// PID namespace.
     pub(super) fn find_pointer(&mut self, files: &ProcessFiles, namespace_id: u32) {
         if self.pointer != 0 || self.searches == 0 {
             return;
@@ -186,14 +188,14 @@ impl ThreadState {
         self.files.id
     }
 
-    /// For how long it was in the kernel, of which its events may not see anything, and this was not told yet: in
-    /// nanoseconds.
+    /// Takes the time in the kernel of which its events may take no samples, in nanoseconds: each nanosecond is
+    /// returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
         let open = self.event.as_mut().map_or(0, ThreadEvent::tell_skipped);
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
-    /// Counts the time it ran.
+    /// Notes how long it has run, as of these counters.
     pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
         let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
@@ -211,17 +213,17 @@ impl ThreadState {
         self.ledger.runs();
     }
 
-    /// Whether its stack is in several places when the stack pointer is this.
+    /// Whether this stack pointer is on the alternate stack, so that the whole stack is in two places.
     pub(super) fn is_scattered(&self, sp: u64) -> bool {
         self.alternate.is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
     }
 
-    /// Its stack went on elsewhere when the stack pointer was this.
+    /// The stack went on elsewhere than around this stack pointer.
     pub(super) fn scattered(&mut self, sp: u64) {
         self.alternate = Some(sp);
     }
 
-    /// It is, or was until it stopped, in a system call with these registers.
+    /// Remembers the frame pointer of a thread in a system call, or that was in one until it was stopped.
     pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
         let Some(frame_pointer) = registers.get(FRAME_POINTER) else {
             return;
@@ -240,13 +242,13 @@ impl ThreadState {
         self.sites[index] = site;
     }
 
-    /// The frame pointer that it had at this place, if that is still to be believed.
+    /// The frame pointer that was seen at this place, if the stack shows that it is still the same.
     pub(super) fn frame_pointer(&self, sp: u64, pc: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         let site = self.sites.iter().find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
         (word(site.frame_pointer.wrapping_add(8)) == Some(site.above)).then_some(site.frame_pointer)
     }
 
-    /// Whether it may be stopped although it is blocked.
+    /// Whether a blocked thread may be stopped for its registers now; if so, that is noted.
     pub(super) fn may_be_rescued(&mut self, now: Instant) -> bool {
         let may = self.rescued.is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
         if may {

@@ -10,13 +10,14 @@ use super::thread_state::ThreadState;
 use crate::message::{Detached, ProblemKind};
 use crate::process_files::Life;
 
-/// A living process is asked for its state in every so many ticks even if nothing seems wrong.
+/// In one of this many ticks a process is asked whether it lives, even if nothing seems wrong.
 const LIFE_STRIDE: u64 = 16;
 
-/// After so many looks at threads, those that were asked to stop are let go if they did: about 30 microseconds.
+/// After this many looks at threads, those that have stopped meanwhile are let go: that is every 30 microseconds or so.
 const LOOKS: usize = 32;
 
-/// More threads than this that come at once are not charged to the budget, at most once in so many seconds.
+/// If more threads than this come at once, adding them is not charged to the budget, but at most once in `SETTLED`
+/// seconds.
 const MANY: usize = 32;
 const SETTLED: u64 = 10;
 
@@ -67,7 +68,7 @@ impl Engine<'_> {
         self.say_regular(index, now);
     }
 
-    /// Finds out which threads there are, and how they are sampled while they run.
+    /// Lists the threads, and decides how they are sampled while they run.
     pub(super) fn prepare_events(&mut self, index: usize, now: Instant) {
         self.count_threads(index, now);
         self.decide(index, now);
@@ -84,7 +85,8 @@ impl Engine<'_> {
                     process.may_be_gone = true;
                 }
                 let came = process.set_threads(ids);
-                // Not again and again: threads that come and go all the time are what sampling the process costs.
+                // Not granted repeatedly: if threads come and go all the time, that is the cost of sampling this
+                // process.
                 if came > MANY && process.slot >= process.settled_until {
                     process.settles_until = process.slot + process.idle_patience() + 1;
                     process.settled_until = process.settles_until + SETTLED * process.slots_per_second();
@@ -97,7 +99,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Looks at one thread, and notes what is to be done.
+    /// Looks at one thread, and notes whether it has to be stopped, unwound or given an event.
     pub(super) fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
@@ -153,13 +155,13 @@ impl Engine<'_> {
         self.blocked = blocked;
     }
 
-    /// Settles what the tick cost.
+    /// Charges the budget with what the tick cost.
     fn account(&mut self, index: usize, now: Instant) {
         self.charge(self.processes[index].id);
         let process = &mut self.processes[index];
         if process.slot < process.settles_until {
-            // What it takes to take in so many, until those that are idle are known to be, is no measure of what
-            // sampling them takes.
+            // Adding so many threads at once, and looking at all of them until the idle ones are known, says nothing
+            // about what sampling them costs later.
             self.cpu.take();
             process.budget.restart(now);
         }

@@ -34,7 +34,8 @@ fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Unt
         // A user who has none of them, as most, gets none by executing this program again.
         let given = |right: &libc::c_ulong| nix::unistd::geteuid().is_root() || own >> right & 1 == 1;
         for right in RIGHTS.into_iter().filter(given) {
-            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set (capabilities(7)).
+            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set
+            // (capabilities(7)).
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(Untested(format!("rights cannot be given up: {error}")));

@@ -1,4 +1,4 @@
-//! What samples stand for: the time, the thread and the stack of each, and whether one is the last one going on.
+//! Accounting: turns stacks that were found into samples of the batch, and gives each the time that it stands for.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::sampler::events::Watch;
 use crate::sampler::ledger::{Next, Rest, Rules};
 use crate::sampler::unseen::Unseen;
 
-/// Under this name is said what threads did that nobody has looked at.
+/// The name of the thread that stands for the processor time of threads that ended before they were looked at.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
 /// Where a sample is.
@@ -20,7 +20,7 @@ pub(in crate::sampler) struct SampleRef {
     sample: u32,
 }
 
-/// A stack to be accounted for.
+/// A stack that was found.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sampler) struct Found<'a> {
     pub(in crate::sampler) trust: Trust,
@@ -29,8 +29,9 @@ pub(in crate::sampler) struct Found<'a> {
 }
 
 impl Active {
-    /// A sample of a thread that was met blocked and went on since: its place, for [`Active::replace_stack`]; `None`
-    /// where blocked threads are not sampled. It is not yet counted: see [`Active::observed`].
+    /// Adds a sample of a thread that was blocked when it was stopped and has gone on since. Returns a reference for
+    /// [`Active::replace_stack`], or `None` where blocked threads are not sampled. The sample is counted by
+    /// [`Active::observed`].
     pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<SampleRef> {
         if !self.wants_blocked() {
             return None;
@@ -44,8 +45,9 @@ impl Active {
         Some(SampleRef { batch: self.batch.number(), sample })
     }
 
-    /// A sample of a thread that ran: its place, for [`Active::replace_stack`]. It was taken for so much running time;
-    /// what it stands for is found out when the batch is said. It is not yet counted: see [`Active::observed`].
+    /// Adds a sample of a thread that ran, taken for `period_nano` of running time; how long it stands for is settled
+    /// when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted by
+    /// [`Active::observed`].
     pub(in crate::sampler) fn account_on_cpu(&mut self, index: usize, found: Found<'_>, period_nano: u64) -> SampleRef {
         let stack = self.batch.add_stack(found.trust, found.locations);
         let sample = self.sample(index, stack, found.at, 0, false);
@@ -57,7 +59,7 @@ impl Active {
         SampleRef { batch: self.batch.number(), sample }
     }
 
-    /// A better stack was found for a sample: whether it is not too late.
+    /// Replaces the stack of a sample by a better one. Returns whether its batch had not been sent yet.
     pub(in crate::sampler) fn replace_stack(
         &mut self,
         sample: SampleRef,
@@ -72,8 +74,8 @@ impl Active {
         in_time
     }
 
-    /// A sample of a thread that is blocked with `ThreadState::blocked`: the last sample stands for longer, where it
-    /// was the same.
+    /// Accounts for a thread that is blocked with the stack in `ThreadState::blocked`. If its last sample has the same
+    /// stack, that sample is extended; else another one is added.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let number = self.batch.number();
         let thread = &mut self.threads[index];
@@ -111,9 +113,9 @@ impl Active {
             let task = self.files.task();
             let thread = &mut self.threads[index];
             match thread.ledger.last_blocked() {
-                // Nothing has come since it was settled.
+                // No sample has been added since it was settled.
                 Some(_) if thread.ledger.is_empty() => {}
-                // It has not run since it was looked at.
+                // It has not run since it was last looked at, so the counters of that time still hold.
                 Some((at, sched)) => self.settle(index, at, Some(sched), next),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
@@ -128,17 +130,18 @@ impl Active {
         self.say_unseen(now, running);
     }
 
-    /// Shares the time of a thread that runs, up to now: samples that come later do not stand for it.
+    /// Shares the time of a running thread up to now among its samples. Samples that come later do not stand for any of
+    /// it.
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
-        // One that ended is settled when that is noticed.
+        // This fails for a thread that has ended. Its time is settled when the threads are listed again.
         if let Ok(sched) = thread.files.schedstat(self.files.task()) {
             thread.sched = sched;
             self.settle(index, now, Some(sched), Next::Other);
         }
     }
 
-    /// Shares the time of the threads that are not among these any more.
+    /// Shares the time of the threads that are not among these ids any more.
     pub(super) fn settle_gone(&mut self, ids: &[u32]) {
         let now = Instant::now();
         for index in 0..self.threads.len() {
@@ -148,7 +151,7 @@ impl Active {
         }
     }
 
-    /// From now on, what threads use that nobody looks at is missing.
+    /// From now on reckons the processor time that is used by threads nobody looks at.
     pub(in crate::sampler) fn begin_unseen(&mut self) {
         if !self.unseen_begun {
             self.unseen_begun = true;
@@ -156,11 +159,12 @@ impl Active {
         }
     }
 
-    /// Says how much processor time was used by threads that nobody has looked at.
+    /// Adds a sample for the processor time of threads that nobody looked at.
     fn say_unseen(&mut self, now: Instant, running: u64) {
         let period = self.event_period();
         let begins = std::mem::replace(&mut self.unseen_since, now);
-        // Threads that were idle have not been looked at for some ticks: before it is said, all are.
+        // First estimated with the counters as they were read last. Idle threads have not been read for some ticks, so
+        // the counters of all are read before anything is added.
         if !Unseen::worth_saying(self.missing(false), period, running) {
             return;
         }
@@ -177,8 +181,8 @@ impl Active {
         self.batch.add_sample(sample);
     }
 
-    /// How much processor time of the process no thread accounts for, in nanoseconds, with the threads' counters as
-    /// they were read last, or as they are.
+    /// How much processor time of the process no thread accounts for, in nanoseconds. With `read` the counters of all
+    /// threads are read again, else the last readings are used.
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
@@ -186,7 +190,7 @@ impl Active {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {
-                // The kernel does not tell; a thread that was never looked at is looked at soon.
+                // The kernel keeps no such counters, or the thread was not looked at yet, which will happen soon.
                 continue;
             }
             known += thread.ledger.unaccounted(thread.sched);
@@ -229,7 +233,7 @@ impl Active {
             self.batch.add_sample(sample);
         }
         if !settled.samples.is_empty() {
-            // What comes next is another sample: this one's time is said.
+            // The time of the last sample is settled, so a blocked thread needs a new one.
             self.threads[index].run = None;
         }
     }
@@ -243,7 +247,7 @@ impl Active {
                 let task = self.files.task();
                 let id = thread.files.id;
                 let namespace_id = *thread.namespace_id.get_or_insert_with(|| {
-                    // The first time: the name is not known either.
+                    // It is the thread's first sample, so its name is not known yet either.
                     thread.name = thread.files.name(task).unwrap_or_default();
                     thread.files.status(task).map(|status| status.namespace_pid).filter(|own| *own != 0).unwrap_or(id)
                 });
@@ -279,7 +283,7 @@ impl Active {
     }
 }
 
-/// A moment in nanoseconds since the Unix epoch, by another one on both clocks.
+/// Converts a moment to nanoseconds since the Unix epoch. `then` and `unix_nano` are one moment on both clocks.
 fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
     let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     match at.checked_duration_since(then) {
@@ -292,8 +296,7 @@ fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: moments before and after the one that both clocks know come out on the wall clock, to the
-    /// nanosecond.
+    /// Guarantees: moments before and after the reference moment are converted to the nanosecond.
     #[test]
     fn moments() {
         let then = Instant::now();
