@@ -2,8 +2,8 @@
 
 /// `PERF_TYPE_SOFTWARE`.
 const TYPE_SOFTWARE: u32 = 1;
-/// `PERF_COUNT_SW_CPU_CLOCK`: counts the time for which a processor executes the thread, by a timer of its own.
-/// Processor cycles do not exist in virtual machines.
+/// `PERF_COUNT_SW_CPU_CLOCK`: a timer counts the time for which a processor executes the thread. Counters of processor
+/// cycles do not exist in virtual machines.
 const CPU_CLOCK: u64 = 0;
 
 /// `PERF_SAMPLE_*`.
@@ -18,7 +18,7 @@ pub(super) mod sample {
     pub(in crate::perf) const STACK_USER: u64 = 1 << 13;
 }
 
-/// What a sample has, in the order of the kernel's documentation: see [`super::record`].
+/// The parts of a sample, in the order of the kernel's documentation: see [`super::record`].
 pub(super) const SAMPLE_TYPE: u64 = sample::IP
     | sample::TID
     | sample::TIME
@@ -32,8 +32,8 @@ pub(super) const SAMPLE_TYPE: u64 = sample::IP
 /// 8) and R8 to R15 (16 to 23). The flags and the segments between them are of no use for unwinding.
 pub const REGISTERS: u64 = 0x00ff_01ff;
 
-/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More costs the target nothing that could
-/// be measured, but the ring has it in full size for every sample.
+/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More has no measurable cost for the
+/// target, but takes its full size in the ring for every sample.
 pub const STACK_BYTES: u32 = 16 << 10;
 
 /// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
@@ -50,20 +50,18 @@ mod bit {
     pub(super) const INHERIT: u64 = 1 << 1;
 }
 
-/// `PERF_ATTR_SIZE_VER5`: every kernel since 4.1 knows it. A larger one would be refused by those that do not know what
-/// is behind.
+/// `PERF_ATTR_SIZE_VER5`, which every kernel since 4.1 knows. A kernel refuses a size beyond the fields that it knows.
 const SIZE: u32 = 112;
 
-/// What is to be sampled.
+/// What an event samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// A sample for each so many nanoseconds that the thread runs.
+    /// A sample is taken each time that the thread has run for this many nanoseconds.
     pub period_nano: u64,
     /// Time in the kernel as well: with the kernel's call chain, and the registers and the stack of the program below
     /// it.
     pub kernel: bool,
-    /// Whoever reads the samples is woken when the ring is half full, and not by each: the target spends half as much
-    /// on them.
+    /// The reader is woken when the ring is half full, not by each sample: so sampling costs the target half as much.
     pub seldom_woken: bool,
 }
 
@@ -95,8 +93,8 @@ pub struct EventAttr {
 const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 
 impl EventAttr {
-    /// An event for one thread or processor. It counts from when it is opened, and only that thread: not those that it
-    /// starts.
+    /// An event for one thread or processor. It counts from its opening on, and does not include threads that the
+    /// thread starts.
     pub fn of(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
         Self {
@@ -106,7 +104,8 @@ impl EventAttr {
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
             read_format: 0,
-            // The program's own call chain is unwound from its stack: the kernel knows frame pointers only.
+            // The kernel's call chain of the program itself is left out, since the kernel only follows frame pointers:
+            // it is unwound from the stack.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
                 | bit::EXCLUDE_CALLCHAIN_USER
@@ -114,7 +113,7 @@ impl EventAttr {
                 | bit::EXCLUDE_IDLE
                 | bit::SAMPLE_ID_ALL
                 | bit::USE_CLOCKID,
-            // As a watermark, 0 is half of the ring (kernel/events/ring_buffer.c, `ring_buffer_init`).
+            // A watermark of 0 means half of the ring (kernel/events/ring_buffer.c, `ring_buffer_init`).
             wakeup_events: u32::from(!wanted.seldom_woken),
             breakpoint_type: 0,
             config1: 0,
@@ -140,8 +139,8 @@ impl EventAttr {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), children of a thread
-    /// are never sampled with it, and samples are on the clock that is asked for, CLOCK_MONOTONIC.
+    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), a thread's children
+    /// are never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
         let attr = EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false });

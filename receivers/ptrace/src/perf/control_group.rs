@@ -1,7 +1,7 @@
-//! The control group of a process, for events of what is in it.
+//! The control group of a process, so that events can be limited to it.
 //!
-//! Only version 2 is looked for: there every process is in exactly one group, and the kernel counts its processor time
-//! whatever controllers are on (Documentation/admin-guide/cgroup-v2.rst).
+//! Only version 2 is supported: every process is in exactly one group there, and the kernel counts a group's processor
+//! time whatever controllers are on (Documentation/admin-guide/cgroup-v2.rst).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::discover::{read_at_most, text};
 
-/// What of the files here is read, in bytes.
+/// How much of each file is read, in bytes.
 const FILE: usize = 64 << 10;
 
 /// A control group.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlGroup {
-    /// Where it is mounted: two of one path are the same.
+    /// Where it is mounted. Two groups of one path are the same.
     path: PathBuf,
     folder: Arc<File>,
 }
@@ -28,21 +28,22 @@ impl PartialEq for ControlGroup {
     }
 }
 
-/// In which control group a process is. It can be moved at any time.
+/// Which control group a process is in. It can be moved at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// What the kernel calls it; `None` before it was asked, and where it does not say.
+    /// The kernel's name of it; `None` before it was read, and if the kernel gives none.
     name: Option<String>,
     group: Option<ControlGroup>,
 }
 
 impl Membership {
-    /// The group; `None` where it is the root, which is no group of its own, or cannot be seen.
+    /// The group; `None` if it is the root, which contains everything, or if it is not visible here.
     pub(crate) fn group(&self) -> Option<&ControlGroup> {
         self.group.as_ref()
     }
 
-    /// Asks where the process with this folder in `/proc` is by now: whether that is another group than before.
+    /// Finds out where the process with this folder in `/proc` is by now. Returns whether it was moved since the last
+    /// time.
     pub(crate) fn refresh(&mut self, process: BorrowedFd<'_>) -> bool {
         self.refresh_in(process, || {
             let root = File::open("/proc/self").ok()?;
@@ -50,7 +51,7 @@ impl Membership {
         })
     }
 
-    /// The list of mounts can be long, and is read only where the process was moved.
+    /// The list of mounts can be long, so it is read only after a move.
     fn refresh_in(&mut self, process: BorrowedFd<'_>, mounts: impl FnOnce() -> Option<String>) -> bool {
         let groups = read_at_most(process, "cgroup", FILE).ok().map(|(bytes, _)| text(&bytes));
         let name = groups.as_deref().and_then(name).map(str::to_owned);
@@ -62,7 +63,7 @@ impl Membership {
         true
     }
 
-    /// One that was found in a folder of a test's choice.
+    /// A group that was found in a folder of a test's choice.
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> Self {
         Self { name: None, group: Some(ControlGroup::at(path)) }
@@ -73,18 +74,18 @@ impl ControlGroup {
     fn open(name: &str, mounts: &str) -> Option<Self> {
         let path = path(name, mounts)?;
         let folder = File::open(&path).ok()?;
-        // Only the root has no such file; seen from a container its own group is `/`.
+        // Only the root group has no such file. In a container the container's own group is called `/`.
         read_at_most(folder.as_fd(), "cgroup.events", FILE).ok()?;
         Some(Self { path, folder: Arc::new(folder) })
     }
 
-    /// One with a folder of a test's choice.
+    /// A membership that looks in a folder of a test's choice.
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned(), folder: Arc::new(File::open(path).unwrap()) }
     }
 
-    /// Where one of this name is, or would be.
+    /// The path of a group of this name.
     #[cfg(test)]
     pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
         path(name, &std::fs::read_to_string("/proc/self/mountinfo").unwrap())
@@ -95,7 +96,7 @@ impl ControlGroup {
         self.folder.as_fd()
     }
 
-    /// The processor time of all that is or was in it.
+    /// The processor time of everything that is or was in the group.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let stat = text(&read_at_most(self.folder(), "cpu.stat", FILE).ok()?.0);
         let micros = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
@@ -103,15 +104,15 @@ impl ControlGroup {
     }
 }
 
-/// What the kernel calls a process's group, by its `cgroup` file (cgroups(7)).
+/// The kernel's name of a process's group, from its `cgroup` file (cgroups(7)).
 fn name(groups: &str) -> Option<&str> {
     groups.lines().find_map(|line| line.strip_prefix("0::/"))
 }
 
-/// Where a group is mounted, by this process's `mountinfo` (proc_pid_mountinfo(5)).
+/// Where a group is mounted, from this process's `mountinfo` (proc_pid_mountinfo(5)).
 fn path(name: &str, mounts: &str) -> Option<PathBuf> {
     let group = Path::new(name);
-    // What leads out of the namespace that can be seen here is not mounted.
+    // A name that leads out of the visible namespace has no mounted folder.
     if !group.components().all(|component| matches!(component, Component::Normal(_))) {
         return None;
     }
@@ -129,8 +130,8 @@ mod tests {
     use crate::perf::record::{Record, parse};
     use crate::perf::ring::Ring;
 
-    /// Guarantees: the group is found where version 2 is mounted, and none where that leads out of what can be seen, or
-    /// is not mounted at all.
+    /// Guarantees: the group is found where version 2 is mounted; none is found if its name leads out of what is
+    /// visible, or if version 2 is not mounted.
     #[test]
     fn paths() {
         let mounts = "22 1 0:1 / / rw - ext4 /dev/root rw\n30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(of("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
     }
 
-    /// Guarantees: a process that is moved is found in its new group, where the mounts are read for that only, and in
-    /// none where it is moved to where none can be seen.
+    /// Guarantees: a process that is moved is found in its new group, and only then are the mounts read; if it is moved
+    /// to where nothing is visible, it is in none.
     #[test]
     fn moved_processes() {
         let place = std::env::temp_dir().join(format!("profbridge-groups-{}", std::process::id()));
@@ -191,8 +192,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the events of a process's group show what is in it and nobody else, and its processor time is that
-    /// of what is in it.
+    /// Guarantees: the events of a process's group show what is in the group and nothing else, and its processor time
+    /// is that of what is in it.
     #[test]
     fn events_of_a_group() {
         let folder = ControlGroup::path_of(&format!("profbridge-{}", std::process::id()));

@@ -1,8 +1,8 @@
 //! Samples of running threads without a stop: `cpu-clock` events of `perf_event_open(2)`.
 //!
 //! While a thread runs, a timer of the kernel copies its registers and the top of its stack into a ring that is shared
-//! with this program. The thread is neither stopped nor signalled, so no system call of it ends early; what that costs
-//! it is measured in microseconds per sample.
+//! with this program. The thread is neither stopped nor signalled, so none of its system calls ends early; the cost is
+//! some microseconds per sample.
 //!
 //! * `attr`: what is asked for.
 //! * `open`: which of the kernel's permissions are there, found out by asking for them one after the other.

@@ -1,7 +1,7 @@
-//! Opening events: which the kernel permits is found out by asking for the best first.
+//! Opens events. What the kernel permits is found out by asking for the best kind first.
 //!
-//! What `/proc/sys/kernel/perf_event_paranoid` says is no reliable answer: distributions give it numbers of their own,
-//! capabilities override it, and seccomp filters and security modules refuse on top of it.
+//! The value of `/proc/sys/kernel/perf_event_paranoid` does not tell reliably what is permitted: distributions add
+//! values of their own, capabilities override it, and seccomp filters and security modules can refuse as well.
 
 use std::fmt;
 use std::io;
@@ -14,15 +14,15 @@ use crate::message::Rung;
 
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 1 << 3;
-/// `PERF_FLAG_PID_CGROUP`: the process is the descriptor of a control group's folder.
+/// `PERF_FLAG_PID_CGROUP`: the process argument is a descriptor of a control group's folder.
 const PID_CGROUP: libc::c_ulong = 1 << 2;
 
 /// What an event is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
-    /// A thread, on whatever processor it runs.
+    /// A thread, on whichever processor it runs.
     Thread(u32),
-    /// What a processor executes: all of it, or what is in a control group.
+    /// What a processor executes: everything, or only a control group.
     Processor {
         /// Its number.
         number: u32,
@@ -31,7 +31,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// What is asked for on a rung; `None` on the lowest.
+/// What is asked for on this rung; `None` on the lowest.
 fn wanted(rung: Rung, period_nano: u64) -> Option<Wanted> {
     match rung {
         Rung::None => None,
@@ -68,7 +68,7 @@ impl Opener for Kernel {
             }
         };
         let no_group: libc::c_int = -1;
-        // A kernel that refuses the structure's size writes the one that it knows into it.
+        // A kernel that refuses the structure's size writes the size that it knows into it.
         let mut attr = *attr;
         // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its
         // size; it lives for the call.
@@ -96,27 +96,27 @@ pub struct Opened {
 pub enum Failure {
     /// The thread ended.
     Ended,
-    /// Something is used up that events need: it is worth to try again, on the same rung.
+    /// Events need something that is used up. It is worth trying again later, on the same rung.
     Exhausted(Lack),
-    /// The kernel permits none: every rung, and why it was refused.
+    /// The kernel permits none: each rung, and why it was refused.
     Refused(Vec<(Rung, Errno)>),
 }
 
-/// What events need of which there is not enough.
+/// What events need and there is not enough of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// File descriptors.
     Descriptors,
-    /// Memory that this user may lock, for rings.
+    /// Memory that this user may lock, which rings need.
     LockedMemory,
-    /// As many threads have one as may.
+    /// As many threads have an event as may have one.
     Places,
-    /// Memory, or what else the kernel says.
+    /// Memory, or whatever else this error of the kernel means.
     Other(Errno),
 }
 
 impl Lack {
-    /// What the kernel said to opening an event, where it is no refusal.
+    /// How an error of the kernel is understood if it is no refusal.
     fn of(error: Errno) -> Option<Self> {
         match error {
             Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),
@@ -143,7 +143,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// The time that the thread of an event ran while it was open, in nanoseconds; 0 where it cannot be read.
+/// For how long the thread of an event ran while it was open, in nanoseconds; 0 if it cannot be read.
 pub fn count(event: BorrowedFd<'_>) -> u64 {
     let mut bytes = [0; 8];
     match nix::unistd::read(event, &mut bytes) {
@@ -152,7 +152,7 @@ pub fn count(event: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// Opens an event for a thread on the best rung from `from` downwards that the kernel permits.
+/// Opens an event for a thread, on the best rung from `from` downwards that the kernel permits.
 ///
 /// # Errors
 ///
@@ -173,12 +173,12 @@ pub fn open(opener: &dyn Opener, thread: u32, period_nano: u64, from: Rung) -> R
     Err(Failure::Refused(refused))
 }
 
-/// Opens events for what these processors execute, or for what of it is in a control group; those that were switched
-/// off are left out.
+/// Opens events for everything that these processors execute, or for a control group on them. Processors that have gone
+/// offline are left out.
 ///
 /// # Errors
 ///
-/// See [`Failure`]; nothing is open then.
+/// See [`Failure`]. No event stays open then.
 pub fn open_processors(
     opener: &dyn Opener,
     processors: &[u32],
@@ -200,20 +200,20 @@ pub fn open_processors(
     if events.is_empty() { Err(Failure::Refused(vec![(Rung::Processors, Errno::ENODEV)])) } else { Ok(events) }
 }
 
-/// The processors that are switched on.
+/// The processors that are online.
 ///
 /// # Errors
 ///
-/// What the kernel says, or `InvalidData` where the list makes no sense.
+/// The kernel's error, or `InvalidData` if the list is malformed.
 pub fn online_processors() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_processors(text.trim())
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable list of processors"))
 }
 
-/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst).
+/// Parses a list such as `0-3,8` (Documentation/admin-guide/cputopology.rst).
 fn parse_processors(text: &str) -> Option<Vec<u32>> {
-    /// More than any kernel is built for (CONFIG_NR_CPUS).
+    /// A higher number than any kernel is built for (CONFIG_NR_CPUS).
     const MOST: u32 = 8192;
     let mut processors = Vec::new();
     for range in text.split(',') {
@@ -227,7 +227,7 @@ fn parse_processors(text: &str) -> Option<Vec<u32>> {
     Some(processors)
 }
 
-/// What the next better rung needs, for a person; `None` on the best.
+/// What the next better rung needs, in words for a person; `None` on the best one.
 pub fn next_right(rung: Rung, container: bool) -> Option<&'static str> {
     match (rung, container) {
         (Rung::Kernel | Rung::Processors, _) => None,

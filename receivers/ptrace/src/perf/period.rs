@@ -1,28 +1,28 @@
-//! The time between two samples of an event, that it varies, and how often an event fired without a sample.
+//! The time between two samples of an event, how it varies, and how often an event fired without a sample.
 //!
-//! The kernel's timer fires in exact periods. A program that is woken each 150 us is in the same phase at each 66th
-//! time: with 101 samples in a second, all of those of a second and a half would meet it and all of the next would not;
-//! one that works for 3 ms of each 10 is met in its waits for half a second. So the period is another one after some
-//! samples, and so different that no program is in step with it for long. Periods come in pairs, one as much above the
-//! one that was asked for as the other is below it, so that a few seconds have as many samples as were asked for.
+//! The kernel's timer fires in exact periods. A program that wakes each 150 us is in the same phase at every 66th
+//! wake-up: with 101 samples a second, all samples of a second and a half would find it in that phase and none in the
+//! next; one that works for 3 ms of each 10 would be found waiting for half a second. So the period is changed after
+//! some samples, and by so much that no program keeps in step with it for long. Periods come in pairs, one as much
+//! above the requested one as the other is below it, so that a few seconds have as many samples as requested.
 //!
-//! A new period begins with its change, and what had passed of the old one is lost. So that of a thread or a group,
-//! whose timer stands still while it does not run, is changed behind a sample and never by the clock: one that seldom
-//! runs would otherwise never have run for a whole period between two changes.
+//! A new period begins when it is set, and what had passed of the old one is lost. So the period of a thread's or a
+//! group's event, whose timer stands still while it does not run, is changed right after a sample and never by the
+//! clock: a thread that seldom runs would otherwise never run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// For so many samples a period stays the same, or for as many as come in so many nanoseconds, where that are more:
-/// each change takes a system call.
+/// How many samples a period lasts for; or as many as come in this many nanoseconds, if that is more. Each change takes
+/// a system call.
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
-/// A period, or its rate where it is changed by the clock, is larger or smaller by up to one part in so many.
+/// A period (or its rate, if it is changed by the clock) differs from the requested one by up to one part in this many.
 const PARTS: u64 = 3;
 
-/// Has an event take a sample for each so many nanoseconds from now on. Samples go on to say the period that the event
-/// was opened with: for events of clocks the kernel never brings that up to date (`perf_swevent_hrtimer`,
-/// `last_period`). Where it refuses, the period stays.
+/// Has an event take a sample for each `period_nano` nanoseconds from now on. Its samples go on to say the period that
+/// the event was opened with: for clock events the kernel never updates that (`perf_swevent_hrtimer`, `last_period`).
+/// If the kernel refuses, the period stays.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     /// `PERF_EVENT_IOC_PERIOD`.
@@ -31,14 +31,14 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     unsafe { libc::ioctl(event.as_raw_fd(), PERIOD as _, &raw const period_nano) };
 }
 
-/// Periods around one, a new one after some samples.
+/// Periods that vary around a requested one.
 #[derive(Debug)]
 pub struct Varying {
     period_nano: u64,
     random: u64,
-    /// By how much the next one differs, which the present one is the opposite of.
+    /// By how much the next period differs; the present one differs by the opposite.
     opposite: Option<i64>,
-    /// So many samples are still to come in the present one.
+    /// How many samples are still to come in the present period.
     left: u64,
 }
 
@@ -48,17 +48,17 @@ impl Varying {
         Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
 
-    /// Periods around this one, behind a first one of any length.
+    /// Periods around this one, after a first period of any length.
     pub fn behind_another(period_nano: u64, seed: u64) -> Self {
         Self { left: 1, ..Self::new(period_nano, seed) }
     }
 
-    /// The period around which they are.
+    /// The period that they vary around, in nanoseconds.
     pub fn average(&self) -> u64 {
         self.period_nano
     }
 
-    /// So many samples were taken: the next period, where it is time for it.
+    /// Counts samples that were taken. Returns the next period if it is time for one.
     pub fn took(&mut self, samples: u64) -> Option<u64> {
         self.left = self.left.saturating_sub(samples);
         if self.left > 0 {
@@ -69,8 +69,8 @@ impl Varying {
         Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period, where it is time for it by the clock. As much time passes with each, so it is their rates that
-    /// are on average what was asked for.
+    /// The next period, where periods are changed by the clock. Each lasts for the same time, so it is their rates that
+    /// average to the requested one.
     pub fn by_clock(&mut self) -> u64 {
         let difference = self.difference();
         let period = u128::from(self.period_nano);
@@ -78,7 +78,7 @@ impl Varying {
         u64::try_from(period * period / rate).unwrap_or(self.period_nano)
     }
 
-    /// By how much the next one differs.
+    /// By how much the next period differs.
     fn difference(&mut self) -> i64 {
         if let Some(opposite) = self.opposite.take() {
             return opposite;
@@ -99,19 +99,19 @@ fn last(period_nano: u64) -> u64 {
     (LEAST_NANO / period_nano.max(1)).max(SAMPLES)
 }
 
-/// How often an event fired and took no sample, because its thread was in the kernel, of which it may not see anything.
+/// How often an event fired without taking a sample, because its thread was in the kernel, where it may not sample.
 ///
-/// The kernel does not tell. But the event counts the time that its thread ran, to the nanosecond, and fires each time
-/// that another period of that is over.
+/// The kernel does not report that. But the event counts the time that its thread ran, to the nanosecond, and fires
+/// each time another period of it has passed.
 #[derive(Debug, Clone, Copy)]
 pub struct Skipped {
-    /// The count when the present period began, and the period.
+    /// The event's count when the present period began, and the period, in nanoseconds.
     since: u64,
     period_nano: u64,
-    /// The samples that were taken since then, and the times without one that were told.
+    /// How many samples were taken since then, and how many firings without one were returned by `tell`.
     samples: u64,
     told: u64,
-    /// What periods that are over left untold, in nanoseconds.
+    /// The time without samples of earlier periods that was not returned yet, in nanoseconds.
     untold: u64,
 }
 
@@ -121,21 +121,22 @@ impl Skipped {
         Self { since: 0, period_nano: period_nano.max(1), samples: 0, told: 0, untold: 0 }
     }
 
-    /// So many samples were taken, or were lost.
+    /// Counts samples that were taken, or were lost.
     pub fn took(&mut self, samples: u64) {
         self.samples = self.samples.saturating_add(samples);
     }
 
-    /// For how much time the event took no sample that was not told yet, in nanoseconds. It has counted so much by now.
+    /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is what it
+    /// has counted by now.
     pub fn tell(&mut self, count: u64) -> u64 {
         let fired = count.saturating_sub(self.since) / self.period_nano;
-        // A sample may be on its way: it is made up for by the next.
+        // A sample may still be on its way. The next call makes up for it.
         let more = fired.saturating_sub(self.samples).saturating_sub(self.told);
         self.told += more;
         std::mem::take(&mut self.untold).saturating_add(more.saturating_mul(self.period_nano))
     }
 
-    /// How much of a period has passed since the event fired last, in nanoseconds.
+    /// How much of a period has passed since the event last fired, in nanoseconds.
     pub fn begun(&self, count: u64) -> u64 {
         count.saturating_sub(self.since) % self.period_nano
     }
@@ -152,9 +153,8 @@ mod tests {
 
     const PERIOD: u64 = 9_900_990;
 
-    /// Guarantees: periods lie within a third of the one that was asked for, on both sides of it, and each two of them
-    /// are on average that one, to the nanosecond; each lasts for sixteen samples, however long those take, and for
-    /// more where they come often.
+    /// Guarantees: periods lie within a third of the requested one, on both sides of it, and each pair averages to it,
+    /// to the nanosecond; each lasts for sixteen samples, however long those take, and for more if they come often.
     #[test]
     fn around() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -171,8 +171,8 @@ mod tests {
         assert!(often.took(99).is_none() && often.took(1).is_some());
     }
 
-    /// Guarantees: of periods that are changed by the clock each two have as many samples in the same time as were
-    /// asked for.
+    /// Guarantees: of periods that are changed by the clock, each pair has as many samples in the same time as were
+    /// requested.
     #[test]
     fn by_the_clock() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -191,14 +191,14 @@ mod tests {
         assert!(varying.took(1).is_some() && varying.took(SAMPLES - 1).is_none() && varying.took(1).is_some());
     }
 
-    /// Guarantees: a program that does the same thing each 150 us, which is a 66th of the period, is met in all of its
+    /// Guarantees: a program that does the same thing each 150 us, a 66th of the period, is sampled in all of its
     /// phases within some seconds.
     #[test]
     fn out_of_step() {
         const CYCLE: u64 = 150_000;
         let mut varying = Varying::new(PERIOD, 42);
-        // Of 48 samples, about half a second of them, so many are in the first third of the cycle: with a fixed period
-        // all or none.
+        // This many of 48 samples, which take about half a second, are in the first third of the cycle. With a fixed
+        // period it would be all or none.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
             let mut met = 0;
@@ -212,8 +212,8 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: a program that works for 3 ms of each 10 is met at work within each half second, and seldom for less
-    /// than half or more than twice the time that it works.
+    /// Guarantees: a program that works for 3 ms of each 10 is sampled at work within each half second, and seldom for
+    /// less than half or more than twice the time that it works.
     #[test]
     fn out_of_step_with_milliseconds() {
         const CYCLE: u64 = 10_000_000;
@@ -233,15 +233,15 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: what an event counted beyond its samples is told once, in whole periods, and never what a sample
-    /// stands for, whichever of both is seen first.
+    /// Guarantees: what an event counted beyond its samples is returned once, in whole periods, and never includes what
+    /// a sample stands for, whichever of the two is seen first.
     #[test]
     fn skipped() {
         let mut skipped = Skipped::new(10);
         assert_eq!((skipped.tell(9), skipped.tell(10), skipped.tell(19)), (0, 10, 0));
         skipped.took(1);
         assert_eq!((skipped.tell(29), skipped.begun(29)), (0, 9));
-        // This sample was counted as none before it was seen.
+        // This sample had been counted as missing before it was seen.
         assert_eq!(skipped.tell(30), 10);
         skipped.took(1);
         assert_eq!((skipped.tell(40), skipped.tell(50)), (0, 10));

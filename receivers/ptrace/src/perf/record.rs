@@ -1,13 +1,13 @@
-//! What the kernel puts into a ring: a pure function over the bytes of one record.
+//! Parses what the kernel puts into a ring: a pure function over the bytes of one record.
 //!
-//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. The kernel is
-//! believed, but not blindly: the stack's bytes are the target's, and a length that does not fit is an error and no
-//! reason to read elsewhere.
+//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. Lengths are checked
+//! although the kernel wrote them: the stack's bytes come from the target, and a length that does not fit is an error,
+//! never a read beyond the record.
 
 use super::attr::{REGISTERS, STACK_BYTES};
 use crate::unwind::Registers;
 
-/// The bytes in front of every record: its type (4), what it was taken in (2) and its length with these (2).
+/// The header of every record: its type (4 bytes), the mode it was taken in (2) and its length with the header (2).
 pub const HEADER: usize = 8;
 
 /// The longest record: its length has two bytes.
@@ -24,16 +24,16 @@ mod kind {
     pub(super) const LOST_SAMPLES: u32 = 13;
 }
 
-/// `PERF_RECORD_MISC_CPUMODE_MASK` and what is said there.
+/// `PERF_RECORD_MISC_CPUMODE_MASK` and its values.
 const CPU_MODE: u16 = 7;
 const CPU_MODE_USER: u16 = 2;
 
-/// `PERF_SAMPLE_REGS_ABI_*`: of what kind of program the registers are; 0 where there are none.
+/// `PERF_SAMPLE_REGS_ABI_*`: whether the registers are those of a 64-bit or a 32-bit program; 0 if there are none.
 const ABI_NONE: u64 = 0;
 const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;
 
-/// `PERF_CONTEXT_MAX`: numbers in a call chain from here on are no addresses.
+/// `PERF_CONTEXT_MAX`: numbers in a call chain from here on are marks, not addresses.
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
 /// How many registers a sample has.
@@ -46,30 +46,30 @@ const DWARF: [u8; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14
 /// What a processor did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuMode {
-    /// It executed the program.
+    /// In the program's code.
     User,
-    /// It executed the kernel for the program: the registers are those with which the program will go on.
+    /// In the kernel, on behalf of the program. The registers are those with which the program will continue.
     Kernel,
 }
 
-/// A thread that ran, at one moment.
+/// A sample of a thread that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnCpuSample<'a> {
-    /// Its process and its id, in the PID namespace of who opened the event.
+    /// Its process id and thread id, in the PID namespace of whoever opened the event.
     pub process: u32,
     /// The thread.
     pub thread: u32,
-    /// When, on the clock CLOCK_MONOTONIC in nanoseconds.
+    /// When it was taken: nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
-    /// For how much running time it stands, in nanoseconds.
+    /// How much running time it stands for, in nanoseconds.
     pub period_nano: u64,
-    /// Whether the kernel was executed.
+    /// Where the thread was: in its program or in the kernel.
     pub mode: CpuMode,
-    /// The kernel's calls, where it was executed and may be seen.
+    /// The kernel's call chain, if the thread was in the kernel and that may be seen.
     pub kernel: KernelChain<'a>,
     /// The program's registers.
     pub user: User,
-    /// The stack from the stack pointer on, as far as it was there.
+    /// The stack from the stack pointer on, as much as was copied.
     pub stack: &'a [u8],
 }
 
@@ -78,22 +78,22 @@ pub struct OnCpuSample<'a> {
 pub struct KernelChain<'a>(&'a [u8]);
 
 impl KernelChain<'_> {
-    /// The addresses, the innermost first: where it was, and where each call returns to.
+    /// The addresses, the innermost first: where the thread was, and where each call returns to.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
-        // Between them are marks that say whose the next ones are (`PERF_CONTEXT_*`, the last 4095 numbers).
+        // Between them are marks that say whose addresses follow (`PERF_CONTEXT_*`, the last 4095 numbers).
         words.iter().map(|word| u64::from_ne_bytes(*word)).filter(|address| *address < CONTEXT_MAX)
     }
 }
 
-/// The registers of a program.
+/// The registers of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
     /// All of them.
     Registers(Registers),
-    /// There are none: a thread of the kernel, or one that ends.
+    /// There are none, because it is a kernel thread or is ending.
     None,
-    /// Those of a 32-bit program.
+    /// The registers of a 32-bit program.
     OtherArchitecture,
 }
 
@@ -103,9 +103,9 @@ pub enum User {
 pub enum Record<'a> {
     /// A thread ran.
     Sample(OnCpuSample<'a>),
-    /// So many records found no room.
+    /// This many records found no room.
     Lost(u64),
-    /// The kernel takes no more samples until [`Record::Unthrottled`], since there were too many.
+    /// The kernel pauses sampling until [`Record::Unthrottled`], because there were too many samples.
     Throttled,
     /// It does again.
     Unthrottled,
@@ -123,23 +123,23 @@ pub enum Record<'a> {
         /// The thread.
         thread: u32,
     },
-    /// Something else, which says nothing here.
+    /// Another record, which is not used.
     Other,
 }
 
-/// Why a record makes no sense.
+/// Why a record is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It is shorter than what it should have.
+    /// It is shorter than its fields.
     #[error("it ends too early")]
     Short,
-    /// Its length is not what its header says, or is no multiple of 8.
+    /// Its length differs from its header's, or is no multiple of 8.
     #[error("its length is wrong")]
     Length,
-    /// A stack's size is another one than was asked for, or more of it is there than that.
+    /// The stack's size is not the requested one, or more of it was copied than that.
     #[error("the size of its stack is wrong")]
     Stack,
-    /// Its registers are of a kind that does not exist.
+    /// Its registers are of an unknown kind.
     #[error("its registers are of no known kind")]
     Registers,
 }
@@ -158,7 +158,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// A length that no record has.
+    /// A length that no record can have.
     pub fn read(bytes: [u8; HEADER]) -> Result<Self, Malformed> {
         let [k0, k1, k2, k3, m0, m1, l0, l1] = bytes;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
@@ -168,8 +168,8 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// Where in the record the process is, if it is a sample: all that is to be looked at before it is known whose it
-    /// is.
+    /// Where the process id is in the record, if it is a sample. Nothing else is read before it is known whether the
+    /// process is wanted.
     pub fn process_at(&self) -> Option<usize> {
         // Behind the header and the instruction pointer.
         (self.kind == kind::SAMPLE).then_some(HEADER + 8)
@@ -180,7 +180,7 @@ impl Header {
 ///
 /// # Errors
 ///
-/// Where it makes no sense; it says nothing then, and the next one can be read.
+/// If the record is malformed. It is skipped then, and the next one can be read.
 pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(Malformed::Short)?;
     let header = Header::read(*header)?;
@@ -191,7 +191,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     Ok(match header.kind {
         kind::SAMPLE => Record::Sample(sample(header, &mut rest)?),
         kind::LOST => {
-            // The number of the event it is about comes first.
+            // First comes the number of the event that it is about.
             rest.word()?;
             Record::Lost(rest.word()?)
         }
@@ -237,18 +237,19 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let stack = if size == 0 {
         &[]
     } else {
-        // The kernel gives less room where the record would get too long, and none where there is no program.
+        // The kernel shortens the stack where the record would get too long, and leaves it out where there is no
+        // program.
         let size = usize::try_from(size).ok().filter(|&size| size <= STACK_BYTES as usize).ok_or(Malformed::Stack)?;
         let bytes = rest.bytes(size)?;
         let valid = usize::try_from(rest.word()?).unwrap_or(usize::MAX);
         bytes.get(..valid).ok_or(Malformed::Stack)?
     };
-    // A hypervisor's or a guest's time is none of the program's code either.
+    // Time in a hypervisor or a guest is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, mode, kernel, user, stack })
 }
 
-/// What was not read yet.
+/// The part of a record that was not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,21 +1,21 @@
-//! What sampling a process may cost: where a budget is overspent, the rate is halved, and doubled again when there is
-//! room.
+//! The budgets for sampling a process: when one is overspent the rate is halved, and when there is room again it is
+//! doubled.
 
 use std::time::{Duration, Instant};
 
 use crate::message::Settings;
 use crate::os::time;
 
-/// How long is measured before the rate is changed.
+/// For how long costs are measured before the rate may change.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// The rate is never lowered beyond this share of the configured one.
+/// The rate is lowered to one part in this many of the configured one at most.
 const MOST: u64 = 64;
 
-/// A stop of this length is never meant to happen: the machine is too busy for the sampler to hold a thread at all.
+/// A stop that takes this long halves the rate at once: the machine is too busy to stop threads.
 const LONG_STOP: Duration = Duration::from_millis(5);
 
-/// How many windows with room are waited for before the rate is raised.
+/// After how many windows with room the rate is raised.
 const PATIENCE: u32 = 4;
 
 /// The budgets of one process.
@@ -43,7 +43,7 @@ impl Budget {
         }
     }
 
-    /// Forgets what was measured: taking in many threads at once says nothing about what sampling them costs.
+    /// Forgets the present window: adding many threads at once says nothing about what sampling them costs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.since = now;
         self.cpu = Duration::ZERO;
@@ -63,8 +63,8 @@ impl Budget {
         now.saturating_duration_since(self.since) >= WINDOW
     }
 
-    /// In every how many slots there is to be a tick. `stopped` is for how long the thread that was stopped most in
-    /// this window was.
+    /// The stride from now on: one slot in how many has a tick. `stopped` is for how long the thread that was stopped
+    /// most in this window was stopped.
     pub(super) fn review(&mut self, now: Instant, stopped: Duration) -> u64 {
         let window = now.saturating_duration_since(self.since).as_secs_f64();
         let spent = self.cpu.as_secs_f64() / window / self.max_cpu;
@@ -87,7 +87,7 @@ impl Budget {
     }
 }
 
-/// The processor time that was used since the last mark.
+/// Measures the processor time that the thread uses between calls.
 #[derive(Debug, Default)]
 pub(super) struct CpuMark(Duration);
 
@@ -102,8 +102,8 @@ impl CpuMark {
 mod tests {
     use super::*;
 
-    /// Guarantees: each budget lowers the rate when it is overspent; the rate returns only after a while with room, and
-    /// never falls below its floor.
+    /// Guarantees: each budget lowers the rate when it is overspent; the rate is raised only after a while with room,
+    /// and never falls below its floor.
     #[test]
     fn rate_follows_cost() {
         let mut now = Instant::now();

@@ -1,8 +1,8 @@
 //! What the events of a process cover: each thread by itself, all of its control group, or all of the machine.
 //!
-//! An event of a thread costs it 2.5 microseconds at each switch to another one, one of a processor 0.06 to 0.08, and
-//! threads that start are sampled from their first moment on. But samples of all other processes that are covered are
-//! taken as well: each costs them 20 to 46 microseconds, and is dropped. So what is worth covering depends on the
+//! An event of a thread costs it 2.5 microseconds at each switch to another thread. An event of a processor costs 0.06
+//! to 0.08, and samples new threads from their first moment on, but it also takes samples of all other processes that
+//! are covered: each costs them 20 to 46 microseconds, and is dropped. So what is worth covering depends on the
 //! process's share of it.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// What events cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Coverage {
-    /// Threads of the process that run, each by an event of its own.
+    /// Running threads of the process, each by an event of its own.
     #[default]
     Threads,
     /// The process's control group.
@@ -19,27 +19,27 @@ pub(super) enum Coverage {
     Machine,
 }
 
-/// Who used processors in a stretch of time.
+/// How processors were used in a stretch of time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     /// How long it was.
     pub(super) elapsed: Duration,
-    /// What the process used.
+    /// The processor time of the process.
     pub(super) own: Duration,
-    /// What all in its control group used; `None` where it is in none of its own.
+    /// The processor time of its control group; `None` if it is in none.
     pub(super) group: Option<Duration>,
     /// What all used.
     pub(super) machine: Duration,
-    /// How often a second its busiest thread was given a processor.
+    /// How often per second its busiest thread was given a processor.
     pub(super) switches: u64,
 }
 
-/// What may be covered besides threads.
+/// Which coverages besides threads are permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permitted {
-    /// The process is in a control group, whose events were not refused lately.
+    /// Whether the process is in a control group whose events were not refused lately.
     pub(super) group: bool,
-    /// Whoever samples has the right to see all that the machine does, and its events were not refused lately.
+    /// Whether the sampler has the right to see everything on the machine, and events of that were not refused lately.
     pub(super) machine: bool,
 }
 
@@ -60,21 +60,21 @@ impl Permitted {
     }
 }
 
-/// A process that uses less than one part in so many of a processor has no events worth a choice.
+/// A process that uses less than one part in this many of a processor is not worth more than events of its threads.
 const IDLE: u32 = 50;
 
-/// The group is covered where it uses less than so many times what the process does.
+/// The group is covered if it uses less than this many times what the process does.
 const GROUP: u32 = 4;
 
-/// The machine is covered where the others use less than so many times what the process does.
+/// The machine is covered if the other processes use less than this many times what the process does.
 const OTHERS: u32 = 8;
 
-/// Where a thread is switched more often than this in a second, events of threads cost it more than 1 % of a processor.
+/// If a thread is switched more often per second than this, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
 impl Coverage {
-    /// What is to be covered from now on. What is covered already stays so for twice the bounds, so that it does not
-    /// change again and again.
+    /// The coverage from now on. What is covered already may use twice the bounds, so that the coverage does not change
+    /// back and forth.
     fn next(self, usage: Usage, permitted: Permitted) -> Self {
         let Usage { elapsed, own, group, machine, switches } = usage;
         if own * IDLE < elapsed {
@@ -91,15 +91,15 @@ impl Coverage {
         Self::Threads
     }
 
-    /// What is to be covered where it is not known who used the processors: what is covered, and of a command that was
-    /// just started the machine, since its threads may be gone before they are looked at.
+    /// The coverage while the use of the processors is not known: the present one; or the machine, for a command that
+    /// was just started, since its threads may be gone before they are looked at.
     fn unknown(self, started: bool, permitted: Permitted) -> Self {
         let wanted = if started { Self::Machine } else { self };
         if permitted.has(wanted) { wanted } else { Self::Threads }
     }
 
-    /// What is covered from now on: the best of what is to be covered that opens. What does not is not permitted, so
-    /// the next one is judged by its own rules.
+    /// The coverage from now on: the best one that opens. One that does not open is not permitted, and the next is
+    /// judged by its own rules.
     pub(super) fn settle(
         self,
         usage: Option<Usage>,
@@ -120,11 +120,11 @@ impl Coverage {
     }
 }
 
-/// The time that a machine's processors were used, by `/proc/stat` (proc_stat(5)), where a second has so many ticks.
+/// The processor time that a machine used, from `/proc/stat` (proc_stat(5)), with this many clock ticks per second.
 pub(super) fn machine_cpu(stat: &str, ticks_per_second: u64) -> Option<Duration> {
     let mut fields = stat.strip_prefix("cpu ")?.lines().next()?.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || fields.next()?.ok();
-    // Between them is what they were idle, with and without waiting for a disk.
+    // The two fields between are idle time, without and with waiting for a disk.
     let (user, nice, system, _, _, hard, soft) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
     let ticks = [user, nice, system, hard, soft].into_iter().fold(0, u64::saturating_add);
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second.max(1)))
@@ -145,8 +145,8 @@ mod tests {
         Usage { elapsed, own: seconds(own), group: group.map(seconds), machine: seconds(machine), switches }
     }
 
-    /// Guarantees: a process that has most of a group or a machine is sampled with all of it, one among many by its
-    /// threads, unless they are switched so often that this would cost more.
+    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
+    /// events of its threads, unless they are switched so often that these would cost more.
     #[test]
     fn by_share() {
         let from_threads =
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(from_threads(0.0, Some(0.0), 0.0, 9_999), Coverage::Threads);
     }
 
-    /// Guarantees: what is covered is not given up for a moment in which others use somewhat more.
+    /// Guarantees: a coverage is not given up because others use a little more for a moment.
     #[test]
     fn no_flapping() {
         assert_eq!(Coverage::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Coverage::Group);
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(Coverage::Machine.next(usage(1.0, None, 17.1, 0), ALL), Coverage::Threads);
     }
 
-    /// Guarantees: what does not open gives way to the next one whose own rules hold: the group to the machine, and
-    /// that to threads. Nothing is asked for twice, and nothing that is not permitted.
+    /// Guarantees: a coverage that does not open gives way to the next one whose own rules hold: the group to the
+    /// machine, and that to threads. None is tried twice, and none that is not permitted.
     #[test]
     fn what_opens() {
         let (busy, crowded) = (usage(1.0, Some(1.1), 1.2, 0), usage(1.0, Some(1.1), 50.0, 0));
@@ -186,7 +186,7 @@ mod tests {
             (threads, None, true, ALL, &[machine], &[machine], machine),
             (threads, None, true, without(machine), &[group, machine], &[], threads),
             (group, None, false, without(group), &[group], &[], threads),
-            // The second look at a command whose group's events do not open.
+            // The second review of a command whose group's events do not open.
             (machine, Some(busy), false, ALL, &[machine], &[group, machine], machine),
         ] {
             let mut tried = Vec::new();
@@ -200,7 +200,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a machine's time is what its processors did not idle, in ticks of its own length; nonsense is none.
+    /// Guarantees: the time of a machine is what its processors were not idle, in its own clock ticks; malformed text
+    /// gives none.
     #[test]
     fn machines() {
         let stat = "cpu  100 20 30 4000 500 6 7 800 9 10\ncpu0 1 2 3\n";

@@ -1,4 +1,4 @@
-//! Whether a stop ended a system call early, or whether the call had moved all that there was.
+//! Whether a stop ended a system call early, or the call had moved all the data that there was.
 
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, SFlag, fstatat, major};
@@ -10,10 +10,10 @@ use crate::process_files::ProcessFiles;
 /// The major number of `/dev/zero`, `/dev/urandom` and their like (Linux, `Documentation/admin-guide/devices.txt`).
 const MEMORY_DEVICES: u64 = 1;
 
-/// Whether a short call of a stopped thread was cut. Where that cannot be told, it was.
+/// Whether a stop cut the short call of a stopped thread. If that cannot be told, it is taken to have been cut.
 ///
-/// A read from a pipe, a socket or a terminal gives what is there, and one at the end of a file what is left. What
-/// never waits, gives up by itself.
+/// A read from a pipe, a socket or a terminal returns what is there, and one at the end of a file what is left: those
+/// are not cut. Neither is a call on a descriptor that never waits, which returns early by itself.
 pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bool {
     if let Some(to) = short.to
         && never_waits(files, thread, to)
@@ -21,7 +21,7 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
         return false;
     }
     let Some((from, position)) = short.from else { return true };
-    // Between two descriptors, a pipe that is full is where it ends (`splice_file_to_pipe` in fs/splice.c).
+    // Between two descriptors a call ends where a pipe is full (`splice_file_to_pipe` in fs/splice.c).
     if let Some(to) = short.to
         && stat(files, thread, to).is_some_and(|stat| kind(&stat) == SFlag::S_IFIFO)
     {
@@ -41,7 +41,7 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
                     (files.read_memory(address, &mut bytes) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
                 }
             };
-            // Files that are made up as they are read have no size.
+            // Files whose content is made when they are read (as in `/proc`) have size 0.
             size > 0 && position.is_none_or(|position| position < size)
         }
         _ => false,
@@ -61,7 +61,7 @@ fn never_waits(files: &ProcessFiles, thread: u32, descriptor: u64) -> bool {
     flags.is_some_and(|flags| flags & u64::from(OFlag::O_NONBLOCK.bits().cast_unsigned()) != 0)
 }
 
-/// What the kernel says of an open file (proc_pid_fdinfo(5)).
+/// The `fdinfo` file of an open file (proc_pid_fdinfo(5)).
 fn information(files: &ProcessFiles, thread: u32, descriptor: u64) -> Option<String> {
     let (bytes, _) = read_at_most(files.task(), &format!("{thread}/fdinfo/{descriptor}"), 4096).ok()?;
     Some(text(&bytes))
@@ -90,9 +90,9 @@ mod tests {
         }
     }
 
-    /// Guarantees: a call that came back with a part was cut where it reads from a device of the kernel's memory or
-    /// before the end of a file, and where it writes to what waits; not where it reads from a pipe or to the end of a
-    /// file, and not where it writes to what never waits.
+    /// Guarantees: a call that returned with a part of its data was cut if it reads from one of the kernel's memory
+    /// devices or before the end of a file, or writes to a descriptor that waits; it was not if it reads from a pipe or
+    /// to the end of a file, or writes to a descriptor that never waits.
     #[test]
     fn what_explains_a_short_call() {
         let files = ProcessFiles::open(std::process::id()).unwrap();

@@ -258,7 +258,7 @@ impl Engine<'_> {
     pub(super) fn drain_ready(&mut self) {
         let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
         // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
-        // themselves: when a thread waits by `ppoll` and by epoll, the kernel reports a ring to one of them only.
+        // themselves, because the kernel reports a ring only once, and the sleep may have consumed that.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         for index in 0..self.processes.len() {

@@ -15,7 +15,7 @@ const REVIEW: Duration = Duration::from_secs(1);
 /// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
-/// Whether events are lacking, and when it is looked at next who ran most.
+/// Whether there are too few events, and when they are next given to the threads that ran most.
 #[derive(Debug)]
 pub(super) struct Precedence {
     pub(super) lacking: bool,
@@ -27,7 +27,7 @@ impl Precedence {
         Self { lacking: false, due: now }
     }
 
-    /// Whether it is to be looked at now.
+    /// Whether events are to be given anew now.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.lacking && now >= self.due;
         if due {
@@ -41,16 +41,16 @@ impl Precedence {
 /// For how long a thread ran lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lately {
-    /// For how long it had run in all when that was last looked at, in nanoseconds.
+    /// Its running time at the last review, in nanoseconds.
     seen: Option<u64>,
-    /// For how long it ran between the last two times, in nanoseconds.
+    /// For how long it ran between the last two reviews, in nanoseconds.
     ran: u64,
-    /// It gave its event up the last time.
+    /// Whether it gave its event up in the last review.
     gave_up: bool,
 }
 
 impl Lately {
-    /// It ran for so many nanoseconds by now.
+    /// Notes its running time at a review, in nanoseconds.
     fn review(&mut self, run_nano: u64) {
         let before = self.seen.replace(run_nano);
         self.ran = run_nano.saturating_sub(before.unwrap_or(run_nano));
@@ -67,8 +67,8 @@ struct Claim {
     has_event: bool,
 }
 
-/// The threads that give up their events: those that ran least, one for each without an event that ran much longer than
-/// it.
+/// The threads that have to give up their events: those that ran least, one for each thread without an event that ran
+/// much longer.
 fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
     let (mut with, mut without): (Vec<&Claim>, Vec<&Claim>) = claims.iter().partition(|claim| claim.has_event);
     with.sort_by_key(|claim| claim.ran_nano);
@@ -80,9 +80,9 @@ fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
 }
 
 impl Engine<'_> {
-    /// Opens events for the threads of a process that were noted, as far as there are some: first for those that ran
-    /// most. One that gave its event up has none before it is looked at again who ran most, or it would be the first to
-    /// take it.
+    /// Opens events for the threads of a process that were noted, as far as there are any left: first for those that
+    /// ran most. A thread that gave its event up gets none before the next review, or it would be the first to take it
+    /// back.
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
@@ -101,7 +101,7 @@ impl Engine<'_> {
             if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
-            // Nor is there one then for those that ran less.
+            // Then there is none for threads that ran less either.
             if self.watch_thread(index, thread_index) {
                 break;
             }
@@ -110,8 +110,8 @@ impl Engine<'_> {
         self.unwatched = noted;
     }
 
-    /// Where events are lacking, has threads that hardly ran give theirs up to others that ran much longer: these are
-    /// the first to be given one by the next tick.
+    /// If there are too few events, takes those of threads that hardly ran; the next tick gives them to threads that
+    /// ran much longer.
     pub(super) fn review_precedence(&mut self, now: Instant) {
         if !self.precedence.is_due(now) {
             return;
@@ -132,7 +132,7 @@ impl Engine<'_> {
         }
     }
 
-    /// All threads that are sampled by events of their own, or ran lately and could be.
+    /// All threads that have an event of their own, or ran lately and could have one.
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
@@ -163,9 +163,9 @@ impl Engine<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: where events are lacking, each thread that ran at least twice as long as one with an event, and has
-    /// none, has that one's: the longest that of the shortest, and so on. Threads that ran alike keep what they have,
-    /// and nobody gives way to one that did not run.
+    /// Guarantees: where there are too few events, a thread without one takes that of a thread that ran at most half as
+    /// long: the longest-running takes that of the shortest-running, and so on. Threads that ran alike keep what they
+    /// have, and no event goes to a thread that did not run.
     #[test]
     fn those_that_ran_most() {
         let given = |with: &[u64], without: &[u64]| {
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(given(&[u64::MAX], &[u64::MAX]), [] as [u32; 0]);
     }
 
-    /// Guarantees: it is looked at who ran most only while events are lacking, and once in a second; what a thread ran
-    /// is what it ran since the last time, and one that gave its event up may have one again.
+    /// Guarantees: events are given anew only while there are too few, and once a second; a thread's running time
+    /// counts from one review to the next, and one that gave its event up may have one again.
     #[test]
     fn once_a_second() {
         let start = Instant::now();

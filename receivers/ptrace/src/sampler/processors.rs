@@ -1,4 +1,4 @@
-//! Sampling by events of processors: which there are, for whom, and what their rings say.
+//! Sampling by events of processors: which are open, for which processes, and what is read from their rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -19,28 +19,29 @@ use crate::perf::record::User;
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
-/// How often it is looked at who uses the processors.
+/// How often the use of the processors is reviewed.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// The memory of all rings together, and the least and the most of one, in bytes. A processor that is always busy fills
-/// 1.7 MB in a second at the usual rate, and on a saturated machine this thread may get no processor for half of it.
+/// The memory of all rings together, and the smallest and largest ring, in bytes. A processor that is always busy fills
+/// 1.7 MB in a second at the usual rate, and on a saturated machine the sampling thread may get no processor for half
+/// of that.
 const RINGS: usize = 16 << 20;
 const RING: (usize, usize) = (64 << 10, 1 << 20);
 
-/// Events of the machine have the same period for so many of it, and for so long at least.
+/// An event of the whole machine keeps its period for this many samples' time, and for at least this long.
 const STEADY: u64 = 8;
 const LEAST_STEADY: Duration = Duration::from_millis(50);
 
-/// Events of all processors, for processes that are sampled with them.
+/// Events of all processors, shared by the processes that are sampled with them.
 #[derive(Debug)]
 pub(super) struct Processors {
-    /// `None` for all that a processor does.
+    /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
     period_nano: u64,
     rings: Vec<ProcessorEvent>,
-    /// When those of the machine get another period.
+    /// When events of the whole machine get another period.
     varied: Instant,
-    /// The processors that were switched on.
+    /// The processors that were online when these were opened.
     online: Vec<u32>,
     processes: Vec<(ProcessId, u32)>,
 }
@@ -59,9 +60,9 @@ impl Processors {
         Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Another period for events of the machine, where it is time for one. Their timers never stand still, and on a
-    /// processor that is mostly idle samples are too rare to count by; those of a group stand still while it does not
-    /// run.
+    /// Gives events of the whole machine another period when it is time. That is decided by the clock: their timers
+    /// never stand still, and a processor that is mostly idle has too few samples to count by. Events of a group stand
+    /// still while the group does not run, and are changed after samples.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -72,7 +73,7 @@ impl Processors {
         }
     }
 
-    /// Whether they are of a group, or of the machine, on all of these processors and no other.
+    /// Whether these are events of this group (`None`: the machine) on exactly these processors.
     fn covers(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
         self.group.as_ref() == group && self.online == online
     }
@@ -86,15 +87,15 @@ struct ProcessorEvent {
     varying: Varying,
 }
 
-/// What is known of the machine: read once for all processes.
+/// What is known of the machine, read once for all processes.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     read: Option<Instant>,
-    /// The time that its processors were used.
+    /// The processor time that was used on the whole machine.
     cpu: Option<Duration>,
-    /// The processors that are switched on.
+    /// The processors that are online.
     online: Vec<u32>,
-    /// Whether all that they do may be seen.
+    /// Whether the sampler may see everything that they execute.
     visible: bool,
 }
 
@@ -112,16 +113,16 @@ impl Machine {
     }
 }
 
-/// What is known of who uses the processors, for the next look.
+/// What the next decision about a process's coverage needs.
 #[derive(Debug)]
 pub(super) struct Review {
     pub(super) coverage: Coverage,
     due: Instant,
     membership: Membership,
     before: Option<Marks>,
-    /// It is a command that has just been started.
+    /// Whether the process is a command that has just been started.
     started: bool,
-    /// What was refused, and when.
+    /// The coverages that could not be opened, and when.
     refused: Vec<(Coverage, Instant)>,
 }
 
@@ -146,8 +147,8 @@ impl Review {
         }
     }
 
-    /// Finds out in which group the process is by now: of another one than before it is not known yet how much of it is
-    /// the process.
+    /// Finds out which control group the process is in by now. After a move it is not known yet how much of the new
+    /// group's time is the process's.
     fn look_for_group(&mut self, process: BorrowedFd<'_>) {
         if self.membership.refresh(process)
             && let Some(before) = &mut self.before
@@ -156,8 +157,8 @@ impl Review {
         }
     }
 
-    /// What is to be covered from now on: the best that `opens`, and the machine only where it is `visible`. What does
-    /// not open is asked for again after a while only.
+    /// Decides the coverage from now on: the best one for which `opens` succeeds; the machine only if it is `visible`.
+    /// A coverage that did not open is tried again after a while.
     fn choose(
         &mut self,
         usage: Option<Usage>,
@@ -181,8 +182,8 @@ impl Review {
         })
     }
 
-    /// Reads the counters, and says who used the processors since the last time. Meanwhile the busiest thread was given
-    /// one so often.
+    /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
+    /// busiest thread was given one meanwhile.
     fn usage(&mut self, pid: u32, switches: u64, machine: &Machine, now: Instant) -> Option<Usage> {
         let marks = Marks {
             at: now,
@@ -204,14 +205,15 @@ impl Review {
 }
 
 impl Events {
-    /// Whether a process is sampled with events of its group, or of the machine, on all processors that are on by now.
+    /// Whether a process is sampled with events of this group (`None`: the machine) on all processors that are online
+    /// now.
     fn covers(&self, process: ProcessId, group: Option<&ControlGroup>) -> bool {
         let mut of = self.processors.iter().filter(|set| set.processes.iter().any(|(id, _)| *id == process));
         of.any(|set| set.covers(group, &self.machine.online))
     }
 
-    /// The place of the set of events of a group, or of the machine; opened where there is none. There is one for all
-    /// processes that are sampled with it.
+    /// The index of the set of events of a group (`None`: the machine), which is opened if there is none yet. All
+    /// processes that are sampled with it share it.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
         let online = &self.machine.online;
         if let Some(index) = self.processors.iter().position(|set| set.covers(group, online)) {
@@ -227,7 +229,7 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Chooses what the events of a process cover, where that is to be looked at.
+    /// Reviews what the events of a process should cover, when it is time.
     pub(super) fn review_coverage(&mut self, index: usize, now: Instant) {
         for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
             set.vary(now);
@@ -241,7 +243,8 @@ impl Engine<'_> {
         events.machine.refresh(now);
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.id, process.event_period());
-        // Others pay for it, too: where the rate had to be lowered there is nothing to spare.
+        // Events of processors cost other processes something, too. If the budget has lowered the rate, there is
+        // nothing to spare.
         let spare = process.schedule.stride() == 1;
         let review = &mut process.review;
         let (before, group) = (review.coverage, review.membership.group().cloned());
@@ -261,8 +264,8 @@ impl Engine<'_> {
         if coverage == before && opened.is_none() {
             return;
         }
-        // What there is belongs to the events before. The process has no part in the others yet, so what these show of
-        // it by now is not taken twice.
+        // The samples so far are from the events before. The process is added to the new set afterwards, so that no
+        // moment is sampled twice.
         self.drain_process(index);
         if let (Some(events), Some(opened)) = (&mut self.events, opened) {
             let pid = self.processes[index].files.pid();
@@ -277,12 +280,12 @@ impl Engine<'_> {
         process.close_events();
     }
 
-    /// A process is not sampled with events of processors any more.
+    /// Ends sampling a process with events of processors.
     pub(super) fn leave_processors(&mut self, process: ProcessId) {
         self.leave_processors_but(process, None);
     }
 
-    /// A process is sampled with this set of events of processors, and with no other any more.
+    /// Removes a process from all sets of events of processors but one.
     fn leave_processors_but(&mut self, process: ProcessId, kept: Option<usize>) {
         let Some(events) = &mut self.events else { return };
         for (index, set) in events.processors.iter_mut().enumerate() {
@@ -290,12 +293,11 @@ impl Engine<'_> {
                 set.processes.retain(|(id, _)| *id != process);
             }
         }
-        // One from before a processor was switched on or off goes with its last process.
+        // A set that was opened before a processor went online or offline ends with its last process.
         events.processors.retain(|set| !set.processes.is_empty());
     }
 
-    /// Takes the samples that there are of processors. What is of no process that is sampled goes no further than its
-    /// number.
+    /// Takes the samples of all processors. Of samples of processes that are not sampled, only the process id is read.
     pub(super) fn drain_processors(&mut self) {
         let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
         for set in 0..sets {
@@ -327,7 +329,7 @@ impl Engine<'_> {
             period::set(event.as_fd(), period_nano);
         }
         if shortfall != Shortfall::default() {
-            // Whose it would have been is lost with it.
+            // It is not known whose samples were lost, so they are counted for each process of the set.
             for (id, _) in processes.iter() {
                 if let Some(process) = sampled.iter_mut().find(|process| process.id == *id) {
                     shortfall.add_to(&mut process.status);
@@ -339,14 +341,14 @@ impl Engine<'_> {
 }
 
 impl Active {
-    /// Who used the processors since the last time.
+    /// How the processors were used since the last time.
     fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.files.directory());
         self.review.usage(self.files.pid(), switches, machine, now)
     }
 
-    /// How often its busiest thread was given a processor since the last time.
+    /// How often the process's busiest thread was given a processor since the last time.
     fn switches(&mut self) -> u64 {
         let of = |thread: &mut super::thread_state::ThreadState| {
             let before = std::mem::replace(&mut thread.switched, thread.sched.timeslices);

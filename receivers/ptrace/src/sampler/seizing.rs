@@ -1,11 +1,11 @@
-//! Frees the sampling thread from a program that waits for it.
+//! Frees the sampling thread from a deadlock with a program that is executing another.
 //!
-//! A thread that executes another program waits until all others of its process are gone, and one that is traced goes
-//! only when its tracer reaps it. Meanwhile whoever asks to trace a thread of that process waits (the kernel's
-//! `cred_guard_mutex`: `de_thread` in fs/exec.c waits with it held, `ptrace_attach` in kernel/ptrace.c wants it). The
-//! sampling thread may have stopped one thread of a process when it asks for the next: then each waits for the other,
-//! for ever, and the program is lost. So a second thread looks whether the first stays in that one call, and reaps for
-//! it, which every thread of a tracer's program may do.
+//! A thread that executes another program waits until all other threads of its process are gone, and a traced thread is
+//! gone only when its tracer reaps it. During that wait, whoever asks to trace a thread of the process waits as well
+//! (the kernel's `cred_guard_mutex`: `de_thread` in fs/exec.c waits while holding it, `ptrace_attach` in
+//! kernel/ptrace.c takes it). If the sampling thread has stopped one thread of the process and asks for the next, each
+//! waits for the other for ever, and the program is lost. So a second thread watches whether the first one stays in one
+//! call, and reaps in its place, which every thread of a tracer's process may do.
 
 use std::fs::File;
 use std::io;
@@ -19,22 +19,22 @@ use crate::os::directory::for_each_number;
 use crate::os::wait;
 use crate::process_info;
 
-/// How often it is looked whether the sampling thread stays in one call: what it takes at most twice of is no wait of
-/// this kind, which lasts for as long as it is let.
+/// How often the second thread checks whether the sampling thread is still in the same call. A call that takes less
+/// than twice this long is not such a deadlock, which would never end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What both threads know.
+/// What both threads share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Which call is made: its number in the upper half, the process that it is about in the lower one, 0 after it. Not
-    /// the thread, which may be gone before the call returns.
+    /// The call that is being made: its number in the upper half, the id of its process in the lower half, which is 0
+    /// after the call. It is the process's id because the thread may be gone before the call returns.
     call: AtomicU64,
-    /// The second thread does not look, and has to be woken.
+    /// Whether the second thread sleeps until it is woken.
     rests: AtomicBool,
     ended: AtomicBool,
 }
 
-/// The sampling thread's end. Dropped, it ends the second thread.
+/// The sampling thread's side. Dropping it ends the second thread.
 #[derive(Debug)]
 pub(super) struct Seizing {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ pub(super) struct Seizing {
 }
 
 impl Seizing {
-    /// Starts the second thread, for calls of the calling one.
+    /// Starts the second thread, which watches calls of the calling thread.
     pub(super) fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let tracer = nix::unistd::gettid().as_raw().unsigned_abs();
@@ -54,7 +54,7 @@ impl Seizing {
         Ok(Self { shared, calls: 0, watch: Some(watch) })
     }
 
-    /// Makes a call that asks to trace a thread of a process.
+    /// Runs `call`, which asks to trace a thread of `process`.
     pub(super) fn ask<T>(&mut self, process: u32, call: impl FnOnce() -> T) -> T {
         self.calls = self.calls.wrapping_add(1);
         let number = self.calls << 32;
@@ -80,7 +80,7 @@ impl Drop for Seizing {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.wake();
         if let Some(watch) = self.watch.take() {
-            // It does nothing that could panic.
+            // Fails only if it panicked, and it does nothing that could.
             watch.join().ok();
         }
     }
@@ -97,7 +97,8 @@ fn watch(shared: &Shared, tracer: u32) {
             reap_of(process, tracer);
             thread::park_timeout(LOOK);
         } else {
-            // No call since the last look. One that is begun from here on sees this, or is seen here.
+            // There was no call since the last check. A call that begins from here on either sees `rests`, or is seen
+            // by the check below.
             shared.rests.store(true, Ordering::SeqCst);
             if shared.call.load(Ordering::SeqCst) == call && !shared.ended.load(Ordering::SeqCst) {
                 thread::park();
@@ -108,11 +109,11 @@ fn watch(shared: &Shared, tracer: u32) {
     }
 }
 
-/// Reaps the threads of a process that ended and that `tracer` traces, but for the first one: its end is its parent's
-/// to hear, and no program waits for it.
+/// Reaps the threads of a process that have ended and are traced by `tracer`, except the first: its end is for its
+/// parent to see, and no exec waits for it.
 fn reap_of(process: u32, tracer: u32) {
     let Ok(tasks) = File::open(format!("/proc/{process}/task")) else { return };
-    // What cannot be listed has gone.
+    // Fails only if the process is gone.
     for_each_number(tasks.as_fd(), |id| {
         let Ok(status) = process_info::status(tasks.as_fd(), &format!("{id}/status")) else { return };
         if status.ended && status.tracer == tracer && id != process {

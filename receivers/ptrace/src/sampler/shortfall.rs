@@ -1,21 +1,21 @@
-//! What the kernel says that it did not sample.
+//! What the kernel reports as not sampled.
 
 use crate::message::Status;
 use crate::perf::record::{OnCpuSample, Record, parse};
 use crate::perf::ring::Ring;
 
-/// What is missing of what one ring was read for.
+/// What was missing when one ring was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shortfall {
-    /// Records that found no room, or make no sense.
+    /// Records that found no room, or were malformed.
     lost: u64,
-    /// How often the kernel stopped sampling since there were too many interrupts.
+    /// How often the kernel paused sampling because there were too many interrupts.
     throttled: u64,
 }
 
 impl Shortfall {
-    /// Takes the samples of wanted processes out of a ring. Returns how many samples there were, of whomever, and what
-    /// is missing.
+    /// Takes the samples of wanted processes out of a ring. Returns how many samples of any process there were, and
+    /// what is missing.
     pub(super) fn drain(
         ring: &mut Ring,
         wanted: impl Fn(u32) -> bool,
@@ -35,7 +35,7 @@ impl Shortfall {
         (samples + drained.unwanted, shortfall)
     }
 
-    /// Reads a record: the sample, if it is one. What it says to be missing is counted.
+    /// Parses a record. Returns the sample, if it is one; counts what it reports as missing.
     fn sample<'a>(&mut self, record: &'a [u8]) -> Option<OnCpuSample<'a>> {
         match parse(record) {
             Ok(Record::Sample(sample)) => return Some(sample),
@@ -47,17 +47,17 @@ impl Shortfall {
         None
     }
 
-    /// The rest of the ring made no sense.
+    /// The rest of the ring was malformed.
     fn broken(&mut self) {
         self.lost += 1;
     }
 
-    /// Records that found no room, or make no sense.
+    /// Records that found no room, or were malformed.
     pub(super) fn lost(self) -> u64 {
         self.lost
     }
 
-    /// Adds it to what is said of a process.
+    /// Adds this to the counters of a process.
     pub(super) fn add_to(self, status: &mut Status) {
         status.lost_samples += self.lost;
         status.missed_ticks += self.throttled;
@@ -68,7 +68,7 @@ impl Shortfall {
 pub(super) mod tests {
     use super::*;
 
-    /// Records of which each is one missed tick, and of which each is seven lost samples.
+    /// A record that counts as one missed tick, and one that counts as seven lost samples.
     pub(in crate::sampler) fn throttled_and_lost() -> [Vec<u8>; 2] {
         [record(THROTTLE, [1, 2, 3]), record(LOST, [1, 7, 0])]
     }
@@ -86,8 +86,8 @@ pub(super) mod tests {
         bytes
     }
 
-    /// Guarantees: each time that the kernel stops sampling is a missed tick, and going on is none; what it had no room
-    /// for, and what makes no sense, is a lost sample.
+    /// Guarantees: each time that the kernel pauses sampling is a missed tick, and resuming is none; records that found
+    /// no room or are malformed are lost samples.
     #[test]
     fn what_is_missing() {
         let mut shortfall = Shortfall::default();

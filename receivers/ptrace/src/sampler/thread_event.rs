@@ -10,7 +10,7 @@ use crate::perf::period::{self, Skipped, Varying};
 use crate::perf::record::OnCpuSample;
 use crate::perf::ring::Ring;
 
-/// An event is kept for at least so long before its cost is judged.
+/// An event stays open for at least this long before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
 /// A thread that is given a processor more often than this in a second has its event for a part of the time only: the
@@ -131,12 +131,12 @@ impl DutyCycle {
         self.away_until.is_some_and(|until| now < until)
     }
 
-    /// The first period of the next event, where the others are around this one.
+    /// The first period of the next event, if the others are around `period_nano`.
     pub(super) fn first(&self, period_nano: u64) -> u64 {
         period_nano.saturating_sub(self.begun).max(period_nano / SHORTEST)
     }
 
-    /// An event is closed; `hides` where it may not see the kernel.
+    /// Takes over what a closed event leaves; `hides` if the event takes no samples in the kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
         let count = event.count();
         self.begun = event.skipped.begun(count);
@@ -176,8 +176,8 @@ fn duty_divisor(switches: u64, open: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: an event is there all the time up to 4000 switches a second, and for so much of it beyond that its
-    /// thread is not switched more often with it, up to a bound.
+    /// Guarantees: up to 4000 switches a second an event is always open; beyond that it is open for such a part of the
+    /// time that no more than these happen while it is, down to a bound.
     #[test]
     fn duty_cycles() {
         let tenth = Duration::from_millis(100);
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(duty_divisor(400, Duration::ZERO), MOST_DUTY_DIVISOR);
     }
 
-    /// Guarantees: an event begins where the one before stopped within its period, and never with one so short that
-    /// samples would come very often.
+    /// Guarantees: an event continues the period of the one before, but its first period is never so short that samples
+    /// would come very often.
     #[test]
     fn periods_go_on() {
         let first = |begun| DutyCycle { begun, ..DutyCycle::default() }.first(1_000);

@@ -1,29 +1,30 @@
-//! Processor time of threads that were gone before anybody looked at them.
+//! The processor time of threads that ended before they were looked at.
 //!
-//! The kernel keeps the processor time of a whole process, threads that ended included. What of it is neither accounted
-//! for by some thread nor known to be about to be, was used by threads that came and went between two looks: how much
-//! that is, is all that can be said about it.
+//! The kernel keeps the processor time of a whole process, ended threads included. What exceeds the time that is
+//! settled, or still to be settled, of its known threads was used by threads that came and went between two looks. How
+//! much it is, is all that is known of them.
 
-/// How much must be missing, in periods, before it is believed: the counters of running threads are late.
+/// How many periods must be missing before that is reported: the counters of running threads are late.
 const LEAST: u64 = 4;
 
-/// The balance of one process.
+/// The account of one process.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    /// What the kernel's clock showed beyond the counters of the threads, when sampling began.
+    /// By how much the process's clock exceeded the counters of its threads when sampling began.
     before: Option<i128>,
-    /// What was accounted for since then.
+    /// The running time that was settled since then, in nanoseconds.
     accounted: u128,
 }
 
 impl Unseen {
-    /// So much running time was accounted for, in nanoseconds.
+    /// Adds running time that was settled, in nanoseconds.
     pub(super) fn account(&mut self, nano: u64) {
         self.accounted += u128::from(nano);
     }
 
-    /// What is missing, in nanoseconds: the process used `clock_nano` so far, and `known_nano` of it is known of its
-    /// threads and not accounted for yet. The first answer is the one from which later ones are reckoned: nothing.
+    /// The processor time that no known thread accounts for, in nanoseconds: the process has used `clock_nano`, and
+    /// `known_nano` of that is known of its threads but not settled yet. The first call only sets the starting point,
+    /// and returns 0.
     pub(super) fn missing(&mut self, clock_nano: u64, known_nano: i128) -> u64 {
         let accounted = i128::try_from(self.accounted).unwrap_or(i128::MAX);
         let beyond = i128::from(clock_nano).saturating_sub(known_nano).saturating_sub(accounted);
@@ -31,7 +32,7 @@ impl Unseen {
         u64::try_from(beyond.saturating_sub(before)).unwrap_or(0)
     }
 
-    /// How much is to be said; `running` threads have counters that are late.
+    /// Whether so much is worth reporting. The counters of the `running` threads are late.
     pub(super) fn worth_saying(missing_nano: u64, period_nano: u64, running: u64) -> bool {
         missing_nano >= period_nano.saturating_mul(LEAST.saturating_add(running))
     }
@@ -43,8 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what a process used before it was sampled is not missing, and what is known of threads that live is
-    /// not either.
+    /// Guarantees: what a process used before it was sampled is not missing, and neither is what is known of its living
+    /// threads.
     #[test]
     fn nothing_missing() {
         let mut unseen = Unseen::default();
@@ -56,7 +57,7 @@ mod tests {
         assert_eq!(unseen.missing(6_450, 200), 450);
     }
 
-    /// Guarantees: a few periods, and one more for each thread that runs, may be a matter of late counters.
+    /// Guarantees: a few periods, and one more for each running thread, are put down to late counters.
     #[test]
     fn late_counters() {
         assert!(!Unseen::worth_saying(39, 10, 0) && Unseen::worth_saying(40, 10, 0));
@@ -64,8 +65,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: with whatever order of threads that end unseen, threads that are seen, and batches, all that was
-        /// said is what the process used, to the nanosecond.
+        /// Guarantees: in whatever order threads end unseen, threads are looked at and batches are sent, all that is
+        /// reported adds up to what the process used, to the nanosecond.
         #[test]
         fn all_is_said(steps in prop::collection::vec((0u64..1_000, 0u64..1_000, any::<bool>()), 1..100)) {
             let mut unseen = Unseen::default();
