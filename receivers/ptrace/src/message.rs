@@ -1,40 +1,40 @@
-//! What the sampler process and its owner say to each other.
+//! The messages between the sampler process and its owner.
 //!
-//! These are plain values; how they travel is the business of `protocol`. The owner decides (which processes, when, how
-//! often), the sampler process looks, attaches and samples. Everything the sampler process says about a target may have
-//! been made up by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
+//! These are plain values; `protocol` transports them. The owner decides which processes are sampled, when and how
+//! often; the sampler process finds, attaches and samples them. Anything that the sampler process says about a target
+//! may have been forged by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::time::Duration;
 
-/// Numbers a target: one entry of the configuration, chosen by the owner.
+/// The number of a target, which is one entry of the configuration. The owner chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetId(pub u32);
 
-/// Numbers one life of a process, chosen by the sampler process and never used again: a process that executes another
-/// program gets a new one.
+/// The number of one life of a process. The sampler process chooses it and never uses it again: a process that executes
+/// another program gets a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u64);
 
 /// What the owner says.
 #[derive(Debug)]
 pub enum Command {
-    /// Look for the processes of a target from now on, and attach to each.
+    /// Search for the processes of a target from now on, and attach to each.
     Watch(Target),
     /// Let go of a target's processes and forget it. A command that was started for it runs on.
     Unwatch(TargetId),
-    /// Start or stop sampling an attached process. An attached process is not sampled until told so.
+    /// Start or stop sampling an attached process. After attaching, it is not sampled until this command.
     Sample {
         /// The process.
         process: ProcessId,
         /// Whether it is sampled from now on.
         on: bool,
     },
-    /// Start sampling an attached process that has not executed anything yet. Its [`Status`] says that it may from now
-    /// on.
+    /// Start sampling an attached process that has not executed anything yet. Its next [`Status`] means that it may
+    /// run.
     SampleFromStart(ProcessId),
-    /// Let go of everything, say what is left to say, and end.
+    /// Let go of everything, send what is left, and end.
     Stop,
 }
 
@@ -47,19 +47,19 @@ pub struct Target {
     pub select: Select,
     /// How.
     pub settings: Settings,
-    /// Names of variables of the target's environment that the owner wants to know; nothing else of it leaves the
-    /// sampler.
+    /// The names of environment variables of the target that the owner wants to know. No others leave the sampler.
     pub environment: Vec<String>,
-    /// A process that appears is sampled from its first moment, without waiting for [`Command::Sample`].
+    /// Whether a process that appears is sampled from its first moment, without waiting for [`Command::Sample`].
     pub sample_at_once: bool,
 }
 
 /// Which processes belong to a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select {
-    /// The process with this id, in the sampler's PID namespace; not its successors.
+    /// The process with this id in the sampler's PID namespace, but not a later process with the same id.
     Pid(u32),
-    /// Started by the sampler process, with its standard streams, and sampled from its first instruction.
+    /// A command that the sampler process starts, with its own standard streams, and samples from the first
+    /// instruction.
     Command(Vec<OsString>),
     /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*`
     /// any characters, `?` one).
@@ -76,18 +76,18 @@ pub enum Select {
 /// How a target is sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Samples in a second, on average: ticks are jittered around it against lockstep. 1 to 1000.
+    /// Average samples per second, 1 to 1000. Ticks are jittered around this rate to avoid lockstep.
     pub rate_hertz: f64,
     /// What is sampled.
     pub mode: Mode,
     /// The largest share of one core that sampling this target may use before the rate is lowered.
     pub max_cpu: f64,
-    /// The largest share of time for which one thread of the target may be held stopped before the rate is lowered.
+    /// The largest share of time for which one thread of the target may be stopped before the rate is lowered.
     pub max_stopped: f64,
-    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or held. What
-    /// perf events copy does not depend on it.
+    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or stopped.
+    /// What perf events copy does not depend on it.
     pub max_stack: usize,
-    /// Processes of this target that are attached at the same time, at most.
+    /// How many processes of this target may be attached at the same time.
     pub max_processes: usize,
     /// Which running threads are stopped to be sampled.
     pub stops: Stops,
@@ -97,17 +97,17 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stops {
     /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own
-    /// code so far, which are hardly ever in a system call when they are stopped.
+    /// code so far: they are rarely in a system call when they are stopped.
     #[default]
     UserBound,
-    /// None: without perf events it is only known for how long threads run.
+    /// None: without perf events only the amount of time that threads run is known.
     Never,
-    /// All, and perf events are not tried: long system calls come back early.
+    /// All, and perf events are not tried. Long system calls return early.
     Always,
 }
 
 impl Stops {
-    /// What whoever chooses it has to know, for a person.
+    /// A warning for whoever chooses this setting.
     pub fn warning(self) -> Option<&'static str> {
         (self == Self::Always).then_some(
             "stops: always stops running threads, which can end long system calls early: read, write, send and others then return a part of what \
@@ -116,23 +116,24 @@ impl Stops {
     }
 }
 
-/// What can be seen of a running thread without stopping it: more on each rung than on the one below.
+/// How much can be seen of a running thread without stopping it. The rungs are in ascending order: each shows more than
+/// the one before, and needs more rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Rung {
-    /// Nothing: no perf event is permitted, or none was asked for yet.
+    /// Nothing: no perf event is permitted, or none was tried yet.
     #[default]
     None,
-    /// Its program, while that is what is executed. The time that it spends in the kernel is known, but not where.
+    /// Samples of the program's own code. For the time in the kernel only the amount is known.
     User,
-    /// Its program, also while the kernel works for it, and what the kernel does.
+    /// Samples of the program's own code and of the kernel working for it, with the kernel's call chain.
     Kernel,
-    /// The same of each thread from its first moment on, by events of the processors, which cost a thread hardly
-    /// anything at each switch to another.
+    /// The same, by events of processors instead of threads: each thread is sampled from its first moment on, and
+    /// events cost hardly anything when threads are switched.
     Processors,
 }
 
 impl Rung {
-    /// What it means with these settings, for a person.
+    /// A description of what is sampled with these settings, for a person.
     pub fn description(self, stops: Stops) -> &'static str {
         match (self, stops) {
             (Self::None, Stops::UserBound) => {
@@ -166,25 +167,24 @@ impl Default for Settings {
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Every thread: a sample's weight is the time that passed.
+    /// Samples all threads. A sample's weight is the time that passed.
     #[default]
     Wall,
-    /// Threads that ran since they were last looked at: a sample's weight is the time for which the thread ran.
+    /// Samples threads that ran since they were last looked at. A sample's weight is the time for which the thread ran.
     Cpu,
 }
 
-/// What the sampler process says.
+/// An event of the sampler process.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub enum Event {
-    /// It runs. What it may do was found out, but no process was looked at yet.
+    /// The sampler process has started and found out what it may do; it has not looked at any process yet.
     Ready(Rights),
     /// A process of a target was found and can be sampled.
     Attached(Box<Process>),
     /// A file is mapped executable into a process. Comes before the first batch that names it.
     Mapping(Mapping),
-    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root) as it is now; comes again when it was
-    /// replaced.
+    /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root). Sent again when the file is replaced.
     PerfMap {
         /// The process.
         process: ProcessId,
@@ -193,11 +193,11 @@ pub enum Event {
     },
     /// Samples.
     Batch(Batch),
-    /// Counters, about once a second while a process is sampled, and at its end.
+    /// Counters of a process: about once a second while it is sampled, and when that ends.
     Status(Status),
-    /// A process or target that cannot be sampled, or not fully. Said once per process and kind.
+    /// A process or target that cannot be sampled, or only in part. Sent once per process and kind.
     Problem(Problem),
-    /// A process is gone, or was let go. Nothing more is said about it.
+    /// A process is gone, or was let go. Nothing more is sent about it.
     Detached {
         /// The process.
         process: ProcessId,
@@ -216,11 +216,11 @@ pub enum Event {
 /// What the sampler process may do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rights {
-    /// It may trace processes of other users.
+    /// Whether it may trace processes of other users.
     pub trace_others: bool,
-    /// Its priority could be raised, so a stopped thread never waits for the sampler to be scheduled.
+    /// Whether its priority could be raised, so that a stopped thread never waits for the sampler to be scheduled.
     pub raised_priority: bool,
-    /// What is missing and how to get it, for a person, one line each.
+    /// What is missing and how to get it: one line each, for a person.
     pub hints: Vec<String>,
 }
 
@@ -233,15 +233,15 @@ pub struct Process {
     pub target: TargetId,
     /// Its id in the sampler's PID namespace.
     pub pid: u32,
-    /// Its id in its own, innermost PID namespace.
+    /// Its id in its own (innermost) PID namespace.
     pub namespace_pid: u32,
     /// When it started, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
-    /// Tells what it executes from everything else that was ever executed on this machine: a one-way hash of the boot,
-    /// the process's start and where the kernel put the program (`process_info`). It is the same whoever looks and
-    /// whenever, and the program cannot change it.
+    /// Identifies what it executes among everything that was ever executed on this machine: a one-way hash of the boot,
+    /// the process's start and where the kernel put the program (`process_info`). It does not depend on who computes it
+    /// or when, and the program cannot change it.
     pub exec_id: u64,
-    /// The path of its executable in its own mount namespace, by the name it was started by where the file has several.
+    /// The path of its executable in its own mount namespace. If the file has several names, the one it was started by.
     pub executable: String,
     /// Its arguments, cut at 4 KiB.
     pub arguments: Vec<String>,
@@ -262,10 +262,10 @@ pub struct Process {
 pub struct Mapping {
     /// The process.
     pub process: ProcessId,
-    /// Numbers the mapping among the process's; from 0, without gaps.
+    /// The index of the mapping among the process's: from 0, without gaps.
     pub index: u32,
     /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable
-    /// has that of [`Process::executable`].
+    /// has the path of [`Process::executable`].
     pub path: String,
     /// Where the executable part starts, as an address of the file (ELF virtual address).
     pub start: u64,
@@ -281,20 +281,21 @@ pub struct Mapping {
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
-    /// Whether Go's compiler made it. Code in C that is linked into it is part of it.
+    /// Whether Go's compiler made it. C code that is linked into such a file belongs to it.
     pub go: bool,
-    /// The file, open for reading, as the process has it mapped: the right one even if it was replaced or deleted.
+    /// The file, open for reading, as the process has it mapped: the same file even if the path was replaced or deleted
+    /// since.
     pub file: Option<File>,
 }
 
-/// Samples of one process, with all that they refer to.
+/// Samples of one process, with everything that they refer to.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Batch {
     /// The process.
     pub process: ProcessId,
-    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows in the weights.
+    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows in the weights only.
     pub period_nano: u64,
-    /// What is in [`Sample::weight_nano`].
+    /// The meaning of [`Sample::weight_nano`].
     pub mode: Mode,
     /// The threads that samples refer to.
     pub threads: Vec<Thread>,
@@ -317,12 +318,12 @@ impl Default for ProcessId {
 pub struct Thread {
     /// Its id in the sampler's PID namespace.
     pub id: u32,
-    /// Its id in the process's own PID namespace: what `gettid` says there.
+    /// Its id in the process's own PID namespace, which `gettid` returns there.
     pub namespace_id: u32,
     /// Its name (`/proc/PID/task/TID/comm`), at most 15 bytes.
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
-    /// where it is not known: the thread never had to be stopped, and its C library is not glibc.
+    /// if it is not known, because the thread was never stopped and its C library is not glibc.
     pub pointer: u64,
 }
 
@@ -335,25 +336,25 @@ pub struct Location {
     /// The mapping, by [`Mapping::index`]; `None` for code outside of any file (compiled at run time).
     pub mapping: Option<u32>,
     /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the kernel.
-    /// Already moved back into the call for every frame that is a caller.
+    /// In callers it is already moved back from the return address into the call.
     pub address: u64,
 }
 
 impl Location {
-    /// The thread ran, and no sample says where.
+    /// A frame for time in which the thread ran, but no sample says where.
     pub const NOT_SAMPLED: Self = Self { mapping: None, address: 1 << 63 | 1 };
-    /// The thread ran in the kernel, which may not be seen.
+    /// A frame for time in which the thread ran in the kernel, which may not be seen.
     pub const KERNEL_NOT_VISIBLE: Self = Self { mapping: None, address: 1 << 63 | 2 };
-    /// The thread waited for a processor.
+    /// A frame for time in which the thread waited for a processor.
     pub const WAITING_FOR_PROCESSOR: Self = Self { mapping: None, address: 1 << 63 | 3 };
-    /// The thread was blocked, and was never met so.
+    /// A frame for time in which the thread was blocked, but no look found it so.
     pub const WAITING_NOT_SEEN: Self = Self { mapping: None, address: 1 << 63 | 4 };
 
-    /// Nothing is known of the thread: the sampler process had ended, and another one was not there yet. Said by
-    /// owners.
+    /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
+    /// owners add it.
     pub const NO_SAMPLER: Self = Self { mapping: None, address: 1 << 63 | 5 };
 
-    /// An instruction of the kernel.
+    /// A location in the kernel.
     #[must_use]
     pub const fn kernel(address: u64) -> Self {
         Self { mapping: None, address: address | KERNEL }
@@ -365,8 +366,8 @@ impl Location {
         self.mapping.is_none() && self.address >= KERNEL
     }
 
-    /// What a location says that is no place in any code; `None` for all others. Their addresses are such as no code
-    /// can have on x86-64.
+    /// The description of a location that is none in any code; `None` for all others. Such locations have addresses
+    /// that no code can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {
         match self {
             Self::NOT_SAMPLED => Some("[processor time not sampled]"),
@@ -382,76 +383,76 @@ impl Location {
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Stack {
-    /// How much of it is known.
+    /// How much of the stack is known.
     pub trust: Trust,
-    /// Its locations, by their place in [`Batch::locations`]; the leaf first.
+    /// Its locations, as indices into [`Batch::locations`], the leaf first.
     pub locations: Vec<u32>,
 }
 
 /// How much of a stack is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Trust {
-    /// It reaches the thread's first function, and every step was by the rules.
+    /// It reaches the thread's first function, and every step followed a rule.
     #[default]
     Complete,
-    /// It ends early: what is there is right.
+    /// It ends early, but what is there is right.
     Truncated,
     /// At least one step was a guess (a scan of the stack for return addresses behind calls).
     Guessed,
 }
 
-/// A sample: a thread had this stack for so long.
+/// A sample: a thread had this stack for a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// The thread, by its place in [`Batch::threads`].
+    /// The thread, as an index into [`Batch::threads`].
     pub thread: u32,
-    /// The stack, by its place in [`Batch::stacks`].
+    /// The stack, as an index into [`Batch::stacks`].
     pub stack: u32,
-    /// Since when it stands for the thread, in nanoseconds since the Unix epoch: where the sample before it ends, which
-    /// is at most a period before it was taken unless it came late. A run of the same blocked stack has the time of its
-    /// start.
+    /// The beginning of the time that it stands for, in nanoseconds since the Unix epoch. That is the end of the sample
+    /// before, at most a period before the stack was taken, unless it was taken late. A run of equal blocked stacks is
+    /// one sample, which begins with the first.
     pub time_unix_nano: u64,
-    /// For how long it stands, in nanoseconds. Of a running thread that is processor time.
+    /// How long that time is, in nanoseconds. For a running thread it is processor time.
     pub weight_nano: u64,
-    /// How often the thread was found with it.
+    /// How often the thread was found with this stack.
     pub observations: u32,
-    /// Whether the thread was blocked: then nothing was stopped to take it, unless its stack needed a register that was
-    /// not known.
+    /// Whether the thread was blocked. Then it was not stopped for the sample, unless its stack needed a register that
+    /// was not known.
     pub blocked: bool,
 }
 
-/// What has been done for a process since it was attached. All are totals.
+/// Counters of a process since it was attached. All are totals unless they say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Status {
     /// The process.
     pub process: ProcessId,
-    /// Its threads at the moment.
+    /// The present number of its threads.
     pub threads: u64,
-    /// The rate at the moment, in hertz: lower than the configured one while a budget is spent.
+    /// The present rate in hertz. It is lower than the configured one while a budget is overspent.
     pub rate_hertz: f64,
     /// Ticks.
     pub ticks: u64,
-    /// Ticks at which the sampler itself was late by more than a period, and one for each time that the kernel took no
-    /// more samples of running threads for a moment since there were too many (`PERF_RECORD_THROTTLE`).
+    /// Ticks that were skipped because the sampler was late by more than a period; and one for each time that the
+    /// kernel paused the sampling of running threads because there were too many samples (`PERF_RECORD_THROTTLE`).
     pub missed_ticks: u64,
-    /// Ticks that were left out because a budget was spent.
+    /// Ticks that were left out because a budget was overspent.
     pub lowered_ticks: u64,
     /// Observations.
     pub observations: u64,
-    /// Observations of complete stacks.
+    /// Observations with complete stacks.
     pub complete: u64,
-    /// Observations of truncated stacks.
+    /// Observations with truncated stacks.
     pub truncated: u64,
-    /// Observations of stacks with a guess.
+    /// Observations with stacks of which a part is guessed.
     pub guessed: u64,
-    /// Threads that were stopped.
+    /// How often threads were stopped.
     pub stops: u64,
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
-    /// The time for which the sampler had threads stopped, in nanoseconds: from the last look at which they had not
-    /// stopped yet, or from when they had been asked to, or from when the sampler was woken, until they were let go.
+    /// The time for which threads were stopped, in nanoseconds. A stop counts from the last moment at which the thread
+    /// is known not to have stopped (the last look, the request, or when the sampler woke) until it was let go.
     pub stopped_nano: u64,
-    /// Stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
+    /// The number of stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],
     /// The longest stop, in nanoseconds.
     pub longest_stop_nano: u64,
@@ -459,23 +460,22 @@ pub struct Status {
     pub sampler_cpu_nano: u64,
     /// Observations that were lost because the owner did not keep up.
     pub lost_observations: u64,
-    /// What is seen of running threads without stopping them.
+    /// How much is seen of running threads without stopping them.
     pub rung: Rung,
-    /// Samples of running threads that the kernel had no room for.
+    /// Samples of running threads that found no room in the kernel's ring.
     pub lost_samples: u64,
     /// For how long threads ran without a sample that says where, in nanoseconds.
     pub not_sampled_nano: u64,
-    /// System calls with a count that had moved a part of it when their thread was stopped in them, and came back with
-    /// that.
+    /// System calls that a stop ended early: they had moved a part of their data and returned with that.
     pub cut_calls: u64,
 }
 
-/// Why something cannot be sampled, or not fully.
+/// A reason why something cannot be sampled, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The target.
     pub target: TargetId,
-    /// The process's id in the sampler's PID namespace, where it is about one.
+    /// The process's id in the sampler's PID namespace, if the problem is about one.
     pub pid: Option<u32>,
     /// What kind.
     pub kind: ProblemKind,
@@ -490,17 +490,17 @@ pub enum ProblemKind {
     Missing,
     /// A right is missing.
     Permission,
-    /// Another tracer has it: blocked threads are sampled, running ones are not.
+    /// Another process traces it: blocked threads are sampled, running ones are not.
     Traced,
     /// A 32-bit process, or one of another architecture.
     Architecture,
     /// A zombie.
     Zombie,
-    /// Stopped by a signal: nothing runs, and nothing is started.
+    /// Stopped by a signal: nothing of it runs, and the sampler does not make it run.
     Stopped,
     /// Its control group is frozen.
     Frozen,
-    /// Its files or memory make no sense, or exceed a limit: what could be read is used.
+    /// Its files or memory are malformed or exceed a limit. What could be read is used.
     Malformed,
     /// The command could not be started.
     Command,

@@ -1,5 +1,4 @@
-//! Attaching to a process: opening its files, reading what is mapped, telling the owner, and handing it to the sampling
-//! thread.
+//! Attaches to a process: opens its files, reads what is mapped, tells the owner, and hands it to the sampling thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,10 +14,11 @@ use crate::process_files::ProcessFiles;
 use crate::process_info;
 use crate::protocol::{MAX_MAPPINGS, MAX_PROCESSES};
 
-/// How often a process that is executing another program is tried again, 10 ms, 20 ms and so on apart: together 2.5 s.
+/// How many times a process that is executing another program is tried again: after 10 ms, 20 ms and so on, 2.5 s in
+/// all.
 const ATTEMPTS: u32 = 8;
 
-/// How many faults of one process are named.
+/// How many faults of one process are listed in a message.
 const NAMED_FAULTS: usize = 5;
 
 /// A process that is to be attached to again.
@@ -44,16 +44,16 @@ impl Again {
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
     /// It is attached.
     Attached(ProcessId),
-    /// It cannot be, and the owner was told why.
+    /// It cannot be attached to, and the owner was told why.
     Refused,
     /// It is gone.
     Gone,
-    /// It is there, but without memory: it ends, or executes another program.
+    /// It exists but has no memory, because it is ending or executing another program.
     Changing,
 }
 
@@ -87,8 +87,8 @@ impl Control {
         }
     }
 
-    /// Attaches to a process for a target. With `start`, only to the one that started then. A stopped one runs when
-    /// this returns.
+    /// Attaches to a process for a target. With `start`, only if the process started at that time. A process that was
+    /// stopped runs when this returns.
     pub(super) fn attach(
         &mut self,
         target: TargetId,
@@ -149,7 +149,8 @@ impl Control {
         let Ok(described) = process_info::describe(&files, id, target, &environment, self.clock) else {
             return Attempt::Gone;
         };
-        // The descriptor was opened by number: if the process is the same behind that, it was the same all the time.
+        // The descriptor was opened by the process id. If the process behind it has the same start now, it was the same
+        // process all the time.
         if files.alive() != crate::process_files::Life::Same {
             return Attempt::Changing;
         }
@@ -178,7 +179,8 @@ impl Control {
         if traced && sample_at_once && settings.stops != Stops::Always {
             self.sampler.sample_from_start(id);
         }
-        // Before it can be stopped to be sampled it has to be let go: a thread has one tracer.
+        // A thread has one tracer, so the one that holds the command has to let go before the sampling thread can stop
+        // it.
         drop(stopped);
         if sample_at_once {
             self.sampler.sample(id, true);
@@ -189,11 +191,11 @@ impl Control {
         Attempt::Attached(id)
     }
 
-    /// Tells the owner of the mapped files from an index on.
+    /// Tells the owner of the mapped files from this index on.
     pub(super) fn announce(&mut self, process: ProcessId, space: &AddressSpace, from: usize) {
         let executable = self.attached.get(&process).map_or("", |attached| &attached.executable);
         for (index, mapped) in (0..MAX_MAPPINGS).zip(space.mappings()).skip(from) {
-            // The kernel names a file by one of its links.
+            // The kernel gives the path of one of the file's links.
             let path = if mapped.main && !executable.is_empty() { executable } else { &mapped.path };
             self.outbox.push(Event::Mapping(Mapping {
                 process,
@@ -211,7 +213,7 @@ impl Control {
         }
     }
 
-    /// Says what of a process's files could not be used.
+    /// Reports which of a process's files could not be used.
     pub(super) fn say_faults(&mut self, target: TargetId, pid: u32, space: &AddressSpace, mut faults: Vec<String>) {
         faults.extend(space.faults().iter().map(|fault| format!("{}: {}", fault.path, fault.reason)));
         if faults.is_empty() {
@@ -226,7 +228,7 @@ impl Control {
         self.say(target, Some(pid), ProblemKind::Malformed, message);
     }
 
-    /// Says why a process could not be opened.
+    /// Reports why a process could not be opened.
     fn explain(&mut self, target: TargetId, pid: u32, error: &std::io::Error) -> Attempt {
         let directory = match File::open(format!("/proc/{pid}")) {
             Ok(directory) => directory,
@@ -241,7 +243,7 @@ impl Control {
             self.say(target, Some(pid), ProblemKind::Zombie, message);
             return Attempt::Refused;
         }
-        // A thread of the kernel has no memory; neither has a process for a moment while it executes another program.
+        // A kernel thread has no memory, and while a process executes another program it has none for a moment.
         let memoryless =
             matches!(error.raw_os_error(), Some(libc::ESRCH)) || error.kind() == std::io::ErrorKind::InvalidInput;
         if memoryless {

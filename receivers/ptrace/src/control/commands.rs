@@ -1,4 +1,4 @@
-//! Commands that were started for targets.
+//! The commands that were started for targets.
 
 use std::ffi::OsString;
 
@@ -7,10 +7,10 @@ use crate::control::Control;
 use crate::message::{Detached, Event, ProblemKind, TargetId};
 use crate::pidfd::PidFd;
 
-/// The exit code that is told when somebody else took the real one.
+/// The exit code that is reported if something else took the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// A command that runs, or ended and is still to be told.
+/// A command that runs, or has ended and is still to be reported.
 #[derive(Debug)]
 pub(super) struct StartedCommand {
     pub(super) target: TargetId,
@@ -21,7 +21,7 @@ pub(super) struct StartedCommand {
 }
 
 impl Control {
-    /// Starts a target's command, and lets it run when everything is ready for its first instruction.
+    /// Starts a target's command, and lets it run once everything is ready to sample its first instruction.
     pub(super) fn start_command(&mut self, target: TargetId, words: &[OsString]) {
         match command::start(words, self.inherited, Bond::None) {
             Ok((stopped, process)) => {
@@ -51,7 +51,7 @@ impl Control {
         self.tell_ended_commands();
     }
 
-    /// Tells which commands ended, as soon as all their samples were told.
+    /// Reports the commands that ended, once all their samples were sent.
     pub(super) fn tell_ended_commands(&mut self) {
         let (attached, outbox) = (&self.attached, &mut self.outbox);
         self.commands.retain(|command| {

@@ -1,4 +1,4 @@
-//! Finding the processes of targets that are selected by what they are.
+//! Finds the processes of targets that select them by properties.
 
 use crate::control::Control;
 use crate::control::attach::{Again, Attempt};
@@ -28,7 +28,7 @@ impl Control {
 
     /// Looks for processes.
     pub(super) fn find(&mut self) {
-        // Without `/proc` nothing else works either, and the owner was told so for its first process.
+        // Without `/proc` nothing else works either, which was reported for the first process.
         let Ok(pids) = self.scanner.scan() else {
             return;
         };
@@ -44,12 +44,12 @@ impl Control {
         }
     }
 
-    /// Attaches to a process if it belongs to a target: the first one, where several select it. Returns the target and
-    /// the process's start if it has to be tried again soon.
+    /// Attaches to a process if a target selects it: for the first target, if several do. Returns the target and the
+    /// process's start if it has to be tried again soon.
     pub(super) fn look_at(&mut self, pid: u32) -> Option<(TargetId, u64)> {
         let candidate = Candidate::open(pid)?;
         let target = self.selecting(&candidate)?;
-        // A process that may not be looked at is told of when it is attached to.
+        // A process that may not be looked at is reported when it is attached to.
         if self.own.is_program(pid).unwrap_or(false) {
             return None;
         }
@@ -57,7 +57,8 @@ impl Control {
         (attempt == Attempt::Changing).then_some((target, candidate.start_ticks))
     }
 
-    /// Lets go of a process that was taken for what it started since: a wrapper is there before what it wraps.
+    /// Lets go of a process if it has turned out to be the wrapper of another one that matches as well: a wrapper runs
+    /// before what it wraps.
     pub(super) fn look_at_wrapper(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
             return;
@@ -78,7 +79,7 @@ impl Control {
             .iter()
             .filter(|(_, target)| candidate.is_selected(&target.select) && !candidate.is_wrapper(&target.select));
         let (id, target) = selecting.next()?;
-        // A container's id may be given by its beginning, and that may be the beginning of several.
+        // A container's id may be abbreviated, and the abbreviation may fit several containers.
         if let (Select::Container(prefix), Some(container)) = (&target.select, candidate.container()) {
             let (id, prefix) = (*id, prefix.clone());
             let first = self.containers.entry(id).or_insert_with(|| container.to_owned());

@@ -1,8 +1,8 @@
-//! The control thread of the sampler process: everything but sampling.
+//! The control thread of the sampler process. It does everything but sampling.
 //!
-//! It hears the owner's commands, finds and opens processes, reads what is mapped where, starts commands and takes
-//! their exit codes, and passes on what the sampling thread says. It runs at normal priority, and while it reads a
-//! large file, sampling goes on. It never waits for the owner except at the end, and then not for long.
+//! It receives the owner's commands, finds and opens processes, reads their mappings, starts commands and takes their
+//! exit codes, and passes on what the sampling thread sends. It runs at normal priority, so sampling goes on while it
+//! reads a large file. It never waits for the owner except at the end, and then not for long.
 
 mod attach;
 mod commands;
@@ -39,13 +39,13 @@ use crate::protocol::socket::{Received, receive};
 use crate::rights::Powers;
 use crate::sampler::{Options, Output, Sampler};
 
-/// What the sampling thread may say while the control thread reads a file, before samples are dropped.
+/// How many outputs of the sampling thread may wait while the control thread reads a file, before samples are dropped.
 const WAITING_OUTPUTS: usize = 1024;
 
-/// How often processes are looked for and attached ones are looked after.
+/// How often processes are searched for and attached ones are checked.
 const UPKEEP: Duration = Duration::from_secs(1);
 
-/// How long the end may take, so that the owner does not have to force it.
+/// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
 const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
 
 /// An attached process.
@@ -57,14 +57,14 @@ struct Attached {
     user: u32,
     files: Arc<ProcessFiles>,
     space: Arc<AddressSpace>,
-    /// Readable when it ended.
+    /// Becomes readable when the process has ended.
     process: PidFd,
-    /// The path of the executable, by the name that the process was started by.
+    /// The path of the executable, with the name that the process was started by.
     executable: String,
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
-    /// Why it was let go, as far as this thread knows; waits for the sampling thread's last word.
+    /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.
     ending: Option<Detached>,
 }
 
@@ -83,25 +83,25 @@ struct Control {
     attached: HashMap<ProcessId, Attached>,
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
-    /// The container that a target's prefix was found to mean.
+    /// The full id of the container that a target's abbreviation stands for.
     containers: HashMap<TargetId, String>,
     cache: ObjectCache,
     next_process: u64,
     next_upkeep: Instant,
-    /// Processes to attach to again, since they were executing another program.
+    /// Processes to attach to again, because they were executing another program.
     again: Vec<attach::Again>,
-    /// Processes on which sampling failed, by id and start: they are not tried again.
+    /// Processes that could not be sampled, by id and start: they are not tried again.
     given_up: HashSet<(u32, u64)>,
     said: HashSet<(TargetId, Option<u32>, ProblemKind)>,
 }
 
-/// Is the sampler process, until its owner wishes otherwise or is gone.
+/// Runs the sampler process until its owner ends it or is gone.
 pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
     let sampler = Sampler::start(Options { realtime }, sender, {
         let wake = Arc::clone(&wake);
-        // The counter can only be full when it was not read for ages, and then it wakes as well.
+        // The counter can only be full if it was not read for very long, and then it is readable anyway.
         move || {
             wake.write(1).ok();
         }
@@ -139,7 +139,7 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
 /// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The owner wishes it, and wants to hear what is left.
+    /// The owner asked for it, and wants the rest of the samples.
     Asked,
     /// Nobody listens.
     OwnerGone,
@@ -192,7 +192,7 @@ impl Control {
         let commands = descriptors.len();
         let living = self.attached.values().filter(|attached| attached.ending.is_none());
         descriptors.extend(living.map(|attached| PollFd::new(attached.process.as_fd(), PollFlags::POLLIN)));
-        // Rounded up, so that what is due then is due.
+        // Rounded up, so that what was due by then is really due.
         let timeout = timeout.map_or(PollTimeout::NONE, |time| {
             PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
@@ -203,7 +203,7 @@ impl Control {
         }
         let ready = |descriptor: &PollFd<'_>| descriptor.any().unwrap_or(true);
         if ready(&descriptors[1]) {
-            // Only its being readable matters, not the count.
+            // Only whether it is readable matters, not the count.
             self.wake.read().ok();
         }
         let readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
@@ -214,7 +214,7 @@ impl Control {
         })
     }
 
-    /// Until when nothing has to be done without being asked; `None` for ever.
+    /// When something has to be done next without being asked for; `None` if never.
     fn next_attention(&self) -> Option<Duration> {
         let now = Instant::now();
         let upkeep = (self.is_finding() || !self.attached.is_empty()).then_some(self.next_upkeep);
@@ -244,7 +244,7 @@ impl Control {
                     }
                 }
                 Ok(Command::Stop) => return Some(End::Asked),
-                // Both sides are one executable: whoever writes this is not the owner.
+                // Both sides are the same executable, so a malformed command does not come from the owner.
                 Err(_) => return Some(End::OwnerGone),
             }
         }
@@ -252,7 +252,7 @@ impl Control {
 
     fn watch(&mut self, target: Target) {
         let id = target.id;
-        // Another target under an old number starts anew.
+        // A target's number is used again: the old target is dropped.
         self.unwatch(id);
         let select = target.select.clone();
         self.targets.insert(id, target);
@@ -279,7 +279,7 @@ impl Control {
     }
 
     fn hear_sampler(&mut self) {
-        // No more than was there at first, so that the owner is heard as well.
+        // Only as many as there were at the start, so that the owner's commands get their turn.
         for _ in 0..WAITING_OUTPUTS {
             match self.outputs.try_recv() {
                 Ok(output) => self.pass_on(output),
@@ -320,8 +320,8 @@ impl Control {
             (why, _) => why,
         };
         if why == Detached::Exited {
-            // It may have written a map since the last look, and the map outlives it. Not where it executes another
-            // program, whose map is at the same place.
+            // The process may have written its perf map since the last look, and the file outlives it. If it executed
+            // another program, the file is that program's already.
             self.look_for_perf_map(process);
         }
         let Some(attached) = self.attached.remove(&process) else {
@@ -352,8 +352,8 @@ impl Control {
     fn finish(mut self, end: End) {
         let deadline = Instant::now() + END;
         let sampler = self.sampler;
-        // What was stopped is let go properly; what is left is said meanwhile. Without another thread, dropping the
-        // handle asks for the same.
+        // Stopped threads are let go of properly, while what is left is sent. If no thread can be started for this,
+        // dropping the handle asks for the same.
         let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
         let mut rest = Vec::new();
         loop {

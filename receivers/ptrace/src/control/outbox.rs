@@ -1,7 +1,7 @@
-//! What waits to be sent to the owner.
+//! The events that wait to be sent to the owner.
 //!
-//! Nothing here waits for the owner. When it does not keep up, the oldest samples are dropped and counted, since fresh
-//! ones are worth more; everything else is kept, because later events refer to it.
+//! Nothing here waits for the owner. If it does not keep up, the oldest batches are dropped and counted, because fresh
+//! ones are worth more; all other events are kept, because later ones refer to them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use crate::message::{Batch, Event, ProcessId, Status};
 use crate::protocol::{Outgoing, encode_event, socket, split};
 
-/// The most bytes of samples that wait: some seconds of 64 processes.
+/// How many bytes of batches may wait: some seconds of 64 processes.
 const MOST_BATCH_BYTES: usize = 16 << 20;
 
-/// How long to wait where the kernel does not say when there is room.
+/// How long to wait before another attempt, where the kernel does not tell when there is room.
 pub(super) const RETRY: Duration = Duration::from_millis(10);
 
-/// What waits, in the order in which it is sent.
+/// The waiting events, in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Waiting>,
@@ -33,7 +33,7 @@ enum Waiting {
         observations: u64,
         packet: Outgoing,
     },
-    /// Encoded when it is sent, with what was lost by then.
+    /// A status is encoded when it is sent, so that it includes what was lost by then.
     Status(Box<Status>),
     Other(Outgoing),
 }
@@ -44,14 +44,14 @@ impl Outbox {
         match event {
             Event::Batch(batch) => self.push_batch(&batch),
             Event::Status(status) => {
-                // All counters are totals, so the next one says what an unsent one would have said.
+                // All counters are totals, so a later status includes an unsent one.
                 self.waiting
                     .retain(|waiting| !matches!(waiting, Waiting::Status(old) if old.process == status.process));
                 self.waiting.push_back(Waiting::Status(Box::new(status)));
             }
             Event::Detached { process, .. } => {
                 self.waiting.push_back(Waiting::Other(encode_event(event)));
-                // What is lost of it from now on shows in no status any more.
+                // The process is gone, so later losses of it have no status to be counted in.
                 if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process))
                 {
                     self.lost.remove(&process);
@@ -85,12 +85,12 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Whether the socket has room, and something else keeps what waits from being sent: try again after [`RETRY`].
+    /// Whether the socket has room but something else prevents sending: try again after [`RETRY`].
     pub(super) fn is_held_up(&self) -> bool {
         self.held_up
     }
 
-    /// Sends as much as the socket takes now.
+    /// Sends as much as the socket takes without waiting.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Outbox {
             };
             match result {
                 Ok(()) => {}
-                // ETOOMANYREFS: too many files are on their way; the owner takes them out.
+                // ETOOMANYREFS: too many descriptors are on their way. They become fewer as the owner takes them out.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
                     self.held_up = true;
@@ -146,8 +146,8 @@ mod tests {
         })
     }
 
-    /// Guarantees: an owner that does not listen costs a bounded amount of memory; every observation is either sent or
-    /// counted as lost, in a status that was said before the loss, too; and what is no sample arrives whole.
+    /// Guarantees: an owner that reads nothing costs a bounded amount of memory; every observation is either sent or
+    /// counted as lost, even in a status that was queued before the loss; everything but batches arrives in full.
     #[test]
     fn drops_the_oldest_samples_and_counts_them() {
         let (owner, sampler) = pair().unwrap();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(outbox.batch_bytes, 0);
     }
 
-    /// Guarantees: an owner that is gone is an error, not a signal.
+    /// Guarantees: an owner that is gone causes an error, not a signal.
     #[test]
     fn says_that_the_owner_is_gone() {
         let (owner, sampler) = pair().unwrap();

@@ -1,4 +1,4 @@
-//! What keeps a process from being sampled although nothing forbids it: it is stopped, frozen, traced by somebody else,
+//! What keeps a process from being sampled although it is permitted: it is stopped, frozen, traced by another process,
 //! or dead.
 
 use std::fs::{self, File};
@@ -11,8 +11,8 @@ use crate::process_files::ProcessFiles;
 use crate::process_info;
 
 impl Control {
-    /// Says what keeps an attached process from being sampled, once for each reason. It is sampled as soon as that is
-    /// over.
+    /// Reports what keeps an attached process from being sampled, once for each reason. It is sampled as soon as the
+    /// reason is gone.
     pub(super) fn look_at_standing(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get(&process) else {
             return;
@@ -34,8 +34,8 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
         hindrances.push((ProblemKind::Stopped, message));
     }
     let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
-    // The sampling thread itself shows as the tracer while it has a thread stopped, and a thread of the owner while it
-    // holds a command at its first instruction.
+    // Tracers that are ours are no reason: the sampling thread while it has a thread stopped, and a thread of the owner
+    // while it holds a command at its first instruction.
     let is_thread_of = |process: &str| fs::exists(format!("/proc/{process}/task/{tracer}")).unwrap_or(false);
     if tracer != 0 && !is_thread_of("self") && !is_thread_of(&owner.to_string()) {
         let message = format!(
@@ -51,7 +51,7 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
     hindrances
 }
 
-/// Whether a process with this `/proc/PID/cgroup` is frozen. The kernel shows in each group whether a group above is.
+/// Whether a process with this `/proc/PID/cgroup` is frozen. A group also shows that a group above it is frozen.
 fn is_frozen(groups: &str) -> bool {
     let unified = control_group::paths(groups).first().copied().unwrap_or("/");
     let events = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
@@ -73,7 +73,7 @@ fn read_group_file(path: &str) -> Option<String> {
     Some(text(&read_at_most(&folder, name, 4096).ok()?.0))
 }
 
-/// What to say if the process is a zombie.
+/// The message for a process that is a zombie.
 pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
     let (stat, _) = read_at_most(directory, "stat", 4096).ok()?;
     let stat = parse_stat(&stat)?;
@@ -81,7 +81,7 @@ pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
         return None;
     }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    // Its first thread ended and others go on: it is sampled by those, or something else is in the way.
+    // Its first thread has ended but others go on: it is sampled by those, or something else prevents that.
     if threads > 1 {
         return None;
     }

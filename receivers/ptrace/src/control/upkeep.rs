@@ -1,4 +1,4 @@
-//! What is done without being asked: looking for processes, looking after attached ones, reading maps again.
+//! What is done regularly: searching for processes, checking attached ones, reading maps again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::process_files::Life;
 /// The shortest and the longest pause between two readings of a process's maps.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A reading that took some time is followed by a pause of so many times that: a target that maps files all the time
-/// takes at most a tenth of this thread.
+/// After a reading, the pause is at least this many times as long as the reading took: a target that maps files all the
+/// time takes at most a tenth of this thread's time.
 const SHARE: u32 = 9;
 
-/// How often a process's maps are compared with what is known of them, and how many times longer than the comparison
-/// the pause after it is at least.
+/// How often a process's maps are compared with the known ones, and how many times as long as the comparison the pause
+/// after it is at least.
 const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 200);
 
 /// When a process's maps are read again.
@@ -37,28 +37,28 @@ impl Default for Reload {
 }
 
 impl Reload {
-    /// The sampling thread met code that it does not know.
+    /// The sampling thread found code of no known mapping.
     pub(super) fn want(&mut self, now: Instant) {
         self.wanted = true;
         self.not_before.get_or_insert(now);
     }
 
-    /// When the maps are to be read.
+    /// When the maps have to be read.
     pub(super) fn due(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.wanted)
     }
 
-    /// Whether it is time to see if the maps are others by now.
+    /// Whether it is time to check if the maps have changed.
     fn is_to_compare(&self, now: Instant) -> bool {
         !self.wanted && self.compare_after.is_none_or(|time| time <= now)
     }
 
-    /// The maps were compared, which took some time.
+    /// The maps were compared, which took this long.
     fn compared(&mut self, took: Duration) {
         self.compare_after = Some(Instant::now() + COMPARISON.0.max(took * COMPARISON.1));
     }
 
-    /// They were read, which took some time, and something was new or not.
+    /// The maps were read, which took this long; `new` is whether anything had changed.
     fn done(&mut self, took: Duration, news: bool) {
         self.wanted = false;
         self.pause = if news { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
@@ -87,7 +87,7 @@ impl Control {
                 self.look_at_wrapper(process);
             }
         }
-        // Problems that are kept for processes that are gone would pile up.
+        // Forgets the reported problems of processes that are gone, which would pile up.
         if self.said.len() > 1024 {
             self.said
                 .retain(|(_, pid, _)| pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)));
@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// Notices processes that ended or execute another program although they are not being sampled.
+    /// Notices that processes have ended or execute another program, also while they are not being sampled.
     fn is_same(&mut self, process: ProcessId) -> bool {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
             return false;
@@ -126,7 +126,7 @@ impl Control {
                 .get(&again.target)
                 .is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
             if !named {
-                // It executes another program, which may belong to another target, or none.
+                // It executes another program, which another target may select, or none.
                 if self.look_at(again.pid).is_some()
                     && let Some(next) = again.next()
                 {
@@ -161,7 +161,7 @@ impl Control {
         }
     }
 
-    /// Has the maps of a process read again when it has mapped other files where files were.
+    /// Has the maps of a process read again if it has mapped other files at the same addresses.
     fn compare_maps(&mut self, process: ProcessId, now: Instant) {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.reload.is_to_compare(now))
         else {
@@ -170,7 +170,7 @@ impl Control {
         let start = Instant::now();
         let outdated = attached.space.is_outdated(&*attached.files);
         attached.reload.compared(start.elapsed());
-        // Maps that cannot be read now can be the next time, or the process is gone.
+        // If the maps cannot be read now, they may be next time; or the process is gone.
         if outdated.unwrap_or(false) {
             attached.reload.want(now);
         }
@@ -187,7 +187,7 @@ impl Control {
             Ok(space) => Arc::new(space),
             Err(error) => {
                 attached.reload.done(start.elapsed(), false);
-                // One that is gone is noticed by everybody.
+                // If the process is gone, that is noticed elsewhere.
                 if !matches!(error, LoadError::Gone) {
                     let (target, pid) = (attached.target, attached.pid);
                     self.say(target, Some(pid), ProblemKind::Malformed, format!("process {pid}: {error}"));
@@ -198,15 +198,15 @@ impl Control {
         attached.reload.done(start.elapsed(), space.mappings().len() > known);
         attached.space = Arc::clone(&space);
         let (target, pid) = (attached.target, attached.pid);
-        // Told before the sampling thread can refer to them.
+        // Sent before the sampling thread can refer to these mappings.
         self.announce(process, &space, known);
         self.say_faults(target, pid, &space, Vec::new());
         self.sampler.set_space(process, space);
-        // What was new may be generated code. Its map is told as soon as it is sampled.
+        // The new code may be compiled at run time: its perf map is sent as soon as the process is sampled.
         self.look_for_perf_map(process);
     }
 
-    /// Tells the owner of a process's perf map if there is one, or another one.
+    /// Sends a process's perf map to the owner if there is one that was not sent yet.
     pub(super) fn look_for_perf_map(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else {
             return;

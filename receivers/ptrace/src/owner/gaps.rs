@@ -1,42 +1,43 @@
-//! The time of which nothing is known, since the sampler process had ended.
+//! The time for which nothing is known because the sampler process had ended.
 //!
-//! What a sampler process that is killed has not handed over is lost with it, about the last second. So a gap of a
-//! thread is from the end of its last sample that arrived to the beginning of the first one that the next sampler
-//! process took. In wall mode, where all the time of a thread is accounted for, it is a sample of its own
-//! ([`Location::NO_SAMPLER`]); in cpu mode nobody knows how much of it the thread ran.
+//! What a sampler process had not sent when it was killed is lost, about the last second. So a gap of a thread reaches
+//! from the end of its last sample that arrived to the beginning of its first one from the next sampler process. In
+//! wall mode, where all time of a thread is accounted for, the gap is a sample of its own ([`Location::NO_SAMPLER`]);
+//! in cpu mode there is none, since nobody knows for how much of the gap the thread ran.
 
 use std::collections::HashMap;
 
 use crate::message::{Batch, Location, Mode, Sample, Stack, Trust};
 
-/// So many threads are remembered, at most. Where there are more, no gap is filled.
+/// How many threads are remembered. If there are more, no gaps are filled.
 const MOST_THREADS: usize = 1 << 16;
 
-/// Threads are forgotten when there are more than so many, and more than twice as many as were left the last time.
+/// Threads are forgotten if there are more than this many, and more than twice as many as were left the last time.
 const FEW_THREADS: usize = 64;
 
-/// Every thread that lives has a sample in such a time, in nanoseconds: batches are said about once a second.
+/// In this time, in nanoseconds, every living thread has a sample: batches are sent about once a second.
 const RECENT: u64 = 10_000_000_000;
 
-/// The gaps in what is known of threads, of one process or of several whose threads have different ids.
+/// The gaps in what is known of threads: those of one process, or of several whose threads have different ids.
 #[derive(Debug, Default)]
 pub struct Gaps {
     /// Where each thread's samples end, in nanoseconds since the Unix epoch.
     ends: HashMap<u32, u64>,
-    /// The same of the threads that were sampled by a sampler process that ended, and not since.
+    /// The same for threads that were sampled by a sampler process that has ended, and not since.
     open: HashMap<u32, u64>,
-    /// Since when nothing is known of any thread.
+    /// The moment since which nothing is known of any thread.
     since: Option<u64>,
-    /// Until when threads that were there before are taken for the same: the kernel uses ids again.
+    /// Until this moment a thread with a known id is taken to be the same thread; later the kernel may have reused the
+    /// id.
     known_until: u64,
-    /// How many ends were left when threads were forgotten the last time.
+    /// How many threads were left when they were last forgotten.
     left: usize,
     total_nano: u64,
     count: u32,
 }
 
 impl Gaps {
-    /// The sampler process ended. Where nothing had been sampled yet, the gap is from `begun` on.
+    /// The sampler process ended. If nothing had been sampled yet, the gap begins at `begun`.
     pub fn open(&mut self, begun: u64) {
         self.count += 1;
         if self.since.is_none() {
@@ -45,7 +46,8 @@ impl Gaps {
         self.open.extend(std::mem::take(&mut self.ends));
     }
 
-    /// Whoever asks for samples wants none for a while: what comes next does not go on from what was before.
+    /// Sampling was paused on request: later samples do not continue earlier ones, so no gap is filled across the
+    /// pause.
     pub fn forget(&mut self) {
         *self = Self { total_nano: self.total_nano, count: self.count, ..Self::default() };
     }
@@ -55,8 +57,8 @@ impl Gaps {
         self.ends.len() + self.open.len()
     }
 
-    /// Takes note of samples, and adds one for each thread's gap that ends with them. Returns the length of the gap in
-    /// which nothing is known of any thread, in nanoseconds, where it ends with them.
+    /// Takes note of a batch, and adds a sample for each thread's gap that ends in it. Returns the length of the gap of
+    /// all threads in nanoseconds, if it ends in this batch.
     pub fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
         let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
         for sample in &batch.samples {
@@ -109,13 +111,13 @@ impl Gaps {
         self.count
     }
 
-    /// For how long nothing was sampled, in nanoseconds, if sampling is over at `now`.
+    /// For how long nothing was sampled in all, in nanoseconds, if sampling ends at `now`.
     pub fn total_nano(&self, now: u64) -> u64 {
         self.total_nano + self.since.map_or(0, |since| now.saturating_sub(since))
     }
 }
 
-/// Adds samples of nothing, in front of all others, since they are older: thread, start and length of each.
+/// Adds samples for gaps (thread, start and length of each), before all others because they are older.
 fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
     if missing.is_empty() {
         return;
@@ -160,7 +162,7 @@ mod tests {
         }
     }
 
-    /// The gaps that are in a batch: thread, start, length.
+    /// The gaps in a batch: thread, start, length.
     fn gaps_in(batch: &Batch) -> Vec<(u32, u64, u64)> {
         let is_gap = |sample: &&Sample| {
             batch.stacks[sample.stack as usize]
@@ -178,9 +180,9 @@ mod tests {
         found
     }
 
-    /// Guarantees: each thread that was sampled before and after has a sample for the time between, so that its time
-    /// adds up; a thread that came or went meanwhile has none. The time of the run that is missing is from the last
-    /// sample of any thread to the first one.
+    /// Guarantees: each thread that was sampled before and after the gap has a sample for it, so that its time adds up;
+    /// a thread that came or went meanwhile has none. The gap of the whole run is from the last sample of any thread
+    /// before it to the first one after it.
     #[test]
     fn between_two_sampler_processes() {
         let mut gaps = Gaps::default();
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 80 + 10);
     }
 
-    /// Guarantees: of time on the processor nothing is made up; the time of the run is missing all the same.
+    /// Guarantees: no running time is made up for the gap; the gap of the run is reported all the same.
     #[test]
     fn on_the_processor() {
         let mut gaps = Gaps::default();
@@ -216,8 +218,8 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 90);
     }
 
-    /// Guarantees: a sampler process that ends before it said anything leaves a gap from the beginning, one that ends
-    /// twice in a row leaves one gap, and one that is not followed by another a gap to the end.
+    /// Guarantees: a sampler process that ends before it sent anything leaves a gap from the beginning; two that end in
+    /// a row leave one gap; one that is not replaced leaves a gap to the end.
     #[test]
     fn ends_of_the_run() {
         let mut gaps = Gaps::default();
@@ -229,8 +231,8 @@ mod tests {
         assert_eq!((gaps.count(), gaps.total_nano(1000)), (3, 60 + 890));
     }
 
-    /// Guarantees: across a time in which no samples were wanted no gap is filled, whether a sampler process ended
-    /// before it or in it.
+    /// Guarantees: no gap is filled across a time in which no samples were wanted, whether a sampler process ended
+    /// before or during it.
     #[test]
     fn not_across_a_pause() {
         for ended_before in [false, true] {
@@ -253,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: of threads that come and go, those that may still be there are remembered, and never more than the
+    /// Guarantees: of threads that come and go, those that may still live are remembered, and never more than the
     /// bound.
     #[test]
     fn threads_that_come_and_go() {

@@ -1,8 +1,8 @@
-//! The owner's side: starts the sampler process, tells it what to do, and hears what it says.
+//! The owner's side: starts the sampler process, sends it commands, and receives its events.
 //!
-//! The sampler process is this program executed once more, see `separation`. A thread of its own receives what it says
-//! and checks it, since the sampler reads what targets made and may have been taken over by one: whatever breaks a rule
-//! of [`crate::protocol`] ends it. Whoever uses this crate calls [`run_if_sampler`] in the first line of `main`.
+//! The sampler process is this program executed once more, see `separation`. A thread receives its events and checks
+//! them, because the sampler reads data made by targets and one of them may have taken it over: whatever breaks a rule
+//! of [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -28,8 +28,8 @@ pub struct StartOptions {
     /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see
     /// [`crate::sampler::Options`].
     pub realtime: bool,
-    /// How many events may wait for the owner, at most. When they do, the sampler drops its oldest samples and counts
-    /// them. An event takes at most about half a MiB.
+    /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
+    /// event takes about half a MiB at most.
     pub waiting: usize,
 }
 
@@ -39,21 +39,21 @@ impl Default for StartOptions {
     }
 }
 
-/// Why there is no sampler process.
+/// Why the sampler process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nothing can be sampled on this machine.
+    /// Sampling is not possible on this machine.
     #[error("processes cannot be sampled on {0} yet, only on x86_64")]
     Architecture(&'static str),
-    /// It could not be started.
+    /// The process could not be started.
     #[error("cannot start the sampler process: {0}")]
     Start(#[source] io::Error),
 }
 
-/// Why a command was not said.
+/// Why a command could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The sampler process ended, or is about to.
+    /// The sampler process has ended, or is about to.
     #[error("the sampler process is gone")]
     Gone,
     /// The command does not fit into a packet.
@@ -64,10 +64,10 @@ pub enum SendError {
         /// The longest.
         limit: usize,
     },
-    /// The sampler process did not take it within a second.
+    /// The sampler process did not accept it within a second.
     #[error("the sampler process does not answer")]
     Busy,
-    /// What else the kernel said.
+    /// Another error of the kernel.
     #[error("cannot speak to the sampler process: {0}")]
     Io(#[source] io::Error),
 }
@@ -76,51 +76,51 @@ pub enum SendError {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are events, which are moved and not kept")]
 pub enum Notice {
-    /// The sampler process said something, and it is consistent with all that it said before.
+    /// An event of the sampler process, consistent with all events before.
     Event(Event),
-    /// The sampler process ended. Said once, and nothing after it. Whatever was being sampled runs on.
+    /// The sampler process has ended. Comes once, and nothing follows. Whatever was being sampled runs on.
     Ended(Ending),
 }
 
 /// How the sampler process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It was asked to, and said all that was left.
+    /// It was asked to end, and sent everything that was left.
     Stopped,
     /// It ended by itself, with this code.
     Exited(i32),
     /// A signal ended it: the signal's number.
     Killed(i32),
-    /// It was asked to stop, did not within [`crate::message::STOP_TIMEOUT`], and was ended.
+    /// It was asked to stop but did not within [`crate::message::STOP_TIMEOUT`], and was killed.
     TimedOut,
-    /// It said something that breaks the rules, and was ended: what, for a person.
+    /// It broke a rule of the protocol and was killed. The text says which rule, for a person.
     Misbehaved(String),
-    /// It ended, and somebody else in this process took its exit status.
+    /// It ended, and something else in this process took its exit status.
     Unknown,
 }
 
-/// What the sampler process says, in order. Ends behind [`Notice::Ended`].
+/// The notices of the sampler process, in order. Ends after [`Notice::Ended`].
 #[derive(Debug)]
 pub struct Events {
     receiver: Receiver<Notice>,
 }
 
 impl Events {
-    /// The next notice, after waiting for it for some time. `Err(Timeout)` if there is none so far, `Err(Disconnected)`
-    /// at the end.
+    /// The next notice; waits for `time` at most. `Err(Timeout)` if there is none so far, `Err(Disconnected)` at the
+    /// end.
     ///
     /// # Errors
     ///
-    /// As [`Receiver::recv_timeout`].
+    /// See [`Receiver::recv_timeout`].
     pub fn next_within(&self, time: Duration) -> Result<Notice, RecvTimeoutError> {
         self.receiver.recv_timeout(time)
     }
 
-    /// The next notice, if there is one.
+    /// The next notice, if there is one already.
     ///
     /// # Errors
     ///
-    /// As [`Receiver::try_recv`].
+    /// See [`Receiver::try_recv`].
     pub fn try_next(&self) -> Result<Notice, TryRecvError> {
         self.receiver.try_recv()
     }

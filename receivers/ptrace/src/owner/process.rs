@@ -1,4 +1,4 @@
-//! The sampler process, as its owner holds it.
+//! The owner's handle of the sampler process.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
@@ -17,7 +17,7 @@ pub struct SamplerProcess {
     socket: OwnedFd,
     pid: u32,
     shared: Arc<Shared>,
-    /// One command at a time, so that the bookkeeping is in the order of the packets.
+    /// Locked for each command, so that the bookkeeping is in the order of the packets.
     sending: Mutex<()>,
 }
 
@@ -26,21 +26,21 @@ impl SamplerProcess {
     ///
     /// # Errors
     ///
-    /// When nothing can be sampled on this machine, or no process can be started.
+    /// If sampling is not possible on this machine, or the process cannot be started.
     pub fn start(options: StartOptions) -> Result<(Self, Events), StartError> {
         let (sender, receiver) = sync_channel(options.waiting.max(1));
-        // An owner that dropped its events is not interested in them; the sampler still has to be heard until its end.
+        // If the owner dropped its events, nobody wants them, but the sampler still has to be read until its end.
         let process = Self::start_with(options, move |notice| drop(sender.send(notice)))?;
         Ok((process, Events { receiver }))
     }
 
-    /// Starts the sampler process and calls `hear` with each notice, on a thread made for it. While `hear` waits, so
-    /// does the sampler's speech, and when that takes long, the sampler drops its oldest samples and counts them. That
-    /// thread has not the right to trace processes of others.
+    /// Starts the sampler process and calls `hear` with each notice, on a thread made for that. While `hear` blocks,
+    /// the sampler's events wait; if that takes long, the sampler drops its oldest samples and counts them. The thread
+    /// gives up the right to trace other users' processes.
     ///
     /// # Errors
     ///
-    /// When nothing can be sampled on this machine, or no process can be started.
+    /// If sampling is not possible on this machine, or the process cannot be started.
     pub fn start_with(options: StartOptions, hear: impl FnMut(Notice) + Send + 'static) -> Result<Self, StartError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(StartError::Architecture(std::env::consts::ARCH));
@@ -54,12 +54,12 @@ impl SamplerProcess {
         self.pid
     }
 
-    /// Says something to the sampler process. [`Command::Stop`] gives it [`crate::message::STOP_TIMEOUT`] to say what
-    /// is left and to end; the events have to be heard until [`Notice::Ended`] for that.
+    /// Sends a command to the sampler process. After [`Command::Stop`] it has [`crate::message::STOP_TIMEOUT`] to send
+    /// what is left and to end; its events have to be read until [`Notice::Ended`] for that.
     ///
     /// # Errors
     ///
-    /// When it does not fit into a packet, or the sampler process does not listen any more.
+    /// If the command does not fit into a packet, or the sampler process does not read any more.
     pub fn send(&self, command: Command) -> Result<(), SendError> {
         let packet = protocol::encode_command(&command);
         if packet.len() > MAX_PACKET {
@@ -78,7 +78,7 @@ impl SamplerProcess {
 impl Drop for SamplerProcess {
     fn drop(&mut self) {
         self.shared.stop();
-        // The sampler sees the end of the stream and ends; the receiving thread takes its status.
+        // The sampler sees the end of the stream and ends. The receiving thread takes its exit status.
         shutdown(self.socket.as_raw_fd(), Shutdown::Write).ok();
     }
 }

@@ -1,7 +1,7 @@
-//! The thread that starts the sampler process, hears it, and takes its exit status.
+//! The thread that starts the sampler process, receives its events, and takes its exit status.
 //!
-//! It also starts it since the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG` of prctl(2)):
-//! a thread of a pool would take the sampler with it when it is let go.
+//! It starts the process itself because the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG`
+//! of prctl(2)): a thread of a pool would end the sampler when the pool lets it go.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -37,7 +37,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Takes note of what is being said, before it is said.
+    /// Takes note of a command before it is sent.
     pub(super) fn note(&self, command: &message::Command) {
         lock(&self.checker).note(command);
         if matches!(command, message::Command::Stop) {
@@ -48,7 +48,7 @@ impl Shared {
     /// From now on the sampler is expected to end.
     pub(super) fn stop(&self) {
         lock(&self.deadline).get_or_insert_with(|| Instant::now() + message::STOP_TIMEOUT);
-        // The counter can only be full when nobody reads it, and then nobody has to be woken.
+        // The counter can only be full if nobody reads it, and then nobody has to be woken.
         self.wake.write(1).ok();
     }
 }
@@ -57,14 +57,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of the start.
+/// The result of the start.
 pub(super) struct Started {
     pub(super) socket: OwnedFd,
     pub(super) pid: u32,
     pub(super) shared: Arc<Shared>,
 }
 
-/// Starts the thread and, on it, the process.
+/// Starts the thread and, on that, the process.
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let shared = Arc::new(Shared { checker: Mutex::new(Checker::default()), deadline: Mutex::new(None), wake });
@@ -75,8 +75,8 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
         move || {
             let mut hear = hear;
             let spawned = spawn(realtime);
-            // A host that gives up this right does so in its own thread, and this one does not need it any more. Where
-            // it cannot be given up, it was not there.
+            // A host that gives up this right does so for its own thread, and this one does not need it any more
+            // either. This fails only if the thread never had the right.
             drop(capability::give_up(capability::SYS_PTRACE));
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
@@ -112,7 +112,7 @@ fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     match PidFd::open(pid) {
         Ok(process) => Ok((socket, own, pid, process)),
         Err(error) => {
-            // Without the descriptor it could not be ended safely later.
+            // Without the descriptor it could not be killed safely later.
             drop(child.kill());
             drop(child.wait());
             Err(error)
@@ -120,11 +120,11 @@ fn spawn(realtime: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     }
 }
 
-/// Keeps one descriptor across the exec and closes all others but the standard streams, those included that somebody
-/// opened without close-on-exec. Where the kernel knows no `close_range` (before Linux 5.11) those stay open.
+/// Keeps one descriptor across the exec and closes all others but the standard streams, even those that were opened
+/// without close-on-exec. Where the kernel has no `close_range` (before Linux 5.11) those stay open.
 fn hand_on_only(number: i32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "called between fork and exec, where system calls are all that is allowed")]
-    // SAFETY: all calls take numbers only.
+    // SAFETY: all these calls take only numbers.
     unsafe {
         let kept = number.unsigned_abs();
         libc::syscall(libc::SYS_close_range, 3, kept.saturating_sub(1), libc::CLOSE_RANGE_CLOEXEC);
@@ -153,7 +153,7 @@ impl Receiving {
             Heard::Nonsense(what) => Some(Ending::Misbehaved(what)),
         };
         if forced.is_some() || !self.process.ended_within(message::STOP_TIMEOUT) {
-            // It may just have ended by itself.
+            // Fails if it has just ended by itself.
             drop(self.process.signal(Signal::SIGKILL));
             self.process.ended_within(message::STOP_TIMEOUT);
         }
@@ -176,7 +176,7 @@ impl Receiving {
             }
             let event = match socket::receive(self.socket.as_fd()) {
                 Ok(Received::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
-                    // Not the sampler's fault; it tells of the file again when that is replaced.
+                    // This is not the sampler's fault. It sends the file again when the file is replaced.
                     Err(Violation::File { .. }) if lost_file => continue,
                     event => event,
                 },
@@ -220,7 +220,7 @@ impl Receiving {
             Err(_) => return Wait::TooLong,
         }
         if descriptors[1].any().unwrap_or(false) {
-            // Only its being readable matters, not the count.
+            // Only whether it is readable matters, not the count.
             self.shared.wake.read().ok();
         }
         if descriptors[0].any().unwrap_or(true) { Wait::Readable } else { Wait::Again }

@@ -1,9 +1,9 @@
-//! A command that the owner starts and answers for.
+//! A command that the owner starts itself.
 //!
-//! It is a child of the owner and not of the sampler process: so its exit status cannot be lost, a signal that is
-//! passed on reaches it and no other process, it goes on when the sampler process ends, and the kernel ends it when the
-//! owner is killed. A thread of its own starts it, holds it at its first instruction until it is let run, and waits for
-//! its end: only that thread is its tracer, and the kernel ends the command with that thread.
+//! It is a child of the owner, not of the sampler process. So its exit status cannot be lost, a forwarded signal
+//! reaches it and no other process, it goes on when the sampler process ends, and the kernel ends it when the owner is
+//! killed. A thread starts it, holds it at its first instruction until it may run, and waits for its end: only that
+//! thread is its tracer, and the kernel ends the command with that thread.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,22 +18,22 @@ use crate::command::{self, Bond, CommandError, Inherited};
 use crate::pidfd::{ChildStatus, PidFd};
 use crate::rights::Powers;
 
-/// The exit code that is told when somebody else took the real one.
+/// The exit code that is reported if something else took the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// For how long the kernel is asked at a time whether the command has ended.
+/// How often it is checked whether the command has ended.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// It cannot be executed, or not be traced.
+    /// It cannot be executed or traced.
     #[error("{0}")]
     Command(#[from] CommandError),
-    /// The kernel does not allow to trace it: which right is missing, for a person.
+    /// The kernel does not permit tracing it. The text says which right is missing, for a person.
     #[error("{0}")]
     Refused(String),
-    /// There is no thread to wait for it.
+    /// No thread could be started for it.
     #[error("no thread can be started: {0}")]
     Thread(#[source] io::Error),
 }
@@ -48,8 +48,8 @@ impl SuperviseError {
     }
 }
 
-/// A command, held at its first instruction until it is let run. Dropped before that, it ends without having run;
-/// dropped later, it goes on, and ends with this process at the latest.
+/// A command that is held at its first instruction until it may run. If this is dropped before that, the command ends
+/// without having run; if later, it goes on, until this process ends at the latest.
 #[derive(Debug)]
 pub struct Supervised {
     pid: u32,
@@ -63,7 +63,7 @@ impl Supervised {
     ///
     /// # Errors
     ///
-    /// When there is no such program, it cannot be executed, or not be traced.
+    /// If there is no such program, or it cannot be executed or traced.
     pub fn start(words: Vec<OsString>, inherited: Inherited) -> Result<Self, SuperviseError> {
         let (started, starting) = sync_channel(1);
         let (held, release) = sync_channel(1);
@@ -75,7 +75,7 @@ impl Supervised {
                 let process = Arc::new(process);
                 drop(started.send(Ok((stopped.pid(), Arc::clone(&process)))));
                 if is_unwanted(&release) {
-                    // It is gone already where this fails.
+                    // Fails only if it is gone already.
                     drop(process.signal(Signal::SIGKILL));
                 }
                 drop(stopped);
@@ -99,30 +99,30 @@ impl Supervised {
         self.pid
     }
 
-    /// Whether it was not let run yet.
+    /// Whether it is still held at its first instruction.
     pub fn is_held(&self) -> bool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Lets it run, if it does not yet.
+    /// Lets it run, if it is still held.
     pub fn let_run(&self) {
         if let Some(held) = self.held.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread waits for it and for nothing else.
+            // The thread only waits for this and for nothing else.
             held.send(()).ok();
         }
     }
 
-    /// Sends it a signal. A command that is held gets it when it is let run.
+    /// Sends it a signal. A command that is held gets the signal when it runs.
     ///
     /// # Errors
     ///
-    /// What the kernel says: `ESRCH` where it has ended, `EPERM` where it runs as another user.
+    /// The kernel's error: `ESRCH` if it has ended, `EPERM` if it runs as another user.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         self.process.signal(signal)
     }
 
-    /// Whether it is in the process group of the calling process, and so gets what is sent to that group, as by a
-    /// terminal.
+    /// Whether it is in the process group of the calling process, and so also gets signals that a terminal sends to
+    /// that group.
     pub fn is_in_own_group(&self) -> bool {
         let group = getpgid(Some(Pid::from_raw(self.pid.cast_signed())));
         self.code.get().is_none() && group.is_ok_and(|group| group == getpgrp())
@@ -133,13 +133,13 @@ impl Supervised {
         self.code.get().copied()
     }
 
-    /// Waits until it has ended, at most for `time`; whether it has.
+    /// Waits until it has ended, for `time` at most. Returns whether it has.
     pub fn ended_within(&self, time: Duration) -> bool {
         self.process.ended_within(time)
     }
 }
 
-/// Waits until the command may run; whether it never shall.
+/// Waits until the command may run. Returns whether it never will.
 fn is_unwanted(release: &Receiver<()>) -> bool {
     release.recv().is_err()
 }
