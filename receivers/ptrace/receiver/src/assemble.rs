@@ -1,9 +1,9 @@
-//! From what the sampler says to a batch of OTLP profiles.
+//! Turns the sampler's batches into OTLP profiles.
 //!
-//! One profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same as period type and the configured
-//! period. A lowered rate shows in the values of samples and not in the period. Each observation has a timestamp and
-//! its weight as value. A run of the same blocked stack is not repeated for every tick; it is divided only where a
-//! window may end, see [`CUTS`].
+//! There is one profile for each mode: `wall/nanoseconds` or `cpu/nanoseconds`, with the same period type and the
+//! configured period. A lowered rate shows in the values of samples and not in the period. Each observation has a
+//! timestamp, and its weight as value. A run of equal blocked stacks is not repeated for every tick; it is divided only
+//! where a window may end, see [`CUTS`].
 //!
 //! Addresses are those of the file (ELF virtual addresses), as the OpenTelemetry eBPF profiler sends them
 //! (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`); mappings carry the build ids of
@@ -25,17 +25,18 @@ use crate::symbols::NAMELESS_KERNEL;
 
 mod frame_type;
 
-/// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments,
-/// and a chunk of Sentry cuts off what an observation says beyond its window: so nothing of a run is cut off.
+/// Runs are divided at multiples of this since the Unix epoch, in nanoseconds. Windows of the processor `chunk` end at
+/// such moments, and a Sentry chunk has no room for time beyond its window: a divided run loses nothing there.
 pub const CUTS: Duration = Duration::from_millis(500);
 
-/// What stands for less is not divided: it was sampled and not waited for.
+/// Observations of less than this are not divided: they were sampled, not extended while the thread waited.
 const MIN_RUN: Duration = Duration::from_millis(100);
 
-/// How far apart two parts of one run may be: each batch of the sampler reads the clock anew.
+/// How far apart two parts of one run may be: each of the sampler's batches reads the clock anew.
 const SEAM: Duration = Duration::from_millis(1);
 
-/// The sample attribute that says how far a stack is known, where that is not to its root: `truncated` or `guessed`.
+/// The sample attribute that says how much of a stack is known, if it does not reach the root: `truncated` or
+/// `guessed`.
 pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
 
 /// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
@@ -53,7 +54,7 @@ pub struct Attribute {
     pub value: Value,
 }
 
-/// The value of a resource's attribute.
+/// The value of an attribute of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A string.
@@ -71,7 +72,7 @@ impl Value {
     }
 }
 
-/// What a profile says about a mapped file.
+/// What a profile says of a mapped file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileMapping {
     /// Its path as the process sees it, `[vdso]`, or empty.
@@ -110,7 +111,7 @@ pub trait Names {
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// The name of what is no place in any code, which nobody has to look up.
+/// The name of a location that is none in any code, so that nobody has to look one up.
 pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
@@ -127,7 +128,7 @@ impl Names for Nameless {
     }
 }
 
-/// A process as a profile speaks of it.
+/// A process as profiles describe it.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The attributes of its resource.
@@ -138,13 +139,13 @@ pub struct Subject<'a> {
     pub names: &'a dyn Names,
 }
 
-/// Puts batches of the sampler together, process by process.
+/// Puts the sampler's batches together into one batch of profiles, process by process.
 #[derive(Default)]
 pub struct Assembler {
     builder: Builder,
     malformed: u64,
     excessive: u64,
-    /// Pieces that runs were divided into, beyond the first of each.
+    /// How many pieces runs were divided into, beyond the first of each.
     pieces: u64,
 }
 
@@ -153,9 +154,9 @@ pub struct Assembler {
 pub struct Assembled {
     /// The batch.
     pub profiles: Profiles,
-    /// Observations that refer to something that is not there or to a time that is none, and are left out.
+    /// How many observations are left out because they refer to entries or times that do not exist.
     pub malformed: u64,
-    /// Runs whose end is left out, since all together were divided into too many pieces.
+    /// How many runs lost their end because all together had too many pieces.
     pub excessive: u64,
 }
 
@@ -190,7 +191,7 @@ impl Assembler {
     ///
     /// # Errors
     ///
-    /// It is larger than 4 GiB.
+    /// The batch is larger than 4 GiB.
     pub fn finish(self) -> Result<Assembled, Invalid> {
         let Self { builder, malformed, excessive, .. } = self;
         Ok(Assembled { profiles: builder.finish()?, malformed, excessive })
@@ -246,7 +247,7 @@ impl Assembler {
     }
 }
 
-/// Joins what the sampler said in several batches of one run, so that it is divided once.
+/// Joins the parts of a run that came in several batches, so that the run is divided only once.
 fn join_runs(observations: &mut Vec<(u64, u64)>) {
     let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
     observations.dedup_by(|(time, weight), (begins, length)| {
@@ -259,7 +260,7 @@ fn join_runs(observations: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// Divides a run at multiples of [`CUTS`]. All together the pieces are as long as the run.
+/// Divides a run at multiples of [`CUTS`]. The pieces add up to the run.
 fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
     let cuts = CUTS.as_nanos() as u64;
     let end = time.saturating_add(weight);
@@ -269,21 +270,22 @@ fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)> {
         let begins = next?;
         left -= 1;
         let cut = (begins / cuts + 1).saturating_mul(cuts);
-        // An honest sampler says runs as long as its own batches; this keeps a defect from filling memory.
+        // A working sampler reports runs no longer than its own batches. This bound keeps a defective one from filling
+        // memory.
         let ends = if left == 0 { end } else { cut.min(end) };
         next = (ends < end).then_some(ends);
         Some((begins, ends - begins))
     })
 }
 
-/// Nothing was sampled after this: the year 2262, the end of signed nanoseconds.
+/// No sample is later than this: the year 2262, where signed 64-bit nanoseconds end.
 const LAST_MOMENT: u64 = i64::MAX as u64;
 
-/// The most pieces of one run: an hour's.
+/// How many pieces a run may have: those of an hour.
 const MAX_PIECES: u64 = 7201;
 
-/// The most pieces of all runs of a batch, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken over
-/// could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
+/// How many pieces all runs of a batch may have, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken
+/// over could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
 const MAX_ALL_PIECES: u64 = 2 << 20;
 
 fn signed(value: u64) -> i64 {
@@ -295,7 +297,7 @@ fn signed(value: u64) -> i64 {
 struct Interned {
     mappings: HashMap<u32, Option<MappingId>>,
     locations: HashMap<message::Location, Option<LocationId>>,
-    /// A function of the kernel whose name is hidden.
+    /// The location of kernel functions whose names are hidden.
     nameless_kernel: Option<LocationId>,
     frame_types: HashMap<&'static str, Option<AttributeSetId>>,
 }
@@ -320,8 +322,8 @@ impl Interned {
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
-                // Where the kernel lies in memory is nobody's business, and by function its frames are the same in each
-                // stack.
+                // Kernel addresses are not passed on, since they would tell where the kernel lies in memory. Named
+                // functions are enough, and equal in every stack.
                 address: if kind == frame_type::KERNEL { 0 } else { location.address },
                 attributes,
                 ..profbridge_model::Location::default()
@@ -363,7 +365,7 @@ impl Interned {
     }
 }
 
-/// A function as a line. What a runtime wrote into a perf map is taken apart, as if the runtime itself had been read.
+/// A function as a line. Names that a runtime wrote into a perf map are taken apart as that runtime's symbols would be.
 fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
     let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
     if let Some(PerfName { function, file, line, column, .. }) = said {
@@ -378,10 +380,10 @@ fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
     Line { function, line: frame.line.into(), column: frame.column.into() }
 }
 
-/// What observations of one OTLP sample have in common.
+/// What observations of the same OTLP sample have in common.
 type RowKey = (Option<StackId>, Option<AttributeSetId>);
 
-/// Observations as (time, weight), by what they have in common: OTLP merges samples of one identity
+/// Observations as (time, weight) by what they have in common, because OTLP merges samples of one identity
 /// (opentelemetry-proto `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
@@ -392,7 +394,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Takes a batch; returns the observations that are left out.
+    /// Adds a batch. Returns how many observations are left out.
     fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
         if self.rows.is_empty() {
             self.first = u64::MAX;
@@ -406,7 +408,7 @@ impl Rows {
                 let ids: Option<Vec<_>> =
                     stack.locations.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
-                    // How deep the kernel is in calls whose names are hidden says nothing.
+                    // Several hidden kernel functions in a row are shown as one: how many there are says nothing.
                     ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
                     (builder.stack(&ids), stack.trust)
                 })
@@ -416,7 +418,7 @@ impl Rows {
         let mut malformed = 0;
         for sample in &batch.samples {
             let thread = batch.threads.get(sample.thread as usize);
-            // The profile's range includes its start and not its end.
+            // The end of a profile's range is not part of it.
             let end = sample.time_unix_nano.checked_add(sample.weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
             let (Some(thread), Some(Some((stack, trust))), Some(end)) =
                 (thread, stacks.get(sample.stack as usize), end)
@@ -457,7 +459,7 @@ fn attributes_of(builder: &mut Builder, thread: &message::Thread, trust: Trust) 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing into a string does not fail.
+        // Writing into a string never fails.
         write!(text, "{byte:02x}").ok();
         text
     })

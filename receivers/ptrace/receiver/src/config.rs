@@ -1,4 +1,4 @@
-//! What is written under `receivers: {ptrace: ...}` and what it means.
+//! What may be configured under `receivers: {ptrace: ...}`, and what it means.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::control::path::default_path;
 use crate::lifecycle::Mode as Lifecycle;
 
-/// The longest path of a socket: `sun_path` has 108 bytes (unix(7)), of which the name under which it is made takes
-/// more.
+/// The longest path of a socket, in bytes: `sun_path` has 108 (unix(7)), and the socket is first made under a longer
+/// name.
 const MAX_SOCKET_PATH: usize = 100;
 
-/// The shortest beginning of a container's id that names it.
+/// The shortest abbreviation of a container's id.
 const MIN_CONTAINER: usize = 12;
 
 /// What is written.
@@ -32,7 +32,7 @@ pub struct Config {
     resource: Resource,
 }
 
-/// What the resources of all processes get.
+/// Attributes for the resources of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Resource {
@@ -61,7 +61,7 @@ struct Target {
     stops: Stops,
 }
 
-/// What the configuration says about a service; what it does not say is taken from the process's environment.
+/// The service that the configuration names; what it leaves out is taken from the process's environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceNames {
@@ -71,7 +71,7 @@ pub struct ServiceNames {
     pub version: Option<String>,
     /// `deployment.environment.name`.
     pub environment: Option<String>,
-    /// Sentry's release, where it is not `name@version`.
+    /// Sentry's release, if it is not `name@version`.
     pub release: Option<String>,
 }
 
@@ -185,24 +185,24 @@ impl Default for Symbolize {
     }
 }
 
-/// What it means, checked. There is at least one target.
+/// The checked configuration. It has at least one target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The targets; the position of each is its [`message::TargetId`].
+    /// The targets. The index of each is its [`message::TargetId`].
     pub targets: Vec<TargetSettings>,
-    /// How often a process's samples go to the pipelines.
+    /// How often a process's samples are sent to the pipelines.
     pub export_interval: Duration,
-    /// What may wait here for names and for the pipelines, in bytes.
+    /// How many bytes may wait here for names and for the pipelines.
     pub max_pending_bytes: u64,
     /// Whether the sampling thread asks for the real-time scheduler.
     pub realtime: bool,
-    /// The control socket, where there is one.
+    /// The control socket, if one is configured.
     pub control: Option<ControlSettings>,
-    /// What names are looked up with; `None` where none are.
+    /// The settings of the symbolizer; `None` if no names are looked up.
     pub symbolizer: Option<profbridge_symbolize::Settings>,
-    /// How long samples wait for names beyond the interval.
+    /// How long samples wait for names after their interval is over.
     pub max_wait: Duration,
-    /// Attributes that the resources of all processes get which do not have them: keys and values.
+    /// Attributes, as keys and values, that are added to the resources of all processes that do not have them.
     pub insert: Vec<(String, String)>,
 }
 
@@ -215,11 +215,11 @@ pub struct TargetSettings {
     pub select: Select,
     /// How they are sampled.
     pub sampling: message::Settings,
-    /// What decides when they are sampled.
+    /// When its processes are sampled: the lifecycle.
     pub lifecycle: Lifecycle,
-    /// In the lifecycle `manual`: whether a session starts by itself.
+    /// Whether a session of the lifecycle `manual` starts by itself.
     pub start_on_launch: bool,
-    /// The part of sessions that is sampled, from 0 to 1.
+    /// The share of sessions that is sampled, from 0 to 1.
     pub session_sample_rate: f64,
     /// What the configuration says about the service.
     pub names: ServiceNames,
@@ -230,7 +230,7 @@ pub struct TargetSettings {
 pub struct ControlSettings {
     /// Where it is.
     pub socket: PathBuf,
-    /// Whether the configuration needs it: then the start fails where it cannot be made.
+    /// Whether the configuration asks for it. Then the receiver does not start if it cannot be created.
     pub required: bool,
     /// How many clients may be connected.
     pub max_connections: usize,
@@ -241,7 +241,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All rules that are broken, each with its place.
+    /// Every rule that is broken, each with its position.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }
@@ -298,7 +298,7 @@ impl Config {
     }
 }
 
-/// Makes a selection of its text.
+/// Parses the text of a selection.
 type ByText = fn(String) -> Select;
 
 struct Checker<'a> {

@@ -1,4 +1,4 @@
-//! Hands batches to the pipelines, and counts what they do not take in time.
+//! Hands batches to the pipelines, and counts what they do not accept in time.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use tokio::time::Instant;
 
 use crate::problems::Seldom;
 
-/// For how long a batch is offered again to pipelines that say "later": as long as several windows of a pipeline need
-/// to be put out under memory pressure. Not where the queue of an exporter is full: its destination is away, perhaps
-/// for minutes, and samples wait here meanwhile, as long as there is room for them.
+/// For how long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows
+/// under memory pressure. It is offered without end while the queue of an exporter is full: the destination may be away
+/// for minutes, and samples wait here as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// The same during a shutdown, which has one deadline for all.
 const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
 
-/// The shortest and the longest pause between two offers.
+/// The shortest and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The entrance. The task ends, when all is delivered, after this is dropped.
+/// The entrance of the delivery. After this is dropped, the task ends when everything is delivered.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// Bounded in bytes by `limit` and not by number: all processes may be due in the same moment.
+    /// Bounded by `limit`, in bytes, and not by number: all processes may be due in the same moment.
     sender: mpsc::UnboundedSender<(Profiles, u64)>,
     intake: Intake,
     waiting: Arc<AtomicU64>,
@@ -38,7 +38,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// The entrance, and the task that has to be run. At most `limit` bytes wait, beyond the last batch.
+    /// The entrance, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
     pub(crate) fn new(
         intake: Intake,
         telemetry: TransportTelemetry,
@@ -58,7 +58,7 @@ impl Delivery {
         (Self { sender, intake, waiting, limit, warned: Seldom::default() }, task)
     }
 
-    /// Takes a batch, or counts its loss where too much waits.
+    /// Accepts a batch, or counts it as lost if too much waits.
     pub(crate) fn send(&mut self, profiles: Profiles) {
         let (bytes, observations) = (size(&profiles), profiles.observations());
         let waiting = self.waiting();
@@ -70,7 +70,7 @@ impl Delivery {
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         if self.sender.send((profiles, bytes)).is_err() {
-            // Its task panicked, which ends the receiver.
+            // The task has panicked, which ends the receiver.
             self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.intake.refused(Reason::Internal, Quantities::observations(observations));
         }
@@ -86,7 +86,7 @@ struct Courier {
     intake: Intake,
     telemetry: TransportTelemetry,
     shutdown: Shutdown,
-    /// The last batch was not taken, which was said.
+    /// Whether the last batch was refused, so that it is logged only once.
     losing: bool,
 }
 
@@ -141,7 +141,7 @@ fn size(profiles: &Profiles) -> u64 {
         (tables.lines.len(), size_of::<profbridge_model::Line>()),
         (tables.attributes.len(), size_of::<profbridge_model::Attribute>()),
         (tables.attribute_set_items.len(), 4),
-        // Stack, attributes, link, and two places.
+        // Its stack, attributes and link, and its entries in two tables.
         (profiles.columns().len(), 28),
     ];
     let tables_bytes: usize = elements.iter().map(|(count, size)| count * size).sum();

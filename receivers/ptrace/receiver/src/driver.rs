@@ -1,7 +1,7 @@
-//! What decides: hears the sampler and the control socket, keeps the sessions, and sends what is due.
+//! The driver: it receives from the sampler and the control socket, keeps the sessions, and sends what is due.
 //!
 //! One task owns all state, so nothing here is locked. It never waits for the pipelines or for names: batches go to
-//! [`Delivery`], names are asked for when a batch arrives and looked at when it leaves.
+//! [`Delivery`]; names are requested when a batch arrives and used when it leaves.
 
 mod announcers;
 mod answers;
@@ -44,22 +44,22 @@ use crate::resource::{self, ENVIRONMENT};
 use crate::session::Session;
 use crate::spans::OpenSpans;
 
-/// What the mappings of one process, and those of all together, may take, in bytes: an address of a later one has no
-/// file and no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
+/// How many bytes the mappings of one process, and of all together, may take; a location in a later mapping has no file
+/// and no name. A program with 65,530 mappings, the kernel's own limit (`vm.max_map_count`), and paths of 60 bytes
 /// needs 15 MiB.
 const MAX_MAPPINGS: (u64, u64) = (16 << 20, 256 << 20);
 
-/// Of so many threads of all processes together it is known where their samples end: 20 MiB at the most. What is beyond
-/// has gaps that nothing explains when a sampler process ends.
+/// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further
+/// threads have unexplained gaps when a sampler process ends.
 const MAX_THREADS: usize = 1 << 18;
 
-/// So much of a message of the sampler process is logged, in characters.
+/// How much of a message of the sampler process is logged, in characters.
 const MAX_SAID: usize = 2048;
 
-/// What the sampler process has beyond [`STOP_TIMEOUT`] until the last of what it said was heard.
+/// How much longer than [`STOP_TIMEOUT`] it may take until the last notice of a sampler process has arrived.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What the driver works with.
+/// What the driver needs to run.
 pub(crate) struct Parts {
     pub(crate) id: String,
     pub(crate) intake: Intake,
@@ -69,12 +69,12 @@ pub(crate) struct Parts {
     pub(crate) launch: Launch,
 }
 
-/// What is known about a target beyond its settings.
+/// What is known of a target besides its settings.
 #[derive(Debug, Default)]
 struct TargetState {
-    /// The process of a command, as it was last seen.
+    /// The process of its command, as it was last seen.
     command: Option<CommandProcess>,
-    /// The command ended; it is not started again.
+    /// Whether the command has ended: it is not started again.
     ended: bool,
 }
 
@@ -84,12 +84,12 @@ pub(crate) struct Driver {
     parts: Parts,
     link: Option<Link>,
     targets: Vec<TargetState>,
-    /// The processes that are attached, and those that are gone and whose samples wait for names.
+    /// The attached processes, and those that are gone but whose samples still wait for names.
     processes: BTreeMap<u64, Tracked>,
-    /// The attached ones by the sampler process's number.
+    /// The attached ones, by the number that the sampler process gave them.
     live: HashMap<ProcessId, u64>,
     next: u64,
-    /// What goes on of sessions that were attached when a sampler process ended.
+    /// What is remembered of sessions that were attached when a sampler process ended.
     remembered: Remembered,
     spans: OpenSpans,
     said: Said,
@@ -159,7 +159,7 @@ impl Driver {
         self.stop().await;
     }
 
-    /// When something has to be done by the clock.
+    /// When the next thing has to be done by the clock.
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
         let restart = self.backoff.due().filter(|_| self.link.is_none());
@@ -185,7 +185,7 @@ impl Driver {
         self.note_late();
     }
 
-    /// Says that a target is not sampled, since nobody announces spans for it.
+    /// Logs that a target is not sampled because nobody announces spans for it.
     fn warn_of_silence(&self, target: TargetId) {
         let socket = self.settings.control.as_ref().map(|control| control.socket.display().to_string());
         tracing::warn!(
@@ -211,7 +211,8 @@ impl Driver {
         }
     }
 
-    /// What the sampler process shall look for. A command is started once: afterwards its process is meant.
+    /// What the sampler process has to look for. A command is started only once: later sampler processes are told its
+    /// process id.
     fn watch(&self, index: usize) -> Option<Target> {
         let (target, state) = (&self.settings.targets[index], &self.targets[index]);
         let select = match (&target.select, state) {
@@ -231,7 +232,8 @@ impl Driver {
     fn tell(&mut self, command: Command) {
         let Some(link) = &self.link else { return };
         if link.commands.try_send(command).is_err() {
-            // Thousands are unread: it hangs. Without its link it ends, which is heard of no more.
+            // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more is
+            // received from it.
             self.link = None;
             self.sampler_ended(Some("it does not listen".to_owned()));
         }
@@ -309,7 +311,7 @@ impl Driver {
         if matches!(target.select, Select::Command(_)) {
             let is = CommandProcess::of(&process);
             match self.targets[index].command {
-                // The sampler process is another one than the one that started the command, whose id is used again.
+                // The process id of the command was reused before this sampler process found it.
                 Some(known) if !known.is_same(is) => {
                     self.targets[index].ended = true;
                     return self.tell(Command::Unwatch(process.target));
@@ -323,7 +325,7 @@ impl Driver {
         let mut lifecycle = Lifecycle::launch(target.lifecycle, session.sampled, target.start_on_launch, open);
         let mut gaps = Gaps::default();
         if let Some(mut left) = self.remembered.take(session.id) {
-            // Spans may have come and gone in between.
+            // Spans may have started and ended in between.
             left.spans_changed(open);
             (lifecycle, gaps) = (left.lifecycle, left.gaps);
         }
@@ -379,8 +381,8 @@ impl Driver {
     }
 
     fn batch(&mut self, batch: message::Batch) {
-        // A process that is sampled from its first moment was stopped by hand before the sampler process started anew:
-        // nobody wants what was seen before it heard of that.
+        // A process that is sampled from its first moment may have been stopped by hand before its sampler process was
+        // replaced. Samples that were taken before the new one knew are not wanted.
         if self.find(batch.process).is_some_and(|process| !process.has_run()) {
             return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
         }
@@ -399,12 +401,12 @@ impl Driver {
             return;
         }
         let Some(&number) = self.live.get(&batch.process) else {
-            // It was let go of when its sampler process ended, and says nothing since.
+            // It was let go of when its sampler process ended, and sends nothing since.
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
         process.take(batch);
-        // A process that says much does not fill the room of the others.
+        // A process with many samples must not take the room of the others.
         if process.pending_bytes > limit / 4 {
             self.export(number);
         }
@@ -450,7 +452,7 @@ impl Driver {
         self.count_rung(number);
     }
 
-    /// A lifecycle may have changed: tells the sampler process. Returns whether it has.
+    /// Tells the sampler process if a lifecycle has switched a process on or off. Returns whether it has.
     fn apply(&mut self, number: u64, outcome: Outcome) -> bool {
         let on = match outcome {
             Outcome::Started => true,
@@ -464,11 +466,11 @@ impl Driver {
         true
     }
 
-    /// Stops the sampler process, hears what it has left to say, and sends everything, as far as its names are known.
+    /// Stops the sampler process, receives the rest, and sends everything with the names that are known.
     async fn stop(&mut self) {
         self.tell(Command::Stop);
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
-        // Without a sampler process there is nobody to wait for.
+        // Without a sampler process there is nothing to wait for.
         while self.link.is_some() {
             let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
             self.event(*event);
@@ -483,7 +485,7 @@ impl Driver {
     }
 }
 
-/// The next thing that the sampler process says; never, where there is none.
+/// The next notice of the sampler process; waits for ever if there is none.
 async fn hear(link: &mut Option<Link>) -> Option<Heard> {
     match link {
         Some(link) => link.heard.recv().await,
@@ -491,19 +493,18 @@ async fn hear(link: &mut Option<Link>) -> Option<Heard> {
     }
 }
 
-/// What the sampler process says, as it may stand in a log: a target may have taken it over.
+/// Text of the sampler process, made safe for the log: a target may have taken the sampler over.
 fn one_line(text: &str) -> String {
     text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Whether a target's processes are sampled from their first instruction: only where nothing has to be asked about
-/// them.
+/// Whether a target's processes are sampled from their first instruction on: only if no lifecycle has to decide first.
 fn sampled_at_once(target: &TargetSettings) -> bool {
     target.lifecycle == crate::lifecycle::Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
 }
 
-/// What may wait for the pipelines, in bytes: with names and with runs divided, a batch is larger than what the sampler
-/// said, whose bound is `max_pending_bytes` itself.
+/// How many bytes may wait for the pipelines: with names, and with runs divided, a batch is larger than the sampler's,
+/// whose bound is `max_pending_bytes` itself.
 pub(crate) fn delivery_limit(settings: &Settings) -> u64 {
     settings.max_pending_bytes.saturating_mul(2)
 }

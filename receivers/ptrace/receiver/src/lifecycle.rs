@@ -1,12 +1,12 @@
 //! When a process is sampled: the two lifecycles of Sentry's profiles specification 2.5.0 ("Profile Lifecycle Modes").
 //!
-//! Each life of a process is one profiling session. Whether it is sampled is decided once, before anything else is
-//! asked.
+//! Each life of a process is one profiling session. Whether the session is sampled is decided once, before anything
+//! else.
 //!
 //! * `manual`: `start` and `stop` decide. With `start_on_launch` a session starts by itself.
 //! * `trace`: the profiler runs while at least one sampled root span is open. `start` and `stop` do nothing.
 //!
-//! A request that does nothing says why (the specification wants a warning then).
+//! A request that changes nothing says why (the specification asks for a warning then).
 
 use std::fmt;
 
@@ -34,15 +34,15 @@ pub struct Lifecycle {
 /// What a request did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The profiler runs from now on.
+    /// The profiler has started.
     Started,
-    /// It does not run any more.
+    /// The profiler has stopped.
     Stopped,
     /// Nothing changed.
     Nothing(Why),
 }
 
-/// Why a request did nothing.
+/// Why a request changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// It runs already.
@@ -68,7 +68,7 @@ impl fmt::Display for Why {
 
 impl Lifecycle {
     /// The state at the start of a session. `open_spans` is how many sampled root spans of the process are open at this
-    /// moment: spans may have been announced before the process was found.
+    /// moment: spans may be announced before the process is found.
     #[must_use]
     pub fn launch(mode: Mode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
         let wanted = match mode {
@@ -78,7 +78,7 @@ impl Lifecycle {
         Self { mode, sampled, running: sampled && wanted }
     }
 
-    /// Whether the process is to be sampled.
+    /// Whether the process is to be sampled now.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
@@ -96,7 +96,7 @@ impl Lifecycle {
         self.mode
     }
 
-    /// Somebody asks to start the profiler.
+    /// A request to start the profiler.
     pub fn start(&mut self) -> Outcome {
         // The session's decision comes first (profiles specification, "Manual mode", "Trace mode").
         match (self.sampled, self.mode, self.running) {
@@ -107,7 +107,7 @@ impl Lifecycle {
         }
     }
 
-    /// Somebody asks to stop the profiler.
+    /// A request to stop the profiler.
     pub fn stop(&mut self) -> Outcome {
         match (self.sampled, self.mode, self.running) {
             (_, Mode::Trace, _) => Outcome::Nothing(Why::TraceMode),

@@ -1,34 +1,34 @@
-//! The sampler process as the driver sees it: a channel in each direction.
+//! The driver's link to a sampler process: a channel in each direction.
 
 use profbridge_ptrace::message::{Command, Event};
 use profbridge_ptrace::owner::{Ending, Notice, SamplerProcess, StartOptions};
 use tokio::sync::mpsc;
 
-/// How many commands may wait: far more than there are targets and processes. A sampler that leaves as many unread
-/// hangs.
+/// How many commands may wait: far more than there are targets and processes. A sampler process that leaves so many
+/// unread hangs.
 const COMMANDS: usize = 4096;
 
-/// How many notices may wait. An event takes half a MiB at most; when all wait, the sampler drops its oldest samples
-/// and counts them.
+/// How many notices may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest
+/// samples and counts them.
 const NOTICES: usize = 32;
 
-/// What the driver hears.
+/// What the driver receives.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// Something of the sampler process.
+    /// An event of the sampler process.
     Event(Box<Event>),
-    /// It is gone: `None` where it was asked to, else how, for a person.
+    /// The sampler process has ended: `None` if it was asked to, else how it ended, for a person.
     Ended(Option<String>),
 }
 
-/// A sampler process that runs. It ends when this is dropped.
+/// A running sampler process. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) heard: mpsc::Receiver<Heard>,
 }
 
-/// Starts a sampler process; says why that does not work, for a person.
+/// Starts a sampler process. The error says why that failed, for a person.
 pub(crate) type Launch = Box<dyn FnMut() -> Result<Link, String> + Send>;
 
 /// Starts real ones.
@@ -40,15 +40,15 @@ fn launch(options: StartOptions) -> Result<Link, String> {
     let (heard_sender, heard) = mpsc::channel(NOTICES);
     let (commands, mut waiting) = mpsc::channel(COMMANDS);
     let hear = move |notice| {
-        // A driver that is gone is not interested.
+        // Fails only if the driver is gone.
         heard_sender.blocking_send(translate(notice)).ok();
     };
     let process = SamplerProcess::start_with(options, hear).map_err(|error| profbridge_net::error_chain(&error))?;
-    // Saying something may wait for the sampler process, so it has a thread, which ends with the last sender.
+    // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
     let say = move || {
         let mut said = false;
         while let Some(command) = waiting.blocking_recv() {
-            // One that does not hear ends soon, which is told of anyway.
+            // A sampler process that does not read will end soon, which is reported anyway.
             if let Err(error) = process.send(command)
                 && !std::mem::replace(&mut said, true)
             {

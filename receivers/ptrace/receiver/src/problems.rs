@@ -1,4 +1,4 @@
-//! Says each problem once, or seldom.
+//! Logs each problem once, or rarely.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many problems are remembered; then all are forgotten, and may be said once more.
+/// How many problems are remembered. Beyond that all are forgotten, and may be logged once more.
 const MAX_REMEMBERED: usize = 4096;
 
-/// What was said already.
+/// The problems that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     hashes: HashSet<u64>,
@@ -17,7 +17,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Whether something was not said before.
+    /// Remembers a problem. Returns whether it was new.
     pub(crate) fn is_news(&mut self, what: impl Hash) -> bool {
         let hash = self.hasher.hash_one(what);
         if self.hashes.len() >= MAX_REMEMBERED && !self.hashes.contains(&hash) {
@@ -27,17 +27,17 @@ impl Said {
     }
 }
 
-/// How often a loss that goes on is said.
+/// How often a continuing loss is logged.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Lets a problem that may come back be said once a minute.
+/// Lets a recurring problem be logged once a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
     said: Option<Instant>,
 }
 
 impl Seldom {
-    /// Whether it is time to say it, which is then taken as done.
+    /// Whether the problem may be logged now. If so, that counts as done.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= PAUSE);
         if due {
@@ -51,7 +51,7 @@ impl Seldom {
 mod tests {
     use super::*;
 
-    /// Guarantees: what goes on is said at once and then once a minute.
+    /// Guarantees: a recurring problem is logged at once and then once a minute.
     #[test]
     fn seldom() {
         let (mut seldom, start) = (Seldom::default(), Instant::now());
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(due, [0, 60, 120]);
     }
 
-    /// Guarantees: what was said is no news, and what is remembered has a bound.
+    /// Guarantees: a problem is new only once, and the number of those that are remembered is bounded.
     #[test]
     fn once() {
         let mut said = Said::default();

@@ -1,4 +1,4 @@
-//! Starts the receiver: the sampler process, the control socket, the driver between them and the pipelines.
+//! Starts the receiver: the sampler process, the control socket, and the driver that connects them with the pipelines.
 
 use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
 use profbridge_engine::config::{Problems, Section};
@@ -26,7 +26,7 @@ pub const FACTORY: ReceiverFactory = ReceiverFactory {
     create,
 };
 
-/// Requests on the control socket that wait for the driver.
+/// How many requests of the control socket may wait for the driver.
 const WAITING_REQUESTS: usize = 64;
 
 fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
@@ -54,7 +54,7 @@ impl Receiver for Ptrace {
     }
 }
 
-/// Starts with any sampler: tests bring their own.
+/// Starts with any source of sampler processes: tests bring their own.
 pub(crate) async fn start(
     settings: Settings,
     context: ReceiverContext,
@@ -83,14 +83,14 @@ pub(crate) async fn start(
     let stopped = Box::pin(async move {
         let mut tasks = JoinSet::new();
         tasks.spawn(couriers);
-        // Dropped with the set, which ends it: the server itself runs for ever.
+        // Dropping the set ends the server, which runs for ever by itself.
         let mut server_task = JoinSet::new();
         if let Some(server) = server {
             server_task.spawn(server.run());
         }
         tasks.spawn(driver.run(link, heard, shutdown));
         while let Some(ended) = tasks.join_next().await {
-            // The engine sees a panic of a task as one of the receiver.
+            // A panic of the task becomes one of the receiver, which the engine handles.
             if let Err(error) = ended
                 && let Ok(panic) = error.try_into_panic()
             {

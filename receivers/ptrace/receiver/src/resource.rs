@@ -1,4 +1,4 @@
-//! What the resource of a process says.
+//! The resource of a process: the attributes that describe it.
 //!
 //! The configuration comes first, then what the process's own environment tells OpenTelemetry and Sentry SDKs
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
@@ -16,14 +16,14 @@ use crate::assemble::{Attribute, Value};
 use crate::config::ServiceNames;
 use crate::session::{SESSION_ATTRIBUTE, Session};
 
-/// The variables of a target's environment that are asked for.
+/// The environment variables of a target that the sampler process is asked for.
 pub const ENVIRONMENT: [&str; 4] =
     ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "SENTRY_RELEASE", "SENTRY_ENVIRONMENT"];
 
-/// The longest text that goes into an attribute, in bytes: what Sentry takes of a string.
+/// The longest value of an attribute, in bytes: what Sentry accepts for a string.
 const MAX_TEXT: usize = 4096;
 
-/// The longest key that is passed on from a process's environment, in bytes; longer ones are no names.
+/// The longest key from a process's environment that is passed on, in bytes; a longer one is no sensible name.
 const MAX_KEY: usize = 256;
 
 /// So many attributes of a process's environment are passed on beyond those that have a meaning here.
@@ -51,12 +51,13 @@ const OWN: [&str; 9] = [
 pub struct Described {
     /// The attributes, each key once.
     pub attributes: Vec<Attribute>,
-    /// For the log: a variable that breaks its own rules.
+    /// For the log: the environment variable that was discarded because it is malformed.
     pub complaint: Option<String>,
 }
 
-/// Describes a process on the host named `host`. `insert` are attributes, keys and values, that the configuration gives
-/// to what does not have them: they come before what a process's environment says and has no meaning here.
+/// Describes a process on the host named `host`. `insert` are the attributes, as keys and values, that the
+/// configuration adds where they are missing; they take precedence over variables of the process's environment that
+/// have no meaning here.
 #[must_use]
 pub fn describe(
     host: &str,
@@ -70,7 +71,7 @@ pub fn describe(
         found.filter(|value| !value.is_empty())
     };
     let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(environment::resource_attributes) {
-        // An error discards all of it (opentelemetry-specification `specification/resource/sdk.md`).
+        // A malformed entry discards the whole variable (opentelemetry-specification `specification/resource/sdk.md`).
         Some(Err(fault)) => (Vec::new(), Some(format!("OTEL_RESOURCE_ATTRIBUTES is ignored: {fault}"))),
         Some(Ok(told)) => (told, None),
         None => (Vec::new(), None),
@@ -85,7 +86,8 @@ pub fn describe(
     let environment = names.environment.as_deref().or(variable("SENTRY_ENVIRONMENT"));
     let deployment = told("deployment.environment.name").or(told("deployment.environment"));
     resource.text("deployment.environment.name", environment.or(deployment));
-    // Sentry's own name of the release, which need not be made of the service's (sentry-conventions, `sentry.release`).
+    // Sentry's own attribute for the release, which need not be made of the service's name and version
+    // (sentry-conventions, `sentry.release`).
     resource.text("sentry.release", names.release.as_deref().or(variable("SENTRY_RELEASE")));
     resource.int("process.pid", process.pid.into());
     if process.namespace_pid != process.pid && process.namespace_pid != 0 {
@@ -127,7 +129,7 @@ impl Resource {
         self.0.push(Attribute { key: key.into(), value: Value::Text(cut.to_owned()) });
     }
 
-    /// Adds what is not said yet.
+    /// Adds an attribute unless its key exists.
     fn insert(&mut self, attributes: &[(String, String)]) {
         for (key, value) in attributes {
             if !self.0.iter().any(|known| known.key == *key) {
@@ -136,12 +138,12 @@ impl Resource {
         }
     }
 
-    /// Adds what a process says of itself and nobody else does. Returns how many attributes found no room.
+    /// Adds the attributes that only the process's environment has. Returns how many found no room.
     fn pass_on(&mut self, told: &[(String, String)]) -> usize {
         let (mut count, mut bytes, mut left_out) = (0, 0, 0);
         for (position, (key, value)) in told.iter().enumerate() {
             let is_own = OWN.iter().any(|own| key == own || (own.ends_with('.') && key.starts_with(own)));
-            // The last of several counts.
+            // If a key is repeated, the last one counts.
             let is_said_again = told[position + 1..].iter().any(|(later, _)| later == key);
             if is_own || is_said_again || value.is_empty() || self.0.iter().any(|known| known.key == *key) {
                 continue;
@@ -169,7 +171,7 @@ trait Cut {
 }
 
 impl Cut for str {
-    /// The longest beginning that has at most so many bytes.
+    /// The longest prefix of a text with at most this many bytes.
     fn floor_char_boundary_at(&self, bytes: usize) -> &str {
         let end = (0..=bytes.min(self.len())).rev().find(|&end| self.is_char_boundary(end)).unwrap_or(0);
         &self[..end]

@@ -1,8 +1,8 @@
-//! The root spans that are open, by who announced them.
+//! The open root spans, by the connection that announced them.
 //!
 //! In the lifecycle `trace` the profiler runs while a sampled root span is open. Spans belong to the connection that
-//! announced them: when it closes they end, so that a client that dies never leaves the profiler running. They are kept
-//! apart from the processes, since a process may announce a span before the sampler has found it.
+//! announced them and end when it closes, so that a client that dies does not leave the profiler running. They are not
+//! stored with the processes, because a process may announce a span before the sampler has found it.
 
 use std::collections::HashMap;
 
@@ -10,29 +10,29 @@ use profbridge_ptrace::message::TargetId;
 
 use crate::trace_header::{Decision, SpanKey};
 
-/// So many spans may be open on one connection.
+/// How many spans may be open on one connection.
 pub const MAX_SPANS_PER_CONNECTION: usize = 4096;
 
-/// So many spans may be open at all: 64 Ki with about 100 bytes each are some 6 MiB.
+/// How many spans may be open in all: 64 Ki with about 100 bytes each are some 6 MiB.
 pub const MAX_SPANS: usize = 65_536;
 
-/// Numbers a connection to the control socket; never used again.
+/// The number of a connection to the control socket; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// For whom a span is open.
+/// Which processes a span is open for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// The process with this id.
     Process(u32),
     /// All processes of a target.
     Target(TargetId),
-    /// The process with this id, as one of a target.
+    /// The process with this id, if it belongs to this target.
     Member(u32, TargetId),
 }
 
 impl Scope {
-    /// Whether it is about this process of this target.
+    /// Whether this includes a process of a target.
     #[must_use]
     pub fn covers(self, target: TargetId, pid: u32) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl Scope {
     }
 }
 
-/// What became of an announcement.
+/// The result of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announced {
     /// The span is open and sampled: it keeps the profiler running.
@@ -53,23 +53,23 @@ pub enum Announced {
     /// The span is open, and whether it is sampled is not decided: it does not count until it is announced again with a
     /// decision.
     Deferred,
-    /// It was open with the same decision.
+    /// The span was open already, with the same decision.
     Known,
 }
 
 /// Why an announcement was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The connection has too many.
+    /// The connection has too many open spans.
     #[error("a connection has at most {MAX_SPANS_PER_CONNECTION} open spans")]
     Connection,
-    /// All connections together have too many.
+    /// All connections together have too many open spans.
     #[error("all connections together have at most {MAX_SPANS} open spans")]
     All,
-    /// It is open with another decision, which does not change.
+    /// The span is open with another decision, which cannot be changed.
     #[error("the span is open and its sampling decision was made before")]
     Decided,
-    /// It is open for somebody else.
+    /// The span is open for other processes.
     #[error("the span is open for another process or target")]
     Scope,
 }
@@ -83,11 +83,11 @@ pub struct OpenSpans {
 }
 
 impl OpenSpans {
-    /// A root span starts. One whose decision was deferred may be announced again with one.
+    /// A root span starts. A span without a decision may be announced again with one.
     ///
     /// # Errors
     ///
-    /// A bound, or it contradicts what was said before. Nothing is changed.
+    /// If a bound is exceeded, or the announcement contradicts an earlier one. Nothing is changed then.
     pub fn start(
         &mut self,
         connection: ConnectionId,
@@ -127,7 +127,7 @@ impl OpenSpans {
         })
     }
 
-    /// A root span ends. Returns for whom it was open; `None` where this connection did not announce it.
+    /// A root span ends. Returns which processes it was open for; `None` if this connection had not announced it.
     pub fn end(&mut self, connection: ConnectionId, key: SpanKey) -> Option<Scope> {
         let spans = self.connections.get_mut(&connection)?;
         let (scope, decision) = spans.remove(&key)?;
@@ -138,7 +138,7 @@ impl OpenSpans {
         Some(scope)
     }
 
-    /// A connection closes, and with it its spans. Returns for whom they were open, each once.
+    /// A connection closes, which ends its spans. Returns which processes they were open for, each once.
     pub fn close(&mut self, connection: ConnectionId) -> Vec<Scope> {
         let mut scopes = Vec::new();
         for (scope, decision) in self.connections.remove(&connection).unwrap_or_default().into_values() {

@@ -1,8 +1,9 @@
-//! The names of one process's locations: which file each mapping is for the symbolizer, and what it says by now.
+//! The names of one process's locations: which file the symbolizer reads for each mapping, and the names it has found
+//! so far.
 //!
-//! Files are known by their identity on this machine and not by their build id, since a process could map a forged file
-//! with another's build id. Before anything of a file is sampled it only costs its descriptor, and of those all
-//! processes together keep a bounded number: the others are found again inside of the process's root, if they are still
+//! Files are identified by device and inode on this machine and not by their build id, since a process could map a
+//! forged file with another file's build id. Until a file is sampled it only costs its descriptor. All processes
+//! together keep a bounded number of these; other files are opened again through the process's root, if they are still
 //! the same. So are those that the symbolizer closed or forgot to make room for others.
 
 mod kept;
@@ -21,33 +22,33 @@ use self::kernel::Kernel;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
 use crate::assemble::{self, Names};
 
-/// A file that was not found is looked for again after this: it may have come back, or another process's root may lead
-/// to it.
+/// A file that was not found is looked for again after this time: it may have come back, or be found through another
+/// process's root.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// There is one kernel for all processes.
+/// The kernel's symbols are shared by all processes.
 static KERNEL: Mutex<Option<Kernel>> = Mutex::new(None);
 
-/// What addresses belong to.
+/// What the addresses of a mapping belong to.
 #[derive(Debug)]
 enum Origin {
-    /// A file; open, where it was kept and nothing of it was sampled yet.
+    /// A file. It is open if it was kept and nothing of it was sampled yet.
     File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
     /// The code that the kernel maps into every process.
     Vdso,
-    /// What was compiled at run time.
+    /// Code that was compiled at run time.
     PerfMap(File),
     /// There is no file.
     Nothing,
 }
 
-/// An origin as the symbolizer knows it.
+/// An origin, and its object in the symbolizer.
 #[derive(Debug)]
 struct SymbolSource {
     origin: Origin,
-    /// `None` until something of it was sampled. The symbolizer may have forgotten it since.
+    /// `None` until something of it was sampled. The symbolizer may have forgotten the object since.
     object: Option<ObjectId>,
-    /// When its file was looked for again.
+    /// When the file was last looked for again.
     retried: Option<Instant>,
     /// That has not helped.
     missing: bool,
@@ -69,7 +70,7 @@ impl SymbolSource {
 #[derive(Debug)]
 pub struct ProcessNames {
     symbolizer: Symbolizer,
-    /// Tells perf maps of processes apart.
+    /// Distinguishes the perf maps of processes.
     number: u64,
     root: Option<Arc<File>>,
     kept: &'static Kept,
@@ -78,14 +79,14 @@ pub struct ProcessNames {
 }
 
 impl ProcessNames {
-    /// A process without mappings. `number` is another one for each process that uses this symbolizer.
+    /// A process without mappings. `number` must be different for each process that uses this symbolizer.
     #[must_use]
     pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
         let root = root.map(Arc::new);
         Self { symbolizer, number, root, kept: &KEPT, sources: Vec::new(), perf_map: None }
     }
 
-    /// A file is mapped. Mappings come in the order of their index.
+    /// Adds a mapped file. Mappings come in the order of their index.
     pub fn mapping(&mut self, mapping: Mapping) {
         let origin = match (mapping.file, mapping.path) {
             (_, path) if path == "[vdso]" => Origin::Vdso,
@@ -101,7 +102,7 @@ impl ProcessNames {
         self.sources.push(SymbolSource::new(origin));
     }
 
-    /// The process's perf map as it is now.
+    /// Sets the process's perf map.
     pub fn perf_map(&mut self, file: File) {
         self.perf_map = Some(SymbolSource::new(Origin::PerfMap(file)));
         self.register(None);
@@ -112,8 +113,8 @@ impl ProcessNames {
         self.ask_for(batch.locations.clone());
     }
 
-    /// Whether the symbolizer may still say more about a batch. What it forgot or refused is asked for again, and a
-    /// file that it closed to make room is looked for again.
+    /// Whether the symbolizer may still find more names for a batch. Names that it forgot or refused are requested
+    /// again, and a file that it closed to make room is opened again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         let mut late = false;
         let mut again = Vec::new();
@@ -150,13 +151,13 @@ impl ProcessNames {
             let mapping = group[0].mapping;
             let addresses: Vec<u64> = group.iter().map(|location| location.address).collect();
             let known = self.source(mapping).and_then(|source| source.object);
-            // The symbolizer may have closed a perf map, which it then does not read again although it has grown.
+            // The symbolizer may have closed the perf map, and would not read what was added to it since.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
             let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
             let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
             let was_missing = addresses.iter().any(is_missing);
             if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
-                // It is forgotten, since others had to be known.
+                // The symbolizer forgot it to make room for others.
                 if let Some(object) = self.register(mapping) {
                     self.symbolizer.ask(object, &addresses);
                 }
@@ -166,7 +167,7 @@ impl ProcessNames {
             {
                 source.retried = Some(Instant::now());
                 if std::mem::replace(&mut source.missing, true) {
-                    // As it is found now, it is not found: another process's root may have led to it.
+                    // It was not found through this process's root, but another process's root may lead to it now.
                     self.symbolizer.forget(object);
                 }
                 if let Some(object) = self.register(mapping) {
@@ -176,7 +177,7 @@ impl ProcessNames {
         }
     }
 
-    /// Tells the symbolizer of an object, which gets its file again where that was closed.
+    /// Registers an object with the symbolizer, and opens its file again if that was closed.
     fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
         let Self { symbolizer, number, root, sources, perf_map, .. } = self;
         let source = match mapping {

@@ -1,4 +1,4 @@
-//! The two headers in which a root span says who it is and whether it is sampled.
+//! The two headers that carry a root span's ids and whether it is sampled.
 //!
 //! `sentry-trace` is `traceid-spanid` or `traceid-spanid-sampled` (Sentry's tracing guidelines, "Header sentry-trace"):
 //! 32 and 16 hexadecimal digits and 0 or 1. Without the last the decision is deferred. `traceparent` is W3C Trace
@@ -22,14 +22,14 @@ pub enum Decision {
     Sampled,
     /// It is not.
     NotSampled,
-    /// That is not decided yet.
+    /// It is not decided yet.
     Deferred,
 }
 
-/// What is wrong with a header: the rule, and where it is broken.
+/// What is wrong with a header: the rule that it breaks, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
-    /// The byte at which it stops being a header, from 0.
+    /// The offset of the first byte that breaks the rule.
     pub at: usize,
     /// The rule.
     pub rule: &'static str,
@@ -45,7 +45,7 @@ impl fmt::Display for Malformed {
 ///
 /// # Errors
 ///
-/// The first rule that it breaks. Blanks around it are no fault.
+/// The first rule that it breaks. Blanks around the header are allowed.
 pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), Malformed> {
     let mut reader = Reader::new(header);
     let trace_id = reader.hex(32, "the trace id has 32 hexadecimal digits", Case::Any)?;
@@ -70,7 +70,7 @@ pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), Malformed> {
 ///
 /// # Errors
 ///
-/// The first rule that it breaks. Blanks around it are no fault.
+/// The first rule that it breaks. Blanks around the header are allowed.
 pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), Malformed> {
     let mut reader = Reader::new(header);
     let version = reader.hex(2, "the version has 2 lower-case hexadecimal digits", Case::Lower)?;
@@ -113,7 +113,7 @@ enum Case {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where the header starts, behind blanks.
+    /// Where the header starts, after blanks.
     offset: usize,
 }
 

@@ -1,7 +1,6 @@
-//! Whether anybody announces root spans for the targets that are sampled only while one is open.
+//! Notices targets that are sampled only while a root span is open, but for which nobody announces spans.
 //!
-//! With `profile_lifecycle: trace` a target that nobody announces spans for is never sampled, and nothing else would
-//! say so.
+//! With `profile_lifecycle: trace`, such a target is never sampled, and nothing else would report that.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,15 +8,15 @@ use std::time::Duration;
 use profbridge_ptrace::message::TargetId;
 use tokio::time::Instant;
 
-/// For so long a target may have a process before somebody announces a span for it.
+/// How long a target may have had a process before a span has to be announced for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is known of a target's announcers.
+/// The state of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It has had a process since then.
+    /// It has had a process since this moment, and no span was announced.
     Waits(Instant),
-    /// A span was announced, or it was said that none was.
+    /// A span was announced, or the missing announcement was reported.
     Settled,
 }
 
@@ -26,17 +25,17 @@ enum State {
 pub(super) struct Announcers(HashMap<TargetId, State>);
 
 impl Announcers {
-    /// A process of a target was found whose spans decide when it is sampled.
+    /// A process was found of a target whose sampling is decided by spans.
     pub(super) fn found(&mut self, target: TargetId, now: Instant) {
         self.0.entry(target).or_insert(State::Waits(now));
     }
 
-    /// A span was announced for a target, whatever was decided about it.
+    /// A span was announced for a target, with whatever decision.
     pub(super) fn announced(&mut self, target: TargetId) {
         self.0.insert(target, State::Settled);
     }
 
-    /// When the next target has waited for too long.
+    /// When the next target will have waited for too long.
     pub(super) fn due(&self) -> Option<Instant> {
         let due = |state: &State| match state {
             State::Waits(since) => Some(*since + PATIENCE),

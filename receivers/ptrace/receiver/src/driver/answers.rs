@@ -1,4 +1,4 @@
-//! What the driver does when the control socket asks.
+//! The driver's answers to requests of the control socket.
 
 use profbridge_ptrace::message::{Status, TargetId};
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ impl Driver {
         Err(Fault { place: "target".to_owned(), rule })
     }
 
-    /// The attached processes that are meant. None is a fault where one was named.
+    /// The attached processes that a request names. If it names one and there is none, that is an error.
     fn choose(&self, choice: &Choice) -> Result<Vec<u64>, Fault> {
         let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
         let mut chosen: Vec<u64> = self.live.values().copied().collect();
@@ -175,7 +175,7 @@ impl Driver {
         Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() })
     }
 
-    /// A process of a target. One that is not attached yet may become one.
+    /// A process of a target, which need not be attached yet.
     fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
         let attached = self.live.values().filter_map(|number| self.processes.get(number));
         let targets: Vec<TargetId> =
@@ -199,7 +199,7 @@ impl Driver {
         }
     }
 
-    /// Somebody announces spans for the targets of a scope.
+    /// A client announces spans for the targets of a scope.
     fn heard_of(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
@@ -232,7 +232,7 @@ impl Driver {
         changed
     }
 
-    /// Why a sampled root span profiles nothing, where that is so.
+    /// Why a sampled root span does not start a profiler, if it does not.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
         if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {
@@ -252,7 +252,7 @@ impl Driver {
     }
 }
 
-/// The length that 99 of 100 stops do not exceed, in microseconds: the upper end of its class, see
+/// The length that 99 of 100 stops do not exceed, in microseconds: the upper bound of its class, see
 /// [`Status::stop_lengths`].
 fn stop_p99_micros(status: &Status) -> u64 {
     let all: u64 = status.stop_lengths.iter().fold(0, |sum, count| sum.saturating_add(*count));
@@ -268,7 +268,7 @@ fn stop_p99_micros(status: &Status) -> u64 {
 }
 
 fn reply(answer: oneshot::Sender<Response>, response: Response) {
-    // A client that is gone needs no answer.
+    // Fails only if the client is gone.
     answer.send(response).ok();
 }
 
@@ -276,8 +276,8 @@ fn reply(answer: oneshot::Sender<Response>, response: Response) {
 mod tests {
     use super::*;
 
-    /// Guarantees: what one of a hundred stops exceeds is found in the classes of their lengths, is never longer than
-    /// the longest, and counters that make no sense do no harm.
+    /// Guarantees: the 99th percentile is computed from the classes of lengths, is never longer than the longest stop,
+    /// and contradictory counters do no harm.
     #[test]
     fn stop_lengths() {
         let mut status = Status::default();

@@ -1,4 +1,4 @@
-//! Which process a command runs as, so that it is known again by another sampler process.
+//! Recognizes the process of a command again after its sampler process was replaced.
 
 use profbridge_ptrace::message::Process;
 
@@ -15,9 +15,9 @@ impl CommandProcess {
         Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
     }
 
-    /// Whether two are the same process. A command may execute another program, which keeps its start; the start moves
-    /// with the wall clock, which says nothing of a program's own number. It comes from a clock of 10 ms and the time
-    /// of the boot.
+    /// Whether two descriptions are of the same process. A command may execute another program, which changes its exec
+    /// id but not its start; and the computed start moves with the wall clock, which does not change the exec id. The
+    /// start is computed from a clock of 10 ms and the time of the boot.
     pub(super) fn is_same(self, other: Self) -> bool {
         let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
         self.pid == other.pid && (started_together || self.exec_id == other.exec_id)

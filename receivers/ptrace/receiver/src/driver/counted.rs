@@ -1,4 +1,4 @@
-//! What the sampler counted: as metrics, and in the log when a process is let go.
+//! The sampler's counters: as metrics, and in the log when a process is let go.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use profbridge_ptrace::what_shows_more;
 use super::Driver;
 
 impl Driver {
-    /// The counters of a process: what came since the last ones is added to the metrics.
+    /// Adds to the metrics what the counters of a process have grown by.
     pub(super) fn status(&mut self, status: Status) {
         let Some(&number) = self.live.get(&status.process) else { return };
         let Some(process) = self.processes.get_mut(&number) else { return };
@@ -44,11 +44,11 @@ impl Driver {
     }
 }
 
-/// What is not known of a process's running threads and what would show it, and what sampling it did to it; nothing
-/// where there is nothing to say.
+/// Describes what is not known of a process's running threads, which right would show it, and what sampling did to the
+/// process. Empty if there is nothing to say.
 pub(super) fn missing(status: &Status, stops: Stops) -> String {
     let mut said = String::new();
-    // Writing into memory does not fail.
+    // Writing into memory never fails.
     if status.not_sampled_nano > 0 {
         let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
         write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what was not sampled is said with what would show it, and so are cut calls; nothing where there is
-    /// nothing to say.
+    /// Guarantees: the log says what was not sampled with the right that would show it, and which calls were cut;
+    /// nothing if there is nothing to say.
     #[test]
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");

@@ -1,4 +1,4 @@
-//! What goes out: the samples of a process, when their time has come.
+//! Sends the samples of a process when they are due.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::Driver;
 use crate::assemble::Assembler;
 
-/// How often samples that wait for names are looked at again.
+/// How often samples that wait for names are checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver {
-    /// A process's time has come: sends its samples, unless they wait for names that may still come in time.
+    /// A process is due: sends its samples, unless they wait for names that may still come in time.
     pub(super) fn look_at(&mut self, number: u64, now: Instant) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let waited = now.saturating_duration_since(process.due);
@@ -59,7 +59,7 @@ impl Driver {
         }
     }
 
-    /// Tells how many names came too late.
+    /// Logs how many names came too late.
     pub(super) fn note_late(&mut self) {
         let Some(symbolizer) = &self.parts.symbolizer else { return };
         let late = symbolizer.counters().late;

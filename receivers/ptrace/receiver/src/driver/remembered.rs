@@ -1,4 +1,4 @@
-//! What goes on of sessions that a sampler process left behind when it ended.
+//! What is remembered of the sessions of a sampler process that has ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,18 +11,18 @@ use super::tracked::Tracked;
 use crate::lifecycle::{Lifecycle, Outcome};
 use crate::spans::Scope;
 
-/// What a session goes on with when its process is found again.
+/// What a session continues with when its process is found again.
 #[derive(Debug)]
 pub(super) struct Left {
     target: TargetId,
     pid: u32,
     pub(super) lifecycle: Lifecycle,
-    /// What is missing since then. Nothing of a session whose profiler did not run.
+    /// The gaps since then. A session whose profiler did not run has none.
     pub(super) gaps: Gaps,
 }
 
 impl Left {
-    /// What a process leaves behind whose sampler process ended now.
+    /// What is remembered of a process whose sampler process has just ended.
     pub(super) fn behind(tracked: &mut Tracked) -> Self {
         let mut gaps = std::mem::take(&mut tracked.gaps);
         let lifecycle = tracked.lifecycle();
@@ -33,7 +33,7 @@ impl Left {
         Self { target: tracked.process.target, pid: tracked.process.pid, lifecycle, gaps }
     }
 
-    /// So many sampled root spans are open now.
+    /// Sets how many sampled root spans are open now.
     pub(super) fn spans_changed(&mut self, open: usize) {
         if self.lifecycle.spans_changed(open) == Outcome::Stopped {
             self.gaps.forget();
@@ -41,8 +41,8 @@ impl Left {
     }
 }
 
-/// What sessions left behind. They outlast any number of sampler processes, since one may end before it has found all
-/// processes again; beyond as many as can be attached at once, those that were left behind first are forgotten.
+/// The remembered sessions. They outlast any number of sampler processes, since one may end before it has found all
+/// processes again. There are at most as many as can be attached at once; beyond that the oldest are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     sessions: HashMap<u64, (Left, u64)>,
@@ -70,15 +70,15 @@ impl Remembered {
         Some(left)
     }
 
-    /// Spans of a scope started or ended: of each process, so many are open now.
+    /// Spans of a scope started or ended: sets how many are open now for each process.
     pub(super) fn spans_changed(&mut self, scope: Scope, open: impl Fn(TargetId, u32) -> usize) {
         for (left, _) in self.sessions.values_mut().filter(|(left, _)| scope.covers(left.target, left.pid)) {
             left.spans_changed(open(left.target, left.pid));
         }
     }
 
-    /// At most so many threads are remembered from now on: those of sessions that were left behind first, whose
-    /// processes are likely gone, are not.
+    /// Limits the number of remembered threads. Those of the oldest sessions are forgotten first, since their processes
+    /// are likely gone.
     pub(super) fn keep_threads(&mut self, most: usize) {
         let mut threads: usize = self.sessions.values().map(|(left, _)| left.gaps.threads()).sum();
         for session in self.order.values() {
@@ -110,8 +110,8 @@ mod tests {
         Left { target: TargetId(0), pid: 1, lifecycle: Lifecycle::launch(Mode::Manual, true, running, 0), gaps }
     }
 
-    /// Guarantees: beyond a number of threads those that were left behind first are forgotten, and no more than have to
-    /// be; their sessions are not.
+    /// Guarantees: beyond a number of threads the oldest are forgotten, and no more than necessary; their sessions are
+    /// not.
     #[test]
     fn bounded_threads() {
         let mut remembered = Remembered::default();
@@ -126,8 +126,8 @@ mod tests {
         assert!(remembered.take(3).is_some());
     }
 
-    /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; one that was
-    /// taken is gone.
+    /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; a session that
+    /// was taken is not remembered any more.
     #[test]
     fn bounded() {
         let mut remembered = Remembered::default();

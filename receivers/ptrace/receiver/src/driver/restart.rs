@@ -7,10 +7,10 @@ use tokio::time::Instant;
 /// The first and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// One that lived so long starts the series anew.
+/// A sampler process that lived for this long resets the pause.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// Pauses that double while sampler processes do not live long.
+/// Pauses between sampler processes. They double as long as these end soon.
 #[derive(Debug)]
 pub(super) struct Backoff {
     pause: Duration,
@@ -31,7 +31,7 @@ impl Backoff {
         self.due = None;
     }
 
-    /// It ended, or could not start. Returns the pause until the next.
+    /// The sampler process has ended, or could not start. Returns the pause before the next.
     pub(super) fn ended(&mut self, now: Instant) -> Duration {
         if self.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY) {
             self.pause = PAUSES.0;

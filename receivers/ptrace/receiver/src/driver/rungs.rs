@@ -1,9 +1,9 @@
-//! What is seen of running threads: how many of the processes that are sampled are on each rung, and the log of it.
+//! How much is seen of running threads: how many of the sampled processes are on each rung, as gauges and in the log.
 //!
-//! A process has a line of its own when its rung is found out and when it changes. Processes come and go by hundreds,
-//! and a rung is reviewed each second: so a minute has [`MOST_LINES`] such lines at most and a process two of them,
-//! since what is found out first is often reviewed a second later. What is left at the end, and is still so, is said
-//! then, in one line if it is much; of a process that is let go before, the line that says so says it.
+//! A process has a log line when its rung is found out and when it changes. Processes come and go by hundreds, and
+//! rungs are reviewed each second, so there are at most [`MOST_LINES`] such lines a minute, and two per process, since
+//! the first rung is often changed a second later. What was left out and still holds is logged at the end of the
+//! minute, in one line if there is much of it; if a process is let go before that, the line about that includes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use tokio::time::Instant;
 
 use super::Driver;
 
-/// For so long lines are counted.
+/// The time in which lines are limited.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// So many processes have a line of their own in that time.
+/// How many processes may have lines of their own in that time.
 pub(super) const MOST_LINES: usize = 8;
 
-/// What is known of a process's running threads: its rung, or nothing yet.
+/// The rung of a process's running threads; `None` while it is not known.
 type Known = Option<Rung>;
 
-/// The gauges, and what each counts.
+/// The gauges, and the rung that each counts.
 const GAUGES: [(&str, Known); 5] = [
     ("sampler_processes_undecided", None),
     ("sampler_processes_without_events", Some(Rung::None)),
@@ -33,16 +33,16 @@ const GAUGES: [(&str, Known); 5] = [
     ("sampler_processes_processor_events", Some(Rung::Processors)),
 ];
 
-/// What the log says of a process.
+/// The last log line about a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) rung: Rung,
     at: Instant,
-    /// When the line before was written.
+    /// When that line was written.
     before: Option<Instant>,
 }
 
-/// How many processes are on each rung, and what is to be said about it.
+/// How many processes are on each rung, and what is still to be logged.
 #[derive(Debug, Default)]
 pub(super) struct Rungs {
     counts: [u64; GAUGES.len()],
@@ -52,14 +52,14 @@ pub(super) struct Rungs {
 }
 
 impl Rungs {
-    /// Tells all gauges, so that none is missing where there was nothing to count.
+    /// Sets all gauges, so that each exists even if it counts nothing.
     pub(super) fn tell(&self, intake: &Intake) {
         for ((name, _), count) in GAUGES.into_iter().zip(self.counts) {
             intake.level(name, count);
         }
     }
 
-    /// A process is counted as another one: under nothing before it is sampled and afterwards.
+    /// Moves a process from one gauge to another. It is in none before it is sampled and afterwards.
     fn recount(&mut self, before: Option<Known>, now: Option<Known>, intake: &Intake) {
         if before == now {
             return;
@@ -73,12 +73,12 @@ impl Rungs {
         }
     }
 
-    /// When what is left has to be said.
+    /// When the lines that were left out have to be logged.
     pub(super) fn due(&self) -> Option<Instant> {
         self.window.map(|since| since + WINDOW)
     }
 
-    /// Whether a process may have a line now that had this one. It is counted.
+    /// Whether a process whose last line is this may have another one now. If so, it is counted.
     fn may_say(&mut self, last: Option<Line>, now: Instant) -> bool {
         let since = *self.window.get_or_insert(now);
         let before = last.and_then(|line| line.before);
@@ -89,7 +89,7 @@ impl Rungs {
 }
 
 impl Driver {
-    /// What is seen of a process's running threads may have changed, which is said.
+    /// Logs the rung of a process if it has changed.
     pub(super) fn say_rung(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let Some(rung) = process.unsaid_rung() else { return };
@@ -104,7 +104,7 @@ impl Driver {
         }
     }
 
-    /// Says what could not be said since lines are counted, and counts anew.
+    /// Logs what was left out since lines are counted, and counts anew.
     pub(super) fn say_rungs(&mut self) {
         let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_rung().is_some());
         let mut unsaid: Vec<u64> = self.live.values().copied().filter(unsaid).collect();
@@ -132,13 +132,13 @@ impl Driver {
         tracing::info!("{}: {said}", self.parts.id);
     }
 
-    /// What a rung means for processes of a target.
+    /// Describes a rung for processes of a target.
     pub(super) fn describe(&self, target: TargetId, rung: Rung) -> &'static str {
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
         rung.description(stops.unwrap_or_default())
     }
 
-    /// Something about a process has changed: counts it anew.
+    /// Something about a process has changed: updates what it counts for.
     pub(super) fn count_rung(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let sampled = process.lifecycle().is_running() && !process.ended;

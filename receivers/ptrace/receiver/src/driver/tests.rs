@@ -1,4 +1,4 @@
-//! The driver between a sampler process and pipelines that a test plays.
+//! Tests of the driver, between a sampler process and pipelines that the test plays.
 
 use profbridge_engine::budget::Budget;
 use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
@@ -84,7 +84,7 @@ impl Rig {
         }
     }
 
-    /// What the driver tells about sampling a process.
+    /// The log line about how a process is sampled.
     async fn sample(&mut self) -> (u64, bool) {
         match self.command().await {
             Command::Sample { process, on } => (process.0, on),
@@ -92,7 +92,7 @@ impl Rig {
         }
     }
 
-    /// Whether the driver has nothing to say, after it has heard all that was said to it before.
+    /// Waits until the driver has handled everything that was sent to it. Returns whether it has sent nothing.
     async fn is_silent(&mut self) -> bool {
         self.ask(1, None, Request::Status(Choice::default())).await;
         self.sampler.commands.try_recv().is_err()
@@ -103,7 +103,7 @@ impl Rig {
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
-        // What the sampler said before is heard before: the driver takes both from queues that are empty then.
+        // What the sampler sent first is received first, since both queues were empty.
         while self.sampler.heard.capacity() < self.sampler.heard.max_capacity() {
             tokio::task::yield_now().await;
         }
@@ -120,14 +120,14 @@ impl Rig {
         }
     }
 
-    /// The sampler process dies, and what it said goes out. Another one is there and knows the targets.
+    /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
     async fn die(&mut self) {
         self.sampler.heard.send(Heard::Ended(None)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
         self.watched().await;
     }
 
-    /// Ends all, and says what the sampler is told at the end.
+    /// Shuts the driver down. Returns what the sampler process was told at the end.
     async fn stop(mut self) -> Consumer {
         self.trigger.trigger();
         loop {
@@ -206,7 +206,8 @@ fn session_of(profiles: &Profiles) -> String {
 
 const WEB: &str = "{web: {executable: app}}";
 
-/// Guarantees: the sampler is told what to look for and how, and to sample at once where nothing has to be asked.
+/// Guarantees: the sampler is told which processes to look for and how to sample them, and to sample at once if no
+/// lifecycle has to decide.
 #[tokio::test(start_paused = true)]
 async fn watches_its_targets() {
     let mut rig = Rig::start(
@@ -221,7 +222,7 @@ async fn watches_its_targets() {
     rig.stop().await;
 }
 
-/// Guarantees: what the files of a process take is bounded in bytes; those beyond, and all behind them, are counted.
+/// Guarantees: the mappings of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_paths() {
     let mut rig = Rig::start(WEB);
@@ -247,15 +248,14 @@ async fn endless_paths() {
     for index in 0..fitting + 5 {
         rig.say(mapping(index, each)).await;
     }
-    // It would fit, but it is not the next one.
+    // It would fit, but an earlier one was left out, and indices have no gaps.
     rig.say(mapping(fitting + 5, 0)).await;
     rig.ask(1, None, Request::Status(Choice::default())).await;
     assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));
     rig.stop().await;
 }
 
-/// Guarantees: what the sampler says besides (hints, problems, the end of a command, unknown processes) needs no
-/// answer.
+/// Guarantees: other events of the sampler (hints, problems, the end of a command, unknown processes) need no answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {
     let mut rig = Rig::start(WEB);
@@ -308,8 +308,7 @@ async fn as_a_receiver() {
     assert!(!socket.exists(), "the socket goes with its owner");
 }
 
-/// Guarantees: what a sampler process that was taken over says cannot write lines of its own into the log, nor long
-/// ones.
+/// Guarantees: text of a sampler process that was taken over cannot add lines to the log, nor long ones.
 #[test]
 fn log_lines() {
     assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");

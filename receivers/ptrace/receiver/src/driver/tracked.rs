@@ -12,13 +12,13 @@ use crate::lifecycle::{Lifecycle, Outcome};
 use crate::session::Session;
 use crate::symbols::ProcessNames;
 
-/// A process that is attached, or was.
+/// A process that is or was attached.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: Session,
     lifecycle: Lifecycle,
-    /// Its profiler has run since it was attached.
+    /// Whether its profiler has run since it was attached.
     has_run: bool,
     /// Where its samples end, while its profiler runs, and what is missing since a sampler process ended.
     pub(super) gaps: Gaps,
