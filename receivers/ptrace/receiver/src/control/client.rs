@@ -1,4 +1,4 @@
-//! The client's side: a connection that waits for each answer. For the command line and for programs that announce
+//! A client of the control socket that waits for each answer: for the command line, and for programs that announce
 //! spans.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use super::protocol::{Request, Response};
 
-/// The longest response that is read: a status of ten thousand processes.
+/// The longest response that is read, in bytes: a status of ten thousand processes.
 const MAX_RESPONSE: u64 = 16 << 20;
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens.
     #[error("no profbridge listens on {}: is one running with a receiver `ptrace`, and is this its control socket?", .0.display())]
     Absent(PathBuf),
-    /// The socket belongs to somebody else.
+    /// The socket belongs to another user.
     #[error("{} may only be used by the user that runs profbridge, and by root", .0.display())]
     Permission(PathBuf),
     /// The connection broke, or the answer took too long.
@@ -35,11 +35,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. `timeout` is for each request that follows.
+    /// Connects. `timeout` applies to each request that follows.
     ///
     /// # Errors
     ///
-    /// Nobody listens there, or it is somebody else's.
+    /// If nobody listens there, or the socket belongs to another user.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent(path.to_owned()),
@@ -51,7 +51,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Client {
         let mut line = serde_json::to_vec(request).map_err(|error| ClientError::Malformed(error.to_string()))?;
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
-        // Who is turned away is told why before anything is asked.
+        // A client that is refused is told why before it sends anything.
         if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
             written?;
         }
@@ -73,7 +73,7 @@ impl Client {
     }
 }
 
-/// Asks once, over a connection of its own.
+/// Sends one request over a connection of its own.
 ///
 /// # Errors
 ///

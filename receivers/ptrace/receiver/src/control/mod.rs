@@ -1,4 +1,4 @@
-//! Control over who is sampled when, by a Unix socket.
+//! Controls by a Unix socket which processes are sampled when.
 //!
 //! # Protocol
 //!

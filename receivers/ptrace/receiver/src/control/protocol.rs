@@ -1,4 +1,4 @@
-//! Requests and responses, as values and as lines.
+//! Requests and responses, as values and as lines of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,19 +23,19 @@ pub enum Request {
     SpanEnd(SpanHeaders),
 }
 
-/// Which processes are meant: all, or those of a target, or one.
+/// The processes that a request is about: all, those of a target, or one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Choice {
     /// The target's name in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The process's id, as profbridge sees it.
+    /// The process's id in profbridge's PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// Which root span is meant, and for whom.
+/// The root span that a request is about, and its processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanHeaders {
@@ -45,15 +45,15 @@ pub struct SpanHeaders {
     /// W3C's header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// The span is one of all processes of this target.
+    /// The span counts for all processes of this target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The span is one of this process, and not of the one that is connected.
+    /// The span counts for this process instead of the connected one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// What profbridge answers.
+/// An answer of profbridge.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Response {
     /// Whether the request was understood and allowed.
@@ -64,10 +64,10 @@ pub struct Response {
     /// What happened, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How many processes are profiled now that were not before, or the other way round.
+    /// How many processes were switched on or off by the request.
     #[serde(default)]
     pub changed: u64,
-    /// The processes that the request spoke of, and what became of each.
+    /// The processes that the request was about, and what happened to each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessAnswer>,
     /// For `status`: the targets.
@@ -78,7 +78,7 @@ pub struct Response {
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Where: a key of the request, or `request`.
+    /// Where it is wrong: a key of the request, or `request`.
     pub place: String,
     /// The rule.
     pub rule: String,
@@ -119,22 +119,22 @@ pub struct ProcessStatus {
     pub session: String,
     /// Whether the session is sampled.
     pub sampled: bool,
-    /// Whether it is profiled at the moment.
+    /// Whether it is being profiled now.
     pub profiling: bool,
-    /// Sampled root spans that are open.
+    /// How many sampled root spans are open for it.
     pub open_spans: u64,
     /// Its threads.
     pub threads: u64,
-    /// The rate at the moment.
+    /// The present rate, in hertz.
     pub rate_hertz: f64,
-    /// The configured rate. The rate is lower while `max_cpu` or `max_stopped` is spent.
+    /// The configured rate, in hertz. The present rate is lower while `max_cpu` or `max_stopped` is overspent.
     #[serde(default)]
     pub configured_hertz: f64,
-    /// Ticks that were left out because a budget was spent.
+    /// Ticks that were left out because a budget was overspent.
     #[serde(default)]
     pub lowered_ticks: u64,
-    /// Ticks that the sampler was too late for, and times at which the kernel took no more samples for a moment since
-    /// there were too many.
+    /// Ticks that were skipped because the sampler was late, and times at which the kernel paused sampling because
+    /// there were too many samples.
     #[serde(default)]
     pub missed_ticks: u64,
     /// How often a thread was stopped.
@@ -143,7 +143,7 @@ pub struct ProcessStatus {
     /// How often a stop was refused, by another tracer or by the kernel.
     #[serde(default)]
     pub refused_stops: u64,
-    /// 99 of 100 stops were at most so long, in microseconds, as a power of two.
+    /// 99 of 100 stops were at most this long: a power of two, in microseconds.
     #[serde(default)]
     pub stop_p99_micros: u64,
     /// The longest stop, in microseconds.
@@ -153,18 +153,18 @@ pub struct ProcessStatus {
     pub observations: u64,
     /// Those of them whose stack is complete.
     pub complete: u64,
-    /// Those that were lost on the way.
+    /// Those that were lost before they reached a pipeline.
     pub lost: u64,
     /// How running threads are sampled, for a person.
     #[serde(default)]
     pub running: String,
-    /// How much processor time was not sampled, in milliseconds.
+    /// How much running time was not sampled, in milliseconds.
     #[serde(default)]
     pub not_sampled_millis: u64,
-    /// What would show more of running threads, for a person; empty where nothing would.
+    /// The right that would show more of running threads, for a person; empty if there is none.
     #[serde(default)]
     pub more: String,
-    /// How many system calls came back early since their thread was stopped in them.
+    /// How many system calls returned early because their thread was stopped in them.
     #[serde(default)]
     pub cut_calls: u64,
 }
@@ -176,7 +176,7 @@ impl Response {
         Self { error: Some(Fault { place: place.into(), rule: rule.into() }), ..Self::default() }
     }
 
-    /// A response without more to say than this.
+    /// A response with nothing but a message.
     #[must_use]
     pub fn said(message: impl Into<String>) -> Self {
         Self { ok: true, message: Some(message.into()), ..Self::default() }
@@ -188,7 +188,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// The first rule of JSON or of the protocol that it breaks, and the column.
+    /// The first rule of JSON or of the protocol that a line breaks, and the column.
     pub fn read(line: &[u8]) -> Result<Self, Fault> {
         let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
         if line.len() > MAX_REQUEST {
@@ -196,7 +196,7 @@ impl Request {
         }
         serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
-            // One line is line 1; only the column says something.
+            // A request is always line 1, so only the column is reported.
             let rule = text.rsplit_once(" at line ").map_or(text.as_str(), |(rule, _)| rule);
             let place = match error.column() {
                 0 => "request".to_owned(),
@@ -208,11 +208,11 @@ impl Request {
 }
 
 impl SpanHeaders {
-    /// The span that is meant and its decision.
+    /// The span that a request is about, and its sampling decision.
     ///
     /// # Errors
     ///
-    /// The header that breaks a rule, and the rule.
+    /// The header that is malformed, and the rule that it breaks.
     pub fn span(&self) -> Result<(SpanKey, Decision), Fault> {
         let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
         match (&self.sentry_trace, &self.traceparent) {

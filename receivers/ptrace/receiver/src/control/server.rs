@@ -1,4 +1,4 @@
-//! Serves the control socket: reads requests, hands them to the driver, writes what it answers.
+//! Serves the control socket: reads requests, passes them to the driver, and writes its answers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,16 +17,16 @@ use crate::spans::ConnectionId;
 /// How long a client may take to read a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long nothing is accepted after the system refused to: descriptors may be used up.
+/// How long no connection is accepted after the system refused one, such as for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What the driver hears of the socket.
+/// What the driver receives from the socket.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A request.
     Request {
         connection: ConnectionId,
-        /// The process that is connected, where its id is known here.
+        /// The connected process, if its id is visible here.
         peer: Option<u32>,
         request: Request,
         answer: oneshot::Sender<Response>,
@@ -35,7 +35,7 @@ pub(crate) enum Heard {
     Closed(ConnectionId),
 }
 
-/// Serves until it is dropped.
+/// Serves until the future is dropped.
 pub(crate) struct Server {
     pub(crate) listener: UnixListener,
     pub(crate) socket: Socket,
@@ -45,7 +45,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn run(self) {
-        // The file goes when this ends.
+        // Removes the socket's file when this function ends.
         let Self { listener, socket: _socket, max_connections, heard } = self;
         let own = nix::unistd::geteuid().as_raw();
         let places = Arc::new(Semaphore::new(max_connections));
@@ -82,7 +82,7 @@ impl Server {
             }
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 let rule = format!("at most {max_connections} clients may be connected");
-                // Those that are turned away are bounded, too.
+                // Connections that are refused are limited in number as well.
                 if tasks.len() < 2 * max_connections {
                     tasks.spawn(turn_away(stream, Response::refused("connection", rule)));
                 }
@@ -96,7 +96,7 @@ impl Server {
 }
 
 async fn turn_away(mut stream: UnixStream, response: Response) {
-    // A client that does not listen learns nothing.
+    // A client that does not read is not told.
     write(&mut stream, &response).await.ok();
 }
 
@@ -108,7 +108,7 @@ async fn serve(
     _place: OwnedSemaphorePermit,
 ) {
     let mut lines = Lines::default();
-    // However it ended, its spans end with it.
+    // Whatever ended the connection, its spans end with it.
     converse(&mut stream, &mut lines, connection, peer, &heard).await.ok();
     heard.send(Heard::Closed(connection)).await.ok();
 }
@@ -152,19 +152,19 @@ async fn write(stream: &mut UnixStream, response: &Response) -> io::Result<()> {
     tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(&line)).await.map_err(io::Error::from)?
 }
 
-/// What comes next on a connection.
+/// The next thing on a connection.
 enum Line {
     Whole(Vec<u8>),
     TooLong,
     End,
 }
 
-/// Divides what is read into lines.
+/// Divides the bytes that are read into lines.
 #[derive(Default)]
 struct Lines {
-    /// What was read and is no line yet; at most a request and one read.
+    /// Bytes that are not a whole line yet: at most one request and one read.
     rest: VecDeque<u8>,
-    /// How far `rest` was looked through.
+    /// How much of `rest` has been searched for the end of a line.
     seen: usize,
 }
 
@@ -184,7 +184,7 @@ impl Lines {
             }
             let mut read = [0; 1024];
             match stream.read(&mut read).await? {
-                // A line that does not end is none: its sender may have been cut off in the middle of it.
+                // An unfinished last line is ignored: its sender may have been cut off in the middle of it.
                 0 => return Ok(Line::End),
                 count => self.rest.extend(&read[..count]),
             }

@@ -1,4 +1,5 @@
-//! The socket's file: made so that nobody else can use it, and taken from a dead owner but not from a living one.
+//! The socket's file: created so that no other user can use it, and taken over from a dead owner but not from a living
+//! one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -6,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Why there is no control socket.
+/// Why the control socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     #[error("{}: another profbridge listens there: stop it, or choose another path", .0.display())]
@@ -17,18 +18,20 @@ pub(crate) enum SocketError {
     Io { path: String, source: io::Error },
 }
 
-/// A socket that listens. Its file goes when it is dropped.
+/// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    /// Device and inode of the file, so that another's is never removed.
+    /// Device and inode of the file, so that a file of another owner is never removed.
     identity: (u64, u64),
-    /// Held for as long as the socket lives. The file stays, so that two owners never lock two files.
+    /// Locked as long as the socket exists. The lock file is never removed, so that two owners cannot lock different
+    /// files.
     _lock: File,
 }
 
 impl Socket {
-    /// Makes the socket. Whoever holds the lock beside it is the owner; a socket without one is a dead owner's.
+    /// Creates the socket. Whoever locks the file beside it is its owner; a socket whose lock is free has a dead owner
+    /// and is replaced.
     pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), SocketError> {
         let failed = |error| io_error(path, error);
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
@@ -37,14 +40,14 @@ impl Socket {
         let lock = lock(path)?;
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
-            // Somebody may listen who knows nothing of locks.
+            // Another program may listen there that knows nothing of the lock.
             Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::InUse(path.to_owned())),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
-        // It gets its name when its mode is right. Until then the mode is the umask's, and the peer's user is checked
-        // anyway.
+        // The socket is renamed to its path once its mode is set. Until then it has the umask's mode, but the peer's
+        // user is checked anyway.
         let fresh = beside(path, ".new");
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -64,7 +67,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let mine = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(mine) {
-            // Nothing is lost where it stays: the next owner replaces it.
+            // If removing fails, the next owner replaces the file.
             fs::remove_file(&self.path).ok();
         }
     }

@@ -20,23 +20,23 @@ pub(super) struct Tracked {
     lifecycle: Lifecycle,
     /// Whether its profiler has run since it was attached.
     has_run: bool,
-    /// Where its samples end, while its profiler runs, and what is missing since a sampler process ended.
+    /// Where its samples end, while its profiler runs, and the gaps left by sampler processes that ended.
     pub(super) gaps: Gaps,
     pub(super) status: Status,
-    /// As what it is counted among those that are sampled.
+    /// The gauge that it is counted in.
     pub(super) counted: Option<Option<Rung>>,
-    /// What the log says of its running threads.
+    /// What the log has said of its running threads.
     pub(super) said_rung: Option<Line>,
     pub(super) names: Option<ProcessNames>,
     resource: Vec<Attribute>,
     mappings: Vec<FileMapping>,
-    /// What the mappings take, in bytes.
+    /// The bytes that its mappings take.
     pub(super) mapping_bytes: u64,
     pending: Vec<Batch>,
     pub(super) pending_bytes: u64,
     /// When its samples are due.
     pub(super) due: Instant,
-    /// When they are looked at: later, where they wait for names.
+    /// When they are checked: later than `due` if they wait for names.
     pub(super) look_at: Instant,
     /// Nothing more comes.
     pub(super) ended: bool,
@@ -76,19 +76,19 @@ impl Tracked {
         self.lifecycle
     }
 
-    /// What is seen of its running threads; `None` before that was found out.
+    /// The rung of its running threads; `None` before that was found out.
     pub(super) fn rung(&self) -> Option<Rung> {
-        // A process that is sampled from its start is told of before its first tick.
+        // The rung of a process that is sampled from its start is known before its first tick.
         let decided = self.status.ticks > 0 || self.status.rung != Rung::None;
         decided.then_some(self.status.rung)
     }
 
-    /// The same, where the log does not say it yet.
+    /// The rung of its running threads, if the log has not said it yet.
     pub(super) fn unsaid_rung(&self) -> Option<Rung> {
         self.rung().filter(|rung| self.said_rung.is_none_or(|line| line.rung != *rung))
     }
 
-    /// Something may change the lifecycle.
+    /// Applies an event to the lifecycle.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Lifecycle) -> Outcome) -> Outcome {
         let outcome = change(&mut self.lifecycle);
         self.has_run |= self.lifecycle.is_running();
@@ -98,16 +98,16 @@ impl Tracked {
         outcome
     }
 
-    /// Whether its profiler runs, or has run since it was attached: what was sampled before a stop may come behind it.
+    /// Whether its profiler runs, or has run since it was attached: samples taken before a stop may arrive after it.
     pub(super) fn has_run(&self) -> bool {
         self.has_run
     }
 
-    /// A file is mapped. One that takes more than `left` bytes is left out, with all behind it, and their addresses
-    /// have no mapping. Returns whether it was taken.
+    /// Adds a mapped file. One that takes more than `left` bytes is left out with all later ones, and their addresses
+    /// have no mapping. Returns whether it was added.
     pub(super) fn mapping(&mut self, mapping: Mapping, left: u64) -> bool {
         let bytes = mapping_size(&mapping);
-        // Mappings are found by their index, so there is none behind one that is missing.
+        // Mappings are found by their index, so none may follow one that is missing.
         if bytes > left || mapping.index as usize != self.mappings.len() {
             return false;
         }
@@ -119,9 +119,9 @@ impl Tracked {
         true
     }
 
-    /// Takes samples, and adds what says why there are none of a time without a sampler process.
+    /// Adds samples, and fills gaps left by sampler processes that ended.
     pub(super) fn take(&mut self, mut batch: Batch) {
-        // What comes behind a stop is from before it: what comes after a start does not go on from there.
+        // Samples that arrive after a stop were taken before it; those after the next start do not continue them.
         if self.lifecycle.is_running() {
             self.gaps.fill(&mut batch);
         }
@@ -132,7 +132,7 @@ impl Tracked {
         self.pending.push(batch);
     }
 
-    /// Nothing more comes: what waits is due.
+    /// Nothing more will come: what waits is due now.
     pub(super) fn end(&mut self, now: Instant) {
         self.ended = true;
         self.due = self.due.min(now);
@@ -158,13 +158,13 @@ impl Tracked {
     }
 }
 
-/// What a mapping takes in memory, in bytes: its path is here and with its names.
+/// How much memory a mapping takes, in bytes: its path is stored here and with its names.
 fn mapping_size(mapping: &Mapping) -> u64 {
     let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
     (2 * size_of::<FileMapping>() + 2 * mapping.path.len() + build_id) as u64
 }
 
-/// What a batch takes in memory, in bytes.
+/// How much memory a batch takes, in bytes.
 pub(super) fn size(batch: &Batch) -> u64 {
     let stacks: usize = batch.stacks.iter().map(|stack| size_of::<Stack>() + 4 * stack.locations.len()).sum();
     let bytes = size_of::<Batch>()

@@ -10,7 +10,7 @@ pub(super) fn rfc3339(unix_nano: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// The date so many days after 1970-01-01, by counting from March so that the leap day ends a year.
+/// The date this many days after 1970-01-01. It counts from March, so that the leap day is at the end of a year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -26,7 +26,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
-    /// Guarantees: moments around leap days, turns of years and the ends of the scale are written as the calendar has
+    /// Guarantees: moments around leap days, turns of years and the ends of the range are written as the calendar has
     /// them.
     #[test]
     fn moments() {

@@ -1,4 +1,4 @@
-//! Files that stay open until a name of them is asked for.
+//! Files that stay open until a name in them is asked for.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,27 +7,27 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use profbridge_symbolize::FileIdentity;
 
-/// So many files are kept open, of all processes together: a process has 1024 descriptors by default (`RLIMIT_NOFILE`),
-/// and the symbolizer, the pipelines and their peers need theirs.
+/// How many files of all processes together are kept open: profbridge has 1024 descriptors by default
+/// (`RLIMIT_NOFILE`), and the symbolizer, the pipelines and their peers need some of them.
 const MAX_KEPT: usize = 256;
 
-/// Files that can be found again by their path leave so much of that to those that cannot.
+/// Files that can be opened again by their path leave this many of them to files that cannot.
 const MAX_KEPT_WITH_PATH: usize = MAX_KEPT / 2;
 
 /// The kept files of this program.
 pub(super) static KEPT: LazyLock<Kept> = LazyLock::new(Kept::default);
 
-/// Open files by their identity, each once. They are closed when nobody has them any more.
+/// Open files by their identity, each once. A file is closed when nothing refers to it any more.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     files: Mutex<HashMap<FileIdentity, Weak<File>>>,
 }
 
 impl Kept {
-    /// Keeps a file open, or the same file that somebody keeps already. `None` where there is no room: then it is
-    /// closed. `root` says that its path can be opened inside of its process's root.
+    /// Keeps a file open, or returns the same file that is kept already. `None` if there is no room; the file is closed
+    /// then. `root` says that its path can be opened inside of its process's root.
     pub(super) fn keep(&self, identity: FileIdentity, file: File, root: bool) -> Option<Arc<File>> {
-        // One without a name is gone with its last descriptor.
+        // A file that was deleted is lost when its last descriptor is closed.
         let has_path = root && file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);
         let limit = if has_path { MAX_KEPT_WITH_PATH } else { MAX_KEPT };
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,8 +54,8 @@ mod tests {
         FileIdentity { device: 1, inode, size: 1, modified_nano: 1 }
     }
 
-    /// Guarantees: all processes together keep a bounded number of files open, of which some are left for files that
-    /// have no path any more; one that is known is kept once, and what nobody has any more makes room.
+    /// Guarantees: all processes together keep a bounded number of files open, of which some are reserved for files
+    /// that have no path any more; a file is kept once, and makes room when nothing refers to it any more.
     #[test]
     fn bounded() {
         let kept = Kept::default();

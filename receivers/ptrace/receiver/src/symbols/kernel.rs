@@ -1,8 +1,8 @@
 //! Names of the kernel's functions, from `/proc/kallsyms`.
 //!
-//! The file is read when a function is met that is not known yet, and what was read is kept for a while only: it takes
-//! 4 MiB, and a service is met in a few hundred functions of the kernel. Who may not see addresses (kptr_restrict in
-//! Documentation/admin-guide/sysctl/kernel.rst) reads zeros.
+//! The file is read when an unknown function is sampled, and its contents are kept for a while only: they take 4 MiB,
+//! and a service uses a few hundred functions of the kernel. Without the right to see addresses all of them are zero
+//! (kptr_restrict in Documentation/admin-guide/sysctl/kernel.rst).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,23 +12,24 @@ use std::time::{Duration, Instant};
 
 use profbridge_symbolize::{Frame, Symbols};
 
-/// What a frame of the kernel is called whose function is not known.
+/// The name of a kernel frame whose function is not known.
 pub(crate) const NAMELESS: &str = "[kernel]";
 
-/// How long the table is kept after a function was looked up in it. It is read at most twice as often: modules come and
-/// go.
+/// How long the table is kept after its last use. It is read at most twice in this time, in case modules were loaded or
+/// unloaded.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// Known functions, at most: all are forgotten beyond, the kernel has no more than so many that are met.
+/// How many functions are remembered. Beyond that all are forgotten; the kernel has no more that are sampled in
+/// practice.
 const MOST_KNOWN: usize = 16 << 10;
 
 /// The functions of the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// Functions that were met: where they end, and their names, by where they start.
+    /// The functions that were sampled: where they end, and their names, by where they start.
     known: BTreeMap<u64, (u64, Arc<Symbols>)>,
     table: Option<Table>,
-    /// When the table was used, or found not to be there.
+    /// When the table was last used, or could not be read.
     used: Option<Instant>,
 }
 
@@ -80,15 +81,15 @@ fn frame(name: Arc<str>) -> Frame {
 /// Functions by their addresses.
 #[derive(Debug, Default)]
 struct Table {
-    /// Where each starts, and where its name does, in ascending order.
+    /// Where each function starts, and the offset of its name, in ascending order.
     functions: Vec<(u64, u32)>,
     /// The names, each ended by a line feed.
     names: String,
 }
 
 impl Table {
-    /// Reads lines of address, kind and name, and for modules their name in brackets (kernel/kallsyms.c, `s_show`).
-    /// What is no function, or makes no sense, is left out.
+    /// Parses lines of address, kind and name, and for modules their name in brackets (kernel/kallsyms.c, `s_show`).
+    /// Lines of anything but functions, and malformed ones, are left out.
     fn read(mut lines: impl BufRead) -> Self {
         let mut table = Self::default();
         let mut line = Vec::new();
@@ -103,14 +104,14 @@ impl Table {
             table.names.push_str(name);
             table.names.push('\n');
         }
-        // Of several names at one address the first is the one that the kernel itself uses.
+        // Of several names at one address the kernel itself uses the first.
         table.functions.sort_by_key(|(address, _)| *address);
         table.functions.dedup_by_key(|(address, _)| *address);
         table.functions.shrink_to_fit();
         table
     }
 
-    /// Where the function with an address starts and ends, and its name.
+    /// The start, end and name of the function that contains an address.
     fn function(&self, address: u64) -> Option<(u64, u64, &str)> {
         let behind = self.functions.partition_point(|(start, _)| *start <= address);
         let &(start, place) = self.functions.get(behind.checked_sub(1)?)?;
@@ -137,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and nonsense
-    /// are none.
+    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and malformed
+    /// lines are left out.
     #[test]
     fn lines() {
         let text: &[u8] = b"ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_it\n\
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(Table::read("0000000000000000 T a\n".as_bytes()).function(5), None);
     }
 
-    /// Guarantees: whoever may see addresses gets the name of a function that this kernel has.
+    /// Guarantees: with the right to see addresses, a function of this kernel is found by its name.
     #[test]
     fn this_kernel() {
         let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
@@ -175,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: the table finds what looking at each line finds.
+        /// Guarantees: the table finds what a search of each line finds.
         #[test]
         fn like_each_line(mut starts in prop::collection::btree_set(1u64..500, 0..20), address in 0u64..520) {
             let text: String = starts.iter().map(|start| format!("{start:016x} t f{start}\n")).collect();
