@@ -27,8 +27,8 @@ const REFUSED: i32 = libc::EPROTO;
 /// only.
 const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
 
-/// What this process was given and changed for itself, and what a command is to be given again. The priority is not
-/// among it: only the sampling thread's is raised, and commands are started by another.
+/// What this process inherited and changed for itself, and what its commands have to be given again. The priority is
+/// not among it: only the sampling thread's is raised, and another thread starts commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
     /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
@@ -54,10 +54,10 @@ impl Inherited {
     }
 }
 
-/// With whom a command lives.
+/// Whose end a command shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// With nobody: it runs on when the one who started it is gone.
+    /// Nobody's: it runs on when the process that started it is gone.
     None,
     /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL
     /// (`PR_SET_PDEATHSIG` of prctl(2), which means the *thread* that started it). A program that changes its user
@@ -65,7 +65,7 @@ pub(crate) enum Bond {
     Owner(u32),
 }
 
-/// Why a command does not run.
+/// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// There is no word.
@@ -83,7 +83,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The exit code that a shell would report.
+    /// The exit code that a shell would report for it.
     pub fn shell_code(&self) -> i32 {
         match self {
             Self::Execute(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
@@ -117,7 +117,7 @@ impl Drop for Stopped {
 ///
 /// # Errors
 ///
-/// When there is no such program, it cannot be executed, or not be traced.
+/// If there is no such program, or it cannot be executed or traced.
 pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Result<(Stopped, PidFd), CommandError> {
     let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
     let mut command = Command::new(program);

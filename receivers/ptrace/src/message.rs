@@ -504,10 +504,10 @@ pub enum ProblemKind {
     Malformed,
     /// The command could not be started.
     Command,
-    /// The kernel permits less than perf events of running threads with their time in the kernel: what is missing, and
-    /// which right gives it.
+    /// The kernel does not permit perf events of running threads that include their time in the kernel. The message
+    /// says which right is missing.
     Events,
-    /// Something is used up that perf events need, such as file descriptors: some threads or all have none.
+    /// Perf events need something that is used up, such as file descriptors: some threads, or all, have none.
     Lack,
     /// A stop ended a system call early: the thread is left alone for a while.
     CutCall,

@@ -1,4 +1,4 @@
-//! A process as a descriptor: no number that the kernel could have given to another process meanwhile.
+//! A process as a descriptor, which unlike its id never comes to mean another process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,7 +15,7 @@ pub(crate) enum ChildStatus {
     Exited(i32),
     /// By this signal.
     Killed(i32),
-    /// Somebody else took the status.
+    /// Something else in this process took the status.
     Taken,
 }
 
@@ -41,7 +41,7 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// What the kernel says: `ESRCH` where there is none.
+    /// The kernel's error: `ESRCH` if there is none.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         #[allow(unsafe_code, reason = "no library wraps pidfd_open")]
         // SAFETY: the call takes two numbers and no memory. A result that is not negative is a descriptor that nobody
@@ -58,7 +58,7 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// What the kernel says: `ESRCH` where it ended.
+    /// The kernel's error: `ESRCH` if it has ended.
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         #[allow(unsafe_code, reason = "no library wraps pidfd_send_signal")]

@@ -1,4 +1,4 @@
-//! What the kernel says about a thread without touching it: the hot path of sampling.
+//! Asks the kernel about a thread without touching it: the hot path of sampling.
 //!
 //! Both files are read through kept descriptors, with one `pread` each, and parsed in place.
 //!
@@ -26,8 +26,8 @@ pub struct SchedStat {
 }
 
 impl SchedStat {
-    /// Whether the kernel keeps these numbers at all: without `CONFIG_SCHED_INFO` all are 0, and a thread that can be
-    /// looked at has been given a processor at least once, or has not executed anything.
+    /// Whether the kernel keeps these numbers. Without `CONFIG_SCHED_INFO` all are 0; otherwise a thread that has
+    /// executed anything was given a processor at least once.
     pub fn kept(&self) -> bool {
         self.timeslices != 0 || self.run_nano != 0
     }
@@ -47,13 +47,13 @@ pub enum Activity {
         sp: u64,
         /// The program counter.
         pc: u64,
-        /// What the system call was given; `None` outside of one.
+        /// The arguments of the system call; `None` outside of one.
         arguments: Option<[u64; 6]>,
     },
 }
 
 impl Activity {
-    /// Whether it is the one of a zombie, which has no stack.
+    /// Whether it is that of a zombie, which has no stack.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self, Self::Blocked { sp: 0, pc: 0, .. })
     }
@@ -63,7 +63,7 @@ impl Activity {
 ///
 /// # Errors
 ///
-/// `ESRCH` after the thread's end; `InvalidData` where the line is not understood.
+/// `ESRCH` after the thread's end; `InvalidData` if the line cannot be parsed.
 pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
     // Three numbers of at most 20 digits.
     let mut buffer = [0; 80];
@@ -78,8 +78,8 @@ pub fn read_schedstat(file: &File) -> io::Result<SchedStat> {
 ///
 /// # Errors
 ///
-/// `ESRCH` after the thread's end; `PermissionDenied` where the thread may not be traced; `InvalidData` where the line
-/// is not understood.
+/// `ESRCH` after the thread's end; `PermissionDenied` if the thread may not be traced; `InvalidData` if the line cannot
+/// be parsed.
 pub fn read_syscall(file: &File) -> io::Result<Activity> {
     // The number, six arguments, stack pointer and program counter: at most 20 characters each.
     let mut buffer = [0; 200];
@@ -128,7 +128,7 @@ fn parse_syscall(line: &[u8]) -> Option<Activity> {
     }
 }
 
-/// What of `/proc/PID/stat` is needed.
+/// The fields of `/proc/PID/stat` that are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatLine {
     /// The state, as `ps` prints it.
@@ -154,7 +154,7 @@ pub struct ProcessorTicks {
 ///
 /// # Errors
 ///
-/// `ESRCH` after the thread's end; `InvalidData` where the line is not understood.
+/// `ESRCH` after the thread's end; `InvalidData` if the line cannot be parsed.
 pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
     // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to
     // four characters each.

@@ -17,10 +17,10 @@ use nix::sys::stat::Mode;
 use crate::os::directory::for_each_number;
 use crate::probe::{StatLine, parse_stat};
 
-/// What became of a process since its descriptors were opened.
+/// What happened to a process since its descriptors were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It lives, and executes the program that it executed then.
+    /// It lives, and executes the same program as then.
     Same,
     /// It lives, and executes another program: nothing that was known about its memory holds.
     Executed,
@@ -44,9 +44,9 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says: `NotFound` where there is no such process, `PermissionDenied` where it may not be traced
-    /// (opening `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a
-    /// zombie or a thread of the kernel.
+    /// The kernel's error: `NotFound` if there is no such process, `PermissionDenied` if it may not be traced (opening
+    /// `/proc/PID/mem` needs the right to attach), `ESRCH` or `InvalidInput` for a process without memory: a zombie or
+    /// a kernel thread.
     pub fn open(pid: u32) -> io::Result<Self> {
         let process = nix::fcntl::open(
             format!("/proc/{pid}").as_str(),
@@ -107,7 +107,7 @@ impl ProcessFiles {
         Ok(File::from(open_at(&self.directory, path, OFlag::O_RDONLY)?))
     }
 
-    /// What became of the process.
+    /// What happened to the process.
     pub fn alive(&self) -> Life {
         let mut byte = [0];
         // Address 0 is hardly ever mapped; a living address space then says EIO, a dead one 0 bytes.
@@ -142,8 +142,8 @@ impl ProcessFiles {
         }
     }
 
-    /// Reads memory of the process, as much as is readable from `address` on: the number of bytes, 0 where nothing is.
-    /// The bytes behind are left as they are.
+    /// Reads memory of the process from `address` on, as much as is readable. Returns the number of bytes, 0 if nothing
+    /// is readable; the rest of the buffer is left as it is.
     pub fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
         // The kernel copies page by page and says how far it came; an address that is not mapped at all is an error.
         self.memory.read_at(bytes, address).unwrap_or(0)

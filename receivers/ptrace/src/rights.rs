@@ -12,7 +12,7 @@ use crate::message::{ProblemKind, Rights, Rung, Stops};
 use crate::perf::open::next_right;
 use crate::process_info::StatusFile;
 
-/// Whether this runs in a container, as far as one can tell.
+/// Whether this process runs in a container, as far as it can tell.
 pub(crate) fn in_container() -> bool {
     let file = |path| fs::exists(path).unwrap_or(false);
     file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
@@ -51,7 +51,7 @@ pub(crate) struct Powers {
     pub(crate) user: u32,
     /// `kernel.yama.ptrace_scope`, 0 without Yama.
     pub(crate) yama: u8,
-    /// Whether this runs in a container, as far as one can tell.
+    /// Whether this process runs in a container, as far as it can tell.
     pub(crate) container: bool,
 }
 
@@ -67,7 +67,7 @@ impl Powers {
         }
     }
 
-    /// What the owner is told at the start.
+    /// What the owner is told of the sampler's rights at the start.
     pub(crate) fn rights(self, raised_priority: bool) -> Rights {
         let mut hints = Vec::new();
         match (self.yama, self.trace_others) {

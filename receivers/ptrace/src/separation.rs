@@ -1,4 +1,4 @@
-//! What makes the sampler a process of its own: how it is recognized, whom it ends with, and what it must not keep.
+//! The sampler as a process of its own: how it is recognized, with whom it ends, and what it must not keep.
 //!
 //! It alone holds the right to trace, listens on no port, and lives no longer than its owner: the kernel ends it with
 //! the thread that started it, and the end of the socket says so too. Signals that a terminal or a service manager
@@ -27,7 +27,7 @@ const THREAD_NAME: &std::ffi::CStr = c"profbridge-smpl";
 /// The first argument of a program that is to be the sampler. It is not meant for people, so it is no option of theirs.
 const MARKER: &str = "--profbridge-ptrace-sampler";
 
-/// What the sampler process is told when it is started.
+/// What the sampler process is told on its command line when it is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arguments {
     /// The socket's descriptor.
@@ -153,7 +153,7 @@ fn block_signals() -> io::Result<SigSet> {
 /// the limit from before.
 fn raise_file_limit() -> io::Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // Refused only where the hard limit shrank meanwhile.
+    // Fails only if the hard limit was lowered meanwhile.
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok();
     Ok((soft, hard))
 }
@@ -173,7 +173,7 @@ fn realtime_limit() -> io::Result<(u64, u64)> {
 ///
 /// # Errors
 ///
-/// What the kernel says. Not having the right is no error.
+/// The kernel's error. Not having the right is no error.
 pub fn give_up_ptrace() -> io::Result<()> {
     crate::capability::give_up(crate::capability::SYS_PTRACE)
 }

@@ -1,4 +1,4 @@
-//! Reading a thread's stack: in one piece of the size that its stacks had lately, with pieces elsewhere on demand.
+//! Reads a thread's stack: one piece of the size that its stacks had lately, and further pieces on demand.
 //!
 //! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy
 //! alone. What perf events copied of one is read on in memory, and that is believed where the end of the copy has not
@@ -6,19 +6,19 @@
 //! asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in several places (an
 //! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
 //!
-//! What was read is logged: the unwinder is deterministic, so as long as registers, code and all words that it read are
-//! the same, so is its result.
+//! Every word that is read is logged. The unwinder is deterministic, so as long as registers, code and these words are
+//! the same, the stack is too.
 
 use crate::process_files::ProcessFiles;
 use crate::unwind::StackMemory;
 
-/// What the System V ABI for x86-64 lets a function use below the stack pointer.
+/// How far a function may use the stack below the stack pointer (System V ABI for x86-64), in bytes.
 const RED_ZONE: u64 = 128;
 
-/// What is copied of a stack at least, in bytes.
+/// The least that is copied of a stack, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// What is copied of the first stack of a thread at least, in bytes.
+/// The least that is copied of the first stack of a thread, in bytes.
 const AT_FIRST: usize = 32 << 10;
 
 /// How much is read where the unwinder asks for an address elsewhere, in bytes, and how often.
@@ -67,7 +67,7 @@ pub(crate) struct StackPieces {
     first: Piece,
     others: Vec<Piece>,
     used_others: usize,
-    /// How much of the first piece was read.
+    /// How much of the first piece was read, in bytes.
     extent: usize,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Word {
 }
 
 impl StackPieces {
-    /// Copies `size` bytes from the stack pointer on, and the red zone: whether anything could be read.
+    /// Copies `size` bytes from the stack pointer on, and the red zone. Returns whether anything could be read.
     pub(crate) fn copy(&mut self, files: &ProcessFiles, stack_pointer: u64, size: usize) -> bool {
         self.used_others = 0;
         self.extent = 0;
@@ -90,7 +90,7 @@ impl StackPieces {
             || self.first.fill(files, stack_pointer, size.max(LEAST))
     }
 
-    /// Whether the copy is one of `size` bytes.
+    /// Whether the copy has `size` bytes.
     pub(crate) fn holds(&self, size: usize) -> bool {
         self.first.bytes.len() >= size.max(LEAST)
     }
@@ -146,7 +146,7 @@ impl StackPieces {
         StackReader { pieces: self, live: Live::OneStack(files), log: None }
     }
 
-    /// Whether all words are as they were.
+    /// Whether all these words are still the same.
     pub(crate) fn unchanged(&mut self, files: &ProcessFiles, words: &[Word]) -> bool {
         let mut reader = self.live(files, None);
         words.iter().all(|word| reader.read_u64(word.address) == Some(word.value))
@@ -223,7 +223,7 @@ impl StackReader<'_> {
     }
 }
 
-/// How much of a thread's stack is copied while it is held: what its stacks needed lately.
+/// How much of a thread's stack is copied while it is stopped: what its stacks needed lately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopySize {
     bytes: usize,
@@ -236,8 +236,8 @@ impl CopySize {
         Self { bytes: (8 << 10).min(most), most }
     }
 
-    /// For a thread that is held for the first time: nothing is known of its stacks, and once it does no harm to copy
-    /// more.
+    /// For a thread that is stopped for the first time. Nothing is known of its stacks, and copying more does no harm
+    /// once.
     pub(crate) fn at_first(self) -> usize {
         self.bytes.max(AT_FIRST.min(self.most))
     }
@@ -256,8 +256,8 @@ impl CopySize {
         }
     }
 
-    /// A stack went on `distance` bytes above the stack pointer, beyond the copy: whether a larger copy will reach that
-    /// far.
+    /// A stack went on `distance` bytes above the stack pointer, beyond the copy. Returns whether a larger copy will
+    /// reach that far.
     pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
         let Ok(distance) = usize::try_from(distance) else {
             return false;
@@ -265,7 +265,7 @@ impl CopySize {
         if distance >= self.most || self.bytes == self.most {
             return false;
         }
-        // What is too much goes within a second; another stack that is cut does not come back.
+        // A size that is too large shrinks within a second, but a stack that was cut off cannot be sampled again.
         self.bytes = (distance + distance / 2).max(self.bytes * 4).min(self.most);
         true
     }

@@ -20,9 +20,8 @@ use crate::process_info::{self, StatusFile};
 /// How often the threads are counted again although nothing shows that some came or went.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
 
-/// The share of time that may go into listing threads: the next listing waits for this many times the processor time of
-/// the last. A listing during which this thread had no processor cost nothing, and must not hide the threads that come
-/// next.
+/// One listing is followed by a pause of this many times the processor time that it took. A listing during which the
+/// thread had no processor costs nothing, so it must not delay the next.
 const RESCAN_SHARE: u32 = 40;
 
 /// A file that is kept open, or opened for each reading where descriptors have run out.
@@ -41,7 +40,7 @@ impl Kept {
         }
         let file = open(task, &path())?;
         let result = read(&file);
-        // The last descriptors are left to perf events and the others of this program.
+        // The last descriptors are reserved for perf events and the rest of the program.
         if file.as_raw_fd() < DESCRIPTORS.files {
             self.0 = Some(file);
         }
@@ -49,7 +48,7 @@ impl Kept {
     }
 }
 
-/// Up to which number a descriptor may be kept.
+/// The numbers below which a descriptor is kept open: for files, and for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Descriptors {
     files: i32,
@@ -60,16 +59,15 @@ static DESCRIPTORS: LazyLock<Descriptors> =
     LazyLock::new(|| Descriptors::of(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
 
 impl Descriptors {
-    /// Of so many all but 256, or a quarter of few, may be kept. As many again are for perf events alone: a file can be
-    /// opened each time that it is read.
+    /// All but 512 descriptors, or half of few, may be files that are kept open; half of the rest is for perf events
+    /// only, since a file can also be opened each time that it is read.
     fn of(limit: u64) -> Self {
         let up_to = |others: u64| i32::try_from(limit - others).unwrap_or(i32::MAX);
         Self { files: up_to((limit / 2).min(512)), events: up_to((limit / 4).min(256)) }
     }
 }
 
-/// Whether the descriptor of an event with this number may be kept: the last ones are left to the others of this
-/// program.
+/// Whether the descriptor of an event may have this number: the last ones are reserved for the rest of the program.
 pub(crate) fn is_for_an_event(descriptor: i32) -> bool {
     descriptor < DESCRIPTORS.events
 }
@@ -108,8 +106,7 @@ impl ThreadFiles {
         let result = self.schedstat.with(task, || format!("{id}/schedstat"), read_schedstat);
         match result {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                // Either the thread is gone, which the next reading of anything tells, or the kernel lacks
-                // CONFIG_SCHED_INFO.
+                // Either the thread is gone, which this open tells, or the kernel lacks CONFIG_SCHED_INFO.
                 open(task, &format!("{id}/syscall"))?;
                 self.has_schedstat = false;
                 Ok(SchedStat::default())
@@ -153,7 +150,7 @@ impl ThreadFiles {
     }
 }
 
-/// Whether an error of reading says that the thread ended.
+/// Whether an error of reading means that the thread has ended.
 pub(crate) fn is_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EINVAL))
 }
@@ -182,7 +179,7 @@ impl ThreadLister {
     ///
     /// # Errors
     ///
-    /// When the process is gone.
+    /// If the process is gone.
     pub(crate) fn threads<'a>(
         &mut self,
         task: BorrowedFd<'_>,
@@ -215,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: however few descriptors there are, files that are kept leave some to events, and both leave some to
-    /// the rest of the program.
+    /// Guarantees: however few descriptors there are, files that are kept open leave some for events, and both leave
+    /// some for the rest of the program.
     #[test]
     fn descriptors() {
         for (limit, files, events) in

@@ -299,7 +299,7 @@ fn mark_builtins(modules: &mut [Module]) {
     }
 }
 
-/// Addresses of the file that two mappings at different biases share.
+/// The addresses of a file that are mapped twice, at different biases.
 fn mapped_twice(modules: &[Module], places: &[usize]) -> Option<Range<u64>> {
     // A program that maps a file by the thousand is not V8.
     const MAX_PLACES: usize = 32;

@@ -1,4 +1,4 @@
-//! What loading an address space wants of a process: a seam, so that everything above is tested without one.
+//! What is read of a process to load its address space: a trait, so that the loading can be tested without a process.
 
 use std::fs::File;
 use std::io;

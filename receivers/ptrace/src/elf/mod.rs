@@ -1,9 +1,9 @@
 //! What unwinding needs of ELF files, read as the hostile input that it is.
 //!
-//! Read are the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`; nothing of symbols or
-//! debug information; of Go's table of functions its place. Everything is read with `pread`: a file that is cut off
-//! while it is mapped is a SIGBUS. Every size is held against a limit and the file's own length before memory is taken
-//! for it.
+//! It reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, and where Go's table of
+//! functions is, but no symbols or debug information. Everything is read with `pread`, because access to a mapping
+//! whose file was cut off raises SIGBUS. Every size is checked against a limit and the file's length before memory is
+//! allocated for it.
 
 mod cache;
 mod go_table;

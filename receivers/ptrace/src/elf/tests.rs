@@ -179,8 +179,8 @@ fn attack_program_headers() {
     }
 }
 
-/// Guarantees: segments and tables that lie outside of the file, wrap around, or are larger than anything leave the
-/// file without tables, and nothing of their size is taken.
+/// Guarantees: if segments or tables lie outside of the file, wrap around or are far too large, the file has no tables,
+/// and no memory of their size is allocated.
 #[test]
 fn attack_segments() {
     for (offset, address, size) in [

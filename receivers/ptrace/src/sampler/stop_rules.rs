@@ -4,7 +4,7 @@
 //! process is asked to stop at a time, and stops take at most a hundredth of the time; and where somebody else traces
 //! the process, or the kernel refuses a stop, nothing of it is asked to stop for a while.
 //!
-//! There is no clock in here: who asks says what the time is.
+//! Nothing in here reads a clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 

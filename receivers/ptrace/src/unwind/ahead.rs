@@ -1,22 +1,21 @@
-//! What code that keeps frame pointers is about to do with the stack.
+//! Where the caller is, by what code that keeps frame pointers will do next with the stack.
 //!
-//! In the first and the last instructions of a function the frame pointer is its caller's, and in code of a few
-//! instructions it is that all the time. What comes next tells: the instructions from the interrupted one on are
-//! followed, with the registers as they were, until they return, call, or have said nothing for a while. Only moves
-//! that can reach the return address are followed, on a copy of what they write; where one leads to what is not known,
-//! nothing is concluded.
+//! In the first and last instructions of a function the frame pointer is still its caller's, and in very short
+//! functions it always is. So the instructions from the interrupted one on are followed, with the registers as they
+//! were, until they return, call, or have shown nothing for a while. Only moves that can affect the return address are
+//! followed, on a copy of what they write; if one depends on an unknown value, nothing is concluded.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::walk::Walk;
 
-/// Instructions that are followed.
+/// How many instructions are followed.
 const MAX_INSTRUCTIONS: u32 = 64;
-/// Code that is read at once.
+/// How many bytes of code are read at once.
 const BLOCK: usize = 256;
 /// Reads of code.
 const MAX_READS: u32 = 4;
-/// Words that are written on the way, at most.
+/// How many words may be written on the way.
 const MAX_WRITTEN: usize = 64;
 
 /// The registers' numbers of DWARF by those of instructions (System V ABI for x86-64, figure 3.36).
@@ -64,8 +63,8 @@ impl State {
 }
 
 impl Walk<'_> {
-    /// The caller of the code that is about to be executed at the instruction pointer, by what that code does next;
-    /// `None` where that does not say it. `returns` says whether a word is a return address.
+    /// The caller of the code at the instruction pointer, by what that code will do next; `None` if that does not show
+    /// it. `returns` tells whether a word is a return address.
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
         let mut state = State { registers: NUMBERS.map(|number| self.registers.get(number)), written: Vec::new() };
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
@@ -85,8 +84,8 @@ impl Walk<'_> {
                     return self.caller_ahead(&state, top, state.get(RBP)?);
                 }
                 Effect::JumpThrough(register) => {
-                    // To a caller whose address was taken from the stack before, to another function, or within this
-                    // one.
+                    // A jump to a caller whose address was taken from the stack before, to another function, or within
+                    // this one.
                     let (top, frame) = (state.get(RSP)?, state.get(RBP)?);
                     if let Some(target) = register.and_then(|register| state.get(register))
                         && returns(self, target)
@@ -100,7 +99,7 @@ impl Walk<'_> {
                     }
                     break;
                 }
-                // Whoever calls has set up its frame pointer.
+                // Code that calls has set up its frame pointer.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
                 Effect::Branch(_) => {}
@@ -124,7 +123,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What an instruction does. `None` where too much is not known.
+    /// Applies an instruction. `None` if it depends on too much that is unknown.
     fn follow(&mut self, state: &mut State, effect: Effect) -> Option<()> {
         match effect {
             Effect::Changes(changed) => {

@@ -1,8 +1,8 @@
-//! Rows that were looked up before.
+//! A cache of rows that were looked up.
 //!
-//! Direct-mapped by address: the return addresses of a program are few, and one that is pushed out costs a microsecond.
-//! What is kept belongs to an object and an address of its file, so it holds for all processes that map it, and never
-//! needs to be dropped.
+//! Direct-mapped by address: a program has few return addresses, and an entry that is displaced costs a microsecond. An
+//! entry belongs to an object and an address in its file, so it holds for all processes that map the file, and never
+//! has to be dropped.
 
 use super::row::Lookup;
 

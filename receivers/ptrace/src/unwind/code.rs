@@ -1,4 +1,4 @@
-//! What instructions of x86-64 say where no call frame information does.
+//! What instructions of x86-64 tell where there is no call frame information.
 //!
 //! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH,
 //! MOV; the codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same
@@ -15,9 +15,9 @@ pub(super) enum Call {
     Indirect,
 }
 
-/// Bytes that are looked at before a return address: the longest call without prefixes.
+/// How many bytes are read before a return address: the longest call without prefixes.
 pub(super) const CALL_LENGTH: usize = 7;
-/// Bytes that are looked at from an address on.
+/// How many bytes are read from an address on.
 pub(super) const LOOK_AHEAD: usize = 16;
 
 /// The call that ends at `end`, `before` being the bytes before it.
@@ -105,7 +105,7 @@ pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     }
 }
 
-/// Whether a function starts with setting up a frame pointer.
+/// Whether a function starts by setting up a frame pointer.
 pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
     let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
@@ -129,7 +129,7 @@ pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     }
 }
 
-/// What a function takes of the stack below its frame pointer.
+/// How much of the stack a function uses below its frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prologue {
     /// In bytes.

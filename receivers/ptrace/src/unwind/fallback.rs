@@ -18,7 +18,7 @@ use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
 use crate::address_space::{Kind, Module};
 
-/// How far a frame may reach: more is taken for a register that holds no frame pointer.
+/// How far a frame may reach, in bytes: if it would reach further, the register does not hold a frame pointer.
 const MAX_FRAME: u64 = 16 << 20;
 /// Words of the stack that are scanned for one frame.
 const SCAN_WORDS: u32 = 1024;
@@ -128,7 +128,7 @@ impl Walk<'_> {
         Ok(Some(caller))
     }
 
-    /// Whether an address is one that is returned to.
+    /// Whether an address is a return address.
     pub(super) fn returns(&mut self, address: u64, from_go: bool) -> bool {
         // Go's `goexit` is entered behind its first instruction, without a call.
         let within_go = from_go && self.space.find(address.wrapping_sub(1)).is_some_and(|module| module.is_go());
@@ -218,7 +218,7 @@ impl Walk<'_> {
         near && function >= module.start && tables.is_none_or(|tables| tables.same_gap(one, other))
     }
 
-    /// Whether the code only jumps through memory, as the procedure linkage table does.
+    /// Whether the code only jumps through memory, as entries of the procedure linkage table do.
     fn jumps_on(&mut self, address: u64) -> bool {
         self.code_at(address).is_some_and(|code| matches!(jump(address, &code), Some(Call::Stored(_))))
     }

@@ -1,4 +1,4 @@
-//! The frame of a function without call frame information, from its own instructions.
+//! Finds the frame of a function without call frame information from its own instructions.
 //!
 //! Where the start of a function is known, following its instructions from there says at each of them how far the stack
 //! pointer is from the return address, and where the registers are that it saved: what call frame information says. All
@@ -19,9 +19,9 @@ use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::Row;
 use crate::address_space::AddressSpace;
 
-/// Ways that are still to be gone, at most.
+/// How many ways may wait to be followed.
 const MAX_WAYS: usize = 256;
-/// Code that is read at once.
+/// How many bytes of code are read at once.
 const BLOCK: usize = 2048;
 /// Different answers to a question.
 const MAX_ANSWERS: usize = 4;
@@ -52,13 +52,13 @@ impl Code<'_> {
     }
 }
 
-/// The ways that are still to be gone.
+/// The ways that are still to be followed.
 struct Ways {
     open: VecDeque<(u64, State)>,
     seen: HashSet<u64, RandomState>,
     /// What was known at a jump through a table.
     table: Option<State>,
-    /// Those that are beyond the goal. Behind a call that does not return, another function is there.
+    /// Ways beyond the goal: after a call that does not return, there is another function.
     far: VecDeque<(u64, State)>,
     /// Jumps to other functions, whose frames are where this one's was.
     tails: VecDeque<(u64, State)>,

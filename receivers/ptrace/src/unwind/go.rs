@@ -23,8 +23,8 @@ const MAX_SIZE: u64 = 1 << 30;
 /// more.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
-/// Where stacks are: neither in the page that is never mapped nor in the kernel's half (47 bits are Linux's, unless a
-/// process asks for more).
+/// The range in which stacks may lie: neither in the page that is never mapped nor in the kernel's half (47 bits are
+/// Linux's, unless a process asks for more).
 const LEAST_POINTER: u64 = 0x1000;
 const MOST_POINTER: u64 = 1 << 47;
 
@@ -63,8 +63,8 @@ impl GoCache {
 }
 
 impl Walk<'_> {
-    /// The caller of Go's code by the size of its frame. `None` where the table does not say it, or what it says is not
-    /// so.
+    /// The caller of Go's code by the size of its frame. `None` if the table does not have it, or the stack contradicts
+    /// it.
     pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
         let Some(frame) = self.scratch.go.get(self.space, module, lookup) else { return Ok(None) };
         if frame.top {
@@ -94,8 +94,8 @@ impl Walk<'_> {
         Ok(Some(Caller { registers, saved, interrupted: false }))
     }
 
-    /// A frame pointer, if it is one: some functions in assembly keep something else there. Otherwise, the address that
-    /// was not in the copy.
+    /// A frame pointer, if it is plausible: some functions in assembly keep something else there. The error is the
+    /// address that was not in the copy.
     fn saved_frame_pointer(&mut self, place: u64) -> Result<Option<u64>, u64> {
         let pointer = self.memory.read_u64(place).ok_or(place)?;
         if pointer == 0 {
@@ -115,7 +115,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame>
     let place = module.object.as_ref()?.go_table()?;
     let table = place.address.wrapping_add(module.bias);
     let header: [u8; 72] = read(space, table)?;
-    // The magic number, two zeros, the unit of instructions, the size of addresses.
+    // The header: the magic number, two zeros, the unit of instructions, the size of addresses.
     let has_lines = match header.first_chunk()? {
         [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8] => true,
         [0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8] => false,

@@ -26,12 +26,12 @@ pub(super) struct MemoryOperand {
     pub(super) distance: i32,
 }
 
-/// What an instruction does.
+/// The effect of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Changes these registers (bit N for register N) to something that is not followed, and nothing that is.
     Changes(u16),
-    /// Pushes a register's value, or another one.
+    /// Pushes a register's value, or an unknown one.
     Push(Option<u8>),
     /// Takes a word from the stack, into a register or elsewhere.
     Pop(Option<u8>),
@@ -53,11 +53,11 @@ pub(super) enum Effect {
     Call,
     /// Returns.
     Return,
-    /// Goes on at another place, so far from the end of the instruction.
+    /// Jumps by this distance from the end of the instruction.
     Jump(i32),
-    /// Goes on at the next instruction, or so far from it.
+    /// Goes on at the next instruction, or jumps by this distance from its end.
     Branch(i32),
-    /// Goes on where a register or memory says.
+    /// Jumps to where a register or memory says.
     JumpThrough(Option<u8>),
     /// Nothing follows.
     End,

@@ -67,7 +67,7 @@ impl ProcessView for Made {
     }
 }
 
-/// A thread, as far as it matters to its stack; registers by DWARF's numbers.
+/// The registers of a made-up thread, by DWARF's numbers, and its stack.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Thread {
     pub(super) registers: [u64; COUNT],

@@ -1,4 +1,4 @@
-//! Callers of code in files without call frame information, found by what the code itself proves.
+//! Finds callers of code in files without call frame information, where the code itself proves them.
 //!
 //! A word on the stack is the return address of the function that runs if it follows a call of a function whose
 //! instructions lead to where the thread is, with the stack pointer just so far from that word. Where functions are
@@ -38,7 +38,7 @@ type Question = (u64, u64, u64);
 /// The rules, at most one where the function's start is known, and how many instructions were followed for them.
 type Answer = (Vec<Row>, u32);
 
-/// Remembers what functions' instructions say.
+/// Remembers what was found out from functions' instructions.
 #[derive(Debug, Default)]
 pub(super) struct FlowCache(Vec<(Question, Answer)>);
 

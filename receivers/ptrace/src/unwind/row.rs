@@ -1,4 +1,4 @@
-//! The rules for one address, small enough to keep thousands of them.
+//! The unwinding rules for one address, small enough to keep thousands of them.
 
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
@@ -51,9 +51,9 @@ pub(super) struct Row {
 pub(super) enum Lookup {
     /// The rules.
     Row(Row),
-    /// No function is known there.
+    /// No entry covers the address.
     Nothing,
-    /// There is an entry, but it makes no sense, or exceeds a limit.
+    /// There is an entry, but it is malformed, or exceeds a limit.
     Malformed,
 }
 
@@ -92,7 +92,7 @@ fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> 
     Some(Row { cfa, rules, signal })
 }
 
-/// The lowest address first: where memory is missing, the copy must start there.
+/// The lowest address first: if memory is missing, the copy has to start there.
 fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
     for end in 1..offsets.len() {
         for place in (0..end).rev() {
@@ -146,7 +146,7 @@ impl Row {
         Some(others.filter(|register| !matches!(**register, super::FRAME_POINTER | INSTRUCTION_POINTER)).count())
     }
 
-    /// Whether the code is entered by nobody: the rule for the return address is that there is none.
+    /// Whether nothing calls this code: the rule for the return address is that there is none.
     pub(super) fn is_root(&self) -> bool {
         let Rules::Any(rules) = &self.rules else { return false };
         rules.contains(&(INSTRUCTION_POINTER, Rule::Undefined))
@@ -193,7 +193,7 @@ impl Row {
         row
     }
 
-    /// A function whose frame pointer stands.
+    /// A function that has set up its frame pointer.
     pub(super) fn framed() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::FRAME_POINTER, offset: 16 };

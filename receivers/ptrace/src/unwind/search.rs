@@ -1,4 +1,4 @@
-//! Frame pointers that nobody knows.
+//! Searches for frame pointers that are not known.
 //!
 //! A blocked thread is not stopped, so only its stack pointer and its program counter are known (and what its system
 //! call was given). Code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
@@ -158,7 +158,7 @@ impl Walk<'_> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let prologue = prologue(&code[..count])?;
-        // Where registers are saved that were not seen being pushed, there was more room made than was seen.
+        // Registers are saved that were not seen being pushed, so more room was made than was seen.
         if row.saved() != Some(prologue.saved) {
             return None;
         }
@@ -189,7 +189,8 @@ impl Walk<'_> {
         found
     }
 
-    /// The return address that the rules give with a frame pointer, where it and its place are possible.
+    /// The return address that the rules give with a frame pointer, if both it and the address where it is saved are
+    /// possible.
     fn return_address(&mut self, row: &Row, object: &Object, frame: u64) -> Option<u64> {
         let above = |cfa: u64| {
             cfa.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| (8..MAX_FRAME).contains(&distance))
@@ -213,7 +214,7 @@ impl Walk<'_> {
         self.unbounded(|walk| walk.call_before(returns))
     }
 
-    /// Whether a call is known to be one of this function.
+    /// Whether a call is known to call this function.
     fn calls(&mut self, call: Call, function: u64) -> bool {
         let is = |target: u64| target.wrapping_sub(function) <= ENTRY_SLACK;
         match call {
@@ -258,7 +259,7 @@ impl Walk<'_> {
         self.walk(frames, outcome)
     }
 
-    /// Goes back to before the frame was noted.
+    /// Restores the state from before the frame was tried.
     fn back(&mut self, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) {
         self.registers = before.registers;
         self.saved = before.saved;

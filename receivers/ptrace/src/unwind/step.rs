@@ -8,7 +8,7 @@ use super::registers::{CALLEE_SAVED, INSTRUCTION_POINTER, Registers, STACK_POINT
 use super::row::{Cfa, Row, Rule, Rules};
 use crate::elf::Object;
 
-/// Why there is no caller.
+/// Why a walk ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkEnd {
     /// A rule says that there is none.
@@ -17,11 +17,11 @@ pub(super) enum WalkEnd {
     Register(u8),
     /// The memory at this address was not copied.
     Memory(u64),
-    /// The rules make no sense.
+    /// The rules are malformed.
     Malformed,
 }
 
-/// What rules are applied to.
+/// The state that rules are applied to.
 pub(super) struct Machine<'a> {
     pub(super) registers: &'a Registers,
     pub(super) memory: &'a mut dyn StackMemory,
@@ -99,9 +99,8 @@ impl Machine<'_> {
 
 /// The registers of the caller.
 ///
-/// Most of what a function saves is of no account for its callers' frames, and differs each time that the same
-/// functions are called: that a stack has the same frames as before must not depend on it. So a saved register is noted
-/// as read only when something rests on it.
+/// Most of what a function saves does not affect its callers' frames, and differs from call to call. Whether a stack is
+/// the same as before must not depend on it, so a saved register is noted as read only when a result depends on it.
 pub(super) fn step(
     row: &Row,
     object: Option<&Object>,
@@ -170,7 +169,7 @@ impl Caller {
                 return Err(WalkEnd::Memory(if lower { self.saved.lost_at } else { address }));
             }
             Err(end) if register == INSTRUCTION_POINTER || register == STACK_POINTER => return Err(end),
-            // Another register is missed only if somebody asks for it.
+            // Another register matters only if it is needed later.
             Err(end) => {
                 self.registers.forget(register);
                 self.saved.unused &= !(1 << register);

@@ -288,7 +288,7 @@ proptest! {
         let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
         let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
             let at = 0x1000 + 8 * place;
-            // Read in part, or a candidate for a return address that was dismissed.
+            // A part of the word was noted as read, or it looks like a return address that was rejected.
             let kept = first.1.iter().any(|read| read.abs_diff(at) < 8) || space.find(word - u64::from(*word > 0)).is_some();
             if kept { *word } else { *other }
         }).collect();

@@ -123,7 +123,7 @@ impl<'a> Walk<'a> {
             if caller.interrupted
                 && let Some(frame) = frames.last_mut()
             {
-                // The code that returns from a signal was not called: the kernel put its address on the stack.
+                // Code that returns from a signal was not called: the kernel put its address on the stack.
                 frame.location = location(module, pc);
             }
             let (below, above) = (self.registers.stack_pointer(), caller.registers.stack_pointer());

@@ -196,8 +196,8 @@ fn nobody_listens() {
 }
 
 proptest! {
-    /// Guarantees: no line makes the reader panic, and what it understands it understands the same when it is written
-    /// again.
+    /// Guarantees: no line makes the parser panic, and a request that it accepts is parsed to the same value after it
+    /// was written again.
     #[test]
     fn any_line(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[{}\":,a-z_0-9-]{0,80}") {
         for line in [bytes, text.into_bytes()] {

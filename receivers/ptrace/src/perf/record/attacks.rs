@@ -63,7 +63,7 @@ fn call_chains() {
     }
 }
 
-/// Guarantees: registers of a 32-bit program are told apart, and those of nothing are refused.
+/// Guarantees: registers of a 32-bit program are recognized, and those of an unknown kind are refused.
 #[test]
 fn registers_of_others() {
     let parsed = |abi| match parse(&Encoded { abi, ..Encoded::default() }.bytes()) {

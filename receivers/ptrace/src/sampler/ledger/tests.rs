@@ -87,7 +87,7 @@ fn in_the_kernel() {
     assert_eq!(rests(&settled), [(Rest::InTheKernel, 20), (Rest::NotSampled, 80)]);
 }
 
-/// Guarantees: where samples begin that do not stand for the time before, all of that is said first, however little it
+/// Guarantees: before samples that do not stand for the time until then, all of that time is settled, however little it
 /// is.
 #[test]
 fn other_samples() {

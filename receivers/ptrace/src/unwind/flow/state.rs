@@ -1,4 +1,4 @@
-//! What is known of the stack on the way through a function's instructions.
+//! What is known of the stack while a function's instructions are followed.
 
 use super::super::instruction::{Effect, MemoryOperand, RBP, RSP};
 use super::super::registers::FRAME_POINTER;
@@ -29,7 +29,7 @@ impl Spot {
     }
 }
 
-/// What is known on the way.
+/// The state at an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) stack: Option<Spot>,
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// What an instruction does.
+    /// Applies an instruction.
     pub(super) fn step(&mut self, effect: Effect) {
         match effect {
             Effect::Changes(changed) => self.change(changed),
