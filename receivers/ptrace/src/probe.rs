@@ -2,13 +2,13 @@
 //!
 //! Both files are read through kept descriptors, with one `pread` each, and parsed in place.
 //!
-//! * `/proc/PID/task/TID/schedstat`: for how long the thread ran, for how long it waited to run, and how often it was given a
-//!   processor (the kernel's `Documentation/scheduler/sched-stats.rst`). The last number changes whenever a thread
-//!   that was off the processor gets on it, so a thread that was blocked and whose line is unchanged has not executed anything.
-//!   The first number of a *running* thread is only updated at the scheduler's own ticks, so nothing follows from an unchanged
-//!   line of a thread that was not known to be blocked.
-//! * `/proc/PID/task/TID/syscall`: `running`, or the system call with its arguments, the stack pointer and the program counter
-//!   (`-1` and only the latter two where the thread is blocked outside of a system call, as in a page fault).
+//! * `/proc/PID/task/TID/schedstat`: for how long the thread ran, for how long it waited to run, and how often it was
+//!   given a processor (the kernel's `Documentation/scheduler/sched-stats.rst`). The last number changes whenever a
+//!   thread that was off the processor gets on it, so a thread that was blocked and whose line is unchanged has not
+//!   executed anything. The first number of a *running* thread is only updated at the scheduler's own ticks, so nothing
+//!   follows from an unchanged line of a thread that was not known to be blocked.
+//! * `/proc/PID/task/TID/syscall`: `running`, or the system call with its arguments, the stack pointer and the program
+//!   counter (`-1` and only the latter two where the thread is blocked outside of a system call, as in a page fault).
 
 use std::fs::File;
 use std::io;

@@ -2,11 +2,11 @@
 //!
 //! The laws:
 //!
-//! * A packet has at most [`MAX_PACKET`] bytes and at most one file. What is longer is split into packets that each make sense alone
-//!   ([`split()`]); nothing has to be put together again, so nothing can be held back half.
-//! * The owner believes nothing. The sampler reads files and memory that targets made, and may have been taken over by one:
-//!   [`decode_event`] checks each packet for itself (lengths, counts, indices, kinds of files), [`Checker`] what it says
-//!   against what was said before. A packet that breaks a rule ends the sampler.
+//! * A packet has at most [`MAX_PACKET`] bytes and at most one file. What is longer is split into packets that each
+//!   make sense alone ([`split()`]); nothing has to be put together again, so nothing can be held back half.
+//! * The owner believes nothing. The sampler reads files and memory that targets made, and may have been taken over by
+//!   one: [`decode_event`] checks each packet for itself (lengths, counts, indices, kinds of files), [`Checker`] what
+//!   it says against what was said before. A packet that breaks a rule ends the sampler.
 //! * An honest sampler breaks no rule, whatever its targets do: what is too long is cut when it is encoded.
 //! * Both sides are the same executable, so there is one version of this.
 

@@ -4,9 +4,10 @@
 //! call was given). Code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
 //! stacks) is then looked at for itself:
 //!
-//! * By its first instructions: where they push registers, and make room once, the frame pointer is as far above the stack pointer.
-//! * By the stack: the frame pointer is one for which the rules give a return address behind a call of just this function, directly, through the
-//!   linkage table, or through a stored address.
+//! * By its first instructions: where they push registers, and make room once, the frame pointer is as far above the
+//!   stack pointer.
+//! * By the stack: the frame pointer is one for which the rules give a return address behind a call of just this
+//!   function, directly, through the linkage table, or through a stored address.
 //!
 //! Both are facts of the code and not likelihoods, so a stack that then reaches its root by the rules is complete.
 //! Where neither is to be had (a call through a register from code that makes room in several steps), the first frame
