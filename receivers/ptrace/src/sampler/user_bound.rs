@@ -29,17 +29,28 @@ pub(super) const AFTER_A_CUT: Duration = Duration::from_secs(60);
 /// What is known of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UserBound {
-    /// The counters at the beginning of the stretch that is judged next, and when they were read last; `None` before
-    /// the first reading.
+    /// The counters at the beginning of the stretch that is judged next, and when they were read last; `None` before the
+    /// first reading.
     read: Option<(ProcessorTicks, ProcessorTicks)>,
-    may_stop: bool,
-    barred_until: Option<Instant>,
+    verdict: Verdict,
+}
+
+/// Whether a thread may be stopped.
+#[derive(Debug, Clone, Copy, Default)]
+enum Verdict {
+    /// Not until it has stayed in its own code for [`HISTORY`].
+    #[default]
+    Unproven,
+    /// It may, because it stays in its own code.
+    MayStop,
+    /// Not before this moment, because a stop ended one of its calls early.
+    BarredUntil(Instant),
 }
 
 impl UserBound {
     /// Whether the thread must not be stopped whatever its counters are, so that they need not be read.
     pub(super) fn is_barred(&self, now: Instant) -> bool {
-        self.barred_until.is_some_and(|until| now < until)
+        matches!(self.verdict, Verdict::BarredUntil(until) if now < until)
     }
 
     /// Takes the processor time that the thread has used by now. Returns whether it may be stopped.
@@ -47,27 +58,27 @@ impl UserBound {
         if self.is_barred(now) {
             return false;
         }
-        if self.barred_until.take().is_some() {
+        if matches!(self.verdict, Verdict::BarredUntil(_)) {
             // The counters were not read meanwhile, so the stretch before says nothing.
-            self.read = None;
+            *self = Self::default();
         }
         let (since, before) = self.read.unwrap_or((ticks, ticks));
         self.read = Some((since, ticks));
         match (used(before, ticks), used(since, ticks)) {
             (Some(_), Some(all)) if all >= HISTORY => {
-                self.may_stop = true;
-                self.read = Some((ticks, ticks));
+                *self = Self { read: Some((ticks, ticks)), verdict: Verdict::MayStop };
             }
             (Some(_), Some(_)) => {}
             // It was in the kernel for too long, in the whole stretch or at its end.
-            _ => *self = Self { read: Some((ticks, ticks)), ..Self::default() },
+            _ => *self = Self { read: Some((ticks, ticks)), verdict: Verdict::Unproven },
         }
-        self.may_stop
+        matches!(self.verdict, Verdict::MayStop)
     }
 
     /// A stop ended a system call of the thread early.
     pub(super) fn cut(&mut self, now: Instant) {
-        *self = Self { barred_until: now.checked_add(AFTER_A_CUT), ..Self::default() };
+        let until = now.checked_add(AFTER_A_CUT);
+        *self = Self { read: None, verdict: until.map_or(Verdict::Unproven, Verdict::BarredUntil) };
     }
 }
 
