@@ -8,7 +8,8 @@ use super::{Sampling, Stacks, until_met};
 use crate::process::{Finished, eventually, program};
 
 /// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or
-/// `after` so many of them.
+/// `after` so many of them. What it waits for says that it is there: only then does a terminal's Ctrl-C not end that, for
+/// which the shell would wait for ever.
 fn counting(after: u32) -> String {
     format!(
         "n=0
@@ -16,8 +17,7 @@ fn counting(after: u32) -> String {
             trap \"n=\\$((n + 1)); echo got $signal; [ \\$n -lt {after} ] || exit 5\" $signal
         done
         exec 3<&0
-        cat <&3 &
-        echo ready
+        (echo ready; exec cat <&3) &
         until wait $!; do :; done
         echo counted $n"
     )
