@@ -518,6 +518,16 @@ class Redis(Server):
         return [f"{name} {count}" for name, count in counts.items() if count]
 
 
+def apache_bench(url, clients, end):
+    """Gets a page by so many clients at once until then: the requests, the failed ones, and what was said of them."""
+    seconds = max(int(end - time.monotonic()), 1)
+    command = ["ab", "-k", "-q", "-c", str(clients), "-t", str(seconds), "-n", "100000000", url]
+    status, text = run_client(command, seconds)
+    count = lambda name: int(found[1]) if (found := re.search(rf"{name}:\s+(\d+)", text)) else 0
+    errors = count("Failed requests") + count("Non-2xx responses") + count("Write errors") + (status != 0)
+    return count("Complete requests"), errors, [text[-500:]] if errors else []
+
+
 class Nginx(Server):
     programs = ["nginx", "ab"]
     end_signal = signal.SIGQUIT
@@ -539,12 +549,7 @@ class Nginx(Server):
         return int(children[0]) if children else 0
 
     def work(self, end):
-        seconds = max(int(end - time.monotonic()), 1)
-        command = ["ab", "-k", "-q", "-c", "16", "-t", str(seconds), "-n", "100000000", f"http://127.0.0.1:{self.port}/page.html"]
-        status, text = run_client(command, seconds)
-        count = lambda name: int(found[1]) if (found := re.search(rf"{name}:\s+(\d+)", text)) else 0
-        errors = count("Failed requests") + count("Non-2xx responses") + count("Write errors") + (status != 0)
-        return count("Complete requests"), errors, [text[-500:]] if errors else []
+        return apache_bench(f"http://127.0.0.1:{self.port}/page.html", 16, end)
 
     def problems(self):
         with open(os.path.join(self.folder, "error.log")) as file:
@@ -692,12 +697,7 @@ class Java(Server):
         self.wait_until(lambda: connects(self.port))
 
     def work(self, end):
-        seconds = max(int(end - time.monotonic()), 1)
-        command = ["ab", "-k", "-q", "-c", "25", "-t", str(seconds), "-n", "100000000", f"http://127.0.0.1:{self.port}/"]
-        status, text = run_client(command, seconds)
-        count = lambda name: int(found[1]) if (found := re.search(rf"{name}:\s+(\d+)", text)) else 0
-        errors = count("Failed requests") + count("Non-2xx responses") + count("Write errors") + (status != 0)
-        return count("Complete requests"), errors, [text[-500:]] if errors else []
+        return apache_bench(f"http://127.0.0.1:{self.port}/", 25, end)
 
     def problems(self):
         return self.logged().splitlines()
