@@ -8,8 +8,8 @@ use super::{Sampling, Stacks, until_met};
 use crate::process::{Finished, eventually, program};
 
 /// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or
-/// `after` so many of them. What it waits for says that it is there: only then does a terminal's Ctrl-C not end that, for
-/// which the shell would wait for ever.
+/// `after` so many of them. What it waits for says that it is there: only then does a terminal's Ctrl-C not end that,
+/// for which the shell would wait for ever.
 fn counting(after: u32) -> String {
     format!(
         "n=0

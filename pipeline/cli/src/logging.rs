@@ -130,8 +130,8 @@ impl<S: Subscriber> Layer<S> for Log {
 mod tests {
     use super::*;
 
-    /// Guarantees: every crate of profbridge, one that is added later as well, is heard at the level that was asked for;
-    /// others only when something is wrong.
+    /// Guarantees: every crate of profbridge, one that is added later as well, is heard at the level that was asked
+    /// for; others only when something is wrong.
     #[test]
     fn own_crates() {
         let filter = filter(LevelFilter::INFO);

@@ -39,8 +39,7 @@ pub struct Options {
     /// Whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
     pub original_payload: bool,
     /// Whether attributes that came as references to the string table leave as such. Readers older than
-    /// opentelemetry-proto
-    /// 1.10 find empty keys in their place.
+    /// opentelemetry-proto 1.10 find empty keys in their place.
     pub keep_references: bool,
     /// How each message is compressed.
     pub compression: Compression,

@@ -183,7 +183,8 @@ fn relief_closes_the_largest_window() {
     assert_eq!(dedup.held().quantities.total(), 20);
 }
 
-/// Guarantees: a profile whose payload is left out is counted once, wherever the steps end in which a request is taken in.
+/// Guarantees: a profile whose payload is left out is counted once, wherever the steps end in which a request is taken
+/// in.
 #[test]
 fn payloads_are_counted_once() {
     let mut dedup = dedup("window: 10s");

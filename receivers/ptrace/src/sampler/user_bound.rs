@@ -29,8 +29,8 @@ pub(super) const AFTER_A_CUT: Duration = Duration::from_secs(60);
 /// What is known of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UserBound {
-    /// The counters at the beginning of the stretch that is judged next, and when they were read last; `None` before the
-    /// first reading.
+    /// The counters at the beginning of the stretch that is judged next, and when they were read last; `None` before
+    /// the first reading.
     read: Option<(ProcessorTicks, ProcessorTicks)>,
     verdict: Verdict,
 }
