@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use profbridge_engine::component::{Prepared, Request};
+use profbridge_engine::component::{Prepared, Request, add_note};
 use profbridge_model::{Losses, Profiles, Quantities};
 
 /// A finished message. It owns its bytes and refers to nothing.
@@ -69,10 +69,7 @@ impl Report {
     }
 
     pub(crate) fn note(&mut self, name: &'static str, count: u64) {
-        match self.notes.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, total)) => *total += count,
-            None => self.notes.push((name, count)),
-        }
+        add_note(&mut self.notes, name, count);
     }
 }
 

@@ -233,12 +233,18 @@ impl Outbox {
         self.synthesized.add_observations(observations);
     }
 
-    /// Counts something that is no loss, under one of a few constant names.
+    /// Counts something that is no loss, under one of a few constant names. A count of 0 is none.
     pub fn note(&mut self, name: &'static str, count: u64) {
-        match self.notes.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, total)) => *total += count,
-            None => self.notes.push((name, count)),
-        }
+        add_note(&mut self.notes, name, count);
+    }
+}
+
+/// Adds to the count that has this name, among things that are no losses. A count of 0 is none.
+pub fn add_note(notes: &mut Vec<(&'static str, u64)>, name: &'static str, count: u64) {
+    match notes.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, total)) => *total += count,
+        None if count == 0 => {}
+        None => notes.push((name, count)),
     }
 }
 

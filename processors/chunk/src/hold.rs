@@ -131,10 +131,7 @@ impl Hold {
     }
 
     fn note_closed_early(&mut self, out: &mut Outbox) {
-        match self.windows.take_closed_early() {
-            0 => {}
-            count => out.note(crate::CLOSED_EARLY, count),
-        }
+        out.note(crate::CLOSED_EARLY, self.windows.take_closed_early());
     }
 
     /// Takes in as much of a request as fits into one step.
@@ -146,9 +143,7 @@ impl Hold {
         let is_done = take_in(&mut work, &self.settings, &mut self.windows, out);
         let found = &mut work.found;
         found.intake.settle(&mut self.windows);
-        if found.weak > 0 {
-            out.note(crate::WEAK_IDENTITY, std::mem::take(&mut found.weak));
-        }
+        out.note(crate::WEAK_IDENTITY, std::mem::take(&mut found.weak));
         if !is_done {
             self.under_way = Some(work);
             return;

@@ -52,10 +52,7 @@ fn create(section: &Section, identity: &Rules) -> Result<Box<dyn Processor>, Pro
 
 /// Counts the observations of a request whose time is far from its arrival.
 fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
-    let far = skew::far_observations(profiles, now.unix_nano);
-    if far > 0 {
-        out.note(TIME_SKEW, far);
-    }
+    out.note(TIME_SKEW, skew::far_observations(profiles, now.unix_nano));
 }
 
 /// The processor.

@@ -165,10 +165,7 @@ impl Merge {
     }
 
     fn note_closed_early(&mut self, out: &mut Outbox) {
-        match self.windows.take_closed_early() {
-            0 => {}
-            count => out.note(crate::CLOSED_EARLY, count),
-        }
+        out.note(crate::CLOSED_EARLY, self.windows.take_closed_early());
     }
 }
 

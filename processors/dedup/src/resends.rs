@@ -92,9 +92,7 @@ impl Resends {
         for _ in 0..over {
             self.forget_oldest();
         }
-        if over > 0 {
-            out.note(crate::FORGOTTEN, over as u64);
-        }
+        out.note(crate::FORGOTTEN, over as u64);
     }
 }
 

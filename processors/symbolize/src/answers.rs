@@ -41,9 +41,7 @@ pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names
         profiles = naming.finish();
     }
     for (note, count) in [(crate::NAMED, named), (crate::LATE, late), (crate::UNKNOWN, unknown)] {
-        if count > 0 {
-            out.note(note, count);
-        }
+        out.note(note, count);
     }
     profiles
 }
