@@ -279,10 +279,10 @@ impl<K: Key> Intake<K> {
                     Some(&held) => held,
                     None => {
                         let attributes = rewrite.attributes(place, piece.resource);
-                        carrier.resource(place.resource, attributes.into_iter())?
+                        let held = carrier.resource(place.resource, attributes.into_iter())?;
+                        *resources.entry(piece.resource).or_insert(held)
                     }
                 };
-                resources.insert(piece.resource, held);
                 *self.resources.entry((piece.resource, window.order)).or_insert(window.held.resource(held))
             }
         };
@@ -292,9 +292,8 @@ impl<K: Key> Intake<K> {
             None => {
                 let held = match scopes.get(&scope_at) {
                     Some(&held) => held,
-                    None => carrier.scope(place.scope)?,
+                    None => *scopes.entry(scope_at).or_insert(carrier.scope(place.scope)?),
                 };
-                scopes.insert(scope_at, held);
                 *self.scopes.entry((scope_at.0, scope_at.1, window.order)).or_insert(window.held.scope(held))
             }
         };
