@@ -13,7 +13,7 @@ mod secure;
 use profbridge_codec::otlp::{Encoder, Options};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
-use profbridge_engine::testing::ManualClock;
+use profbridge_engine::testing::{ManualClock, batch};
 use profbridge_model::{Builder, Profiles, Telemetry};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 
@@ -51,22 +51,6 @@ async fn send(exporter: &OtlpExporter, profiles: &Profiles) -> Result<Accepted, 
 
 fn requests(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Request<Meta>> {
     exporter.prepare(telemetry, ManualClock::default().now()).requests
-}
-
-/// A batch with so many observations in each of its profiles.
-fn batch(observations: &[u64]) -> Profiles {
-    let mut builder = Builder::new();
-    builder.resource(&[("service.name", "checkout".into())]);
-    builder.scope("test", "1");
-    let leaf = builder.frame("parse", "main.rs", 7);
-    let root = builder.frame("main", "main.rs", 1);
-    let stack = builder.stack(&[leaf, root]);
-    for count in observations {
-        builder.on_cpu(20);
-        let times: Vec<u64> = (1..=*count).collect();
-        builder.sample(stack, None, None, &times, &[]);
-    }
-    builder.finish().unwrap()
 }
 
 /// The same as it comes from a receiver.

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
-use profbridge_engine::testing;
+use profbridge_engine::testing::{self, batch};
 use profbridge_model::{Builder, Envelope, Item};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::{Limits, decode, delimited};
@@ -27,22 +27,6 @@ fn messages(options: Options, telemetry: impl Into<Telemetry>) -> Vec<Message<Ba
 
 fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
     ExportProfilesServiceRequest::decode(&*message.body).unwrap()
-}
-
-/// A batch with so many observations in each of its profiles.
-fn batch(observations: &[u64]) -> Profiles {
-    let mut builder = Builder::new();
-    builder.resource(&[("service.name", "checkout".into())]);
-    builder.scope("test", "1");
-    let leaf = builder.frame("parse", "main.rs", 7);
-    let root = builder.frame("main", "main.rs", 1);
-    let stack = builder.stack(&[leaf, root]);
-    for count in observations {
-        builder.on_cpu(20);
-        let times: Vec<u64> = (1..=*count).collect();
-        builder.sample(stack, None, None, &times, &[]);
-    }
-    builder.finish().unwrap()
 }
 
 /// The same as it comes from a receiver.

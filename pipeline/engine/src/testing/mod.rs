@@ -3,11 +3,13 @@
 //!
 //! The checkers panic with what they saw, as assertions do. They are for tests; nothing else uses them.
 
+mod batch;
 mod consumer;
 mod exporter;
 mod processor;
 mod random;
 
+pub use batch::batch;
 pub use consumer::{Consumer, intake};
 pub use exporter::check_prepare;
 pub use processor::check_processor;

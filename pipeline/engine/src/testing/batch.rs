@@ -1,0 +1,24 @@
+//! A batch whose size the test says.
+
+use profbridge_model::{Builder, Profiles};
+
+/// A batch with so many observations in each of its profiles, all of one stack of two functions.
+///
+/// # Panics
+///
+/// Never: nothing in it is near a limit.
+#[allow(clippy::unwrap_used, reason = "it is for tests")]
+pub fn batch(observations: &[u64]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("service.name", "checkout".into())]);
+    builder.scope("test", "1");
+    let leaf = builder.frame("parse", "main.rs", 7);
+    let root = builder.frame("main", "main.rs", 1);
+    let stack = builder.stack(&[leaf, root]);
+    for count in observations {
+        builder.on_cpu(20);
+        let times: Vec<u64> = (1..=*count).collect();
+        builder.sample(stack, None, None, &times, &[]);
+    }
+    builder.finish().unwrap()
+}
