@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
-use profbridge_ptrace::message::Rung;
-use profbridge_ptrace::perf::open;
+use profbridge_sampler::message::Rung;
+use profbridge_sampler::perf::open;
 
 use crate::process::{Finished, PATIENCE, command, eventually, run};
 use crate::targets::known;

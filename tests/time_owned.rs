@@ -7,8 +7,8 @@ use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
-use profbridge_ptrace::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
+use profbridge_sampler::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 
 /// An odd moment, so that nothing fits by chance.

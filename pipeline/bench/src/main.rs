@@ -98,7 +98,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // The sampler process is this program, started again.
-    if let Some(code) = profbridge_ptrace::owner::run_if_sampler() {
+    if let Some(code) = profbridge_sampler::owner::run_if_sampler() {
         return code;
     }
     match run(Arguments::parse().command) {

@@ -31,7 +31,7 @@ use args::{Cli, Command, ConfigArgs};
 fn main() -> ExitCode {
     // The sampler process is this program, started once more by itself.
     #[cfg(target_os = "linux")]
-    if let Some(code) = profbridge_ptrace::run_if_sampler() {
+    if let Some(code) = profbridge_sampler::run_if_sampler() {
         return code;
     }
     profbridge_heap::keep_little();

@@ -33,7 +33,7 @@ pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
         );
         return;
     }
-    if let Err(error) = profbridge_ptrace::give_up_ptrace() {
+    if let Err(error) = profbridge_sampler::give_up_ptrace() {
         tracing::warn!("the right to trace could not be given up: {error}");
     }
 }

@@ -1,6 +1,6 @@
 //! `profbridge sample`: where one process spends its time, or a command from start to end.
 //!
-//! The sampler process does the sampling ([`profbridge_ptrace`]); here its samples are put together ([`collect`]),
+//! The sampler process does the sampling ([`profbridge_sampler`]); here its samples are put together ([`collect`]),
 //! named, added up ([`shares`]), written ([`sink`]) and shown ([`report`]).
 
 mod collect;
@@ -19,9 +19,9 @@ mod stats;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use profbridge_ptrace::message::TargetId;
-use profbridge_ptrace::owner::{Inherited, SuperviseError, Supervised};
-use profbridge_symbolize::Symbolizer;
+use profbridge_sampler::message::TargetId;
+use profbridge_sampler::owner::{Inherited, SuperviseError, Supervised};
+use profbridge_symbolizer::Symbolizer;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::sampling::SampleArgs;
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
     // A long run must not end with the news that its file cannot be written.
     let pid = arguments.pid.unwrap_or_else(std::process::id);
     arguments.output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
-    let symbolizer = Symbolizer::start(profbridge_symbolize::Settings::default())
+    let symbolizer = Symbolizer::start(profbridge_symbolizer::Settings::default())
         .map_err(|error| Failure::new("threads cannot be started", &error))?;
     let sampler = Sampler::start().map_err(|error| Failure::new("nothing can be sampled", &error))?;
     // Each file that the process has mapped is opened here.

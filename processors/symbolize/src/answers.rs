@@ -3,7 +3,7 @@
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
 use profbridge_model::symbol_overlay::{Name, SymbolOverlay};
-use profbridge_symbolize::{Answer, Frame};
+use profbridge_symbolizer::{Answer, Frame};
 
 use crate::names::Names;
 use crate::queries::Queries;

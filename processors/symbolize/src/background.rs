@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profbridge_symbolize::{Answer, Key, Object, ObjectId, Segments, Source, Symbolizer, Unknown};
+use profbridge_symbolizer::{Answer, Key, Object, ObjectId, Segments, Source, Symbolizer, Unknown};
 
 use self::find::Finder;
 use crate::config::Settings;

@@ -52,7 +52,7 @@ pub struct Settings {
     pub(crate) max_bytes: u64,
     pub(crate) processes: bool,
     pub(crate) host_names: Vec<String>,
-    pub(crate) symbolizer: profbridge_symbolize::Settings,
+    pub(crate) symbolizer: profbridge_symbolizer::Settings,
 }
 
 impl Default for Settings {
@@ -94,13 +94,13 @@ impl Config {
             max_bytes: self.max_bytes.get(),
             processes: self.processes,
             host_names: self.host_names.clone(),
-            symbolizer: profbridge_symbolize::Settings {
+            symbolizer: profbridge_symbolizer::Settings {
                 cache_bytes: usize::try_from(self.cache_size.get()).unwrap_or(usize::MAX),
                 debug_folders: self.debug_folders.clone(),
                 demangle: self.demangle,
                 dwarf: self.dwarf,
                 fuse: self.fuse,
-                ..profbridge_symbolize::Settings::default()
+                ..profbridge_symbolizer::Settings::default()
             },
         }
     }

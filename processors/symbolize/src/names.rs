@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profbridge_symbolize::Answer;
+use profbridge_symbolizer::Answer;
 
 /// What tells a file from all others: a hash of its content, in lower-case hexadecimal digits
 /// (opentelemetry-specification `specification/profiles/mappings.md`).

@@ -104,7 +104,7 @@ impl<'a> Files<'a> {
             Some(Value::String(id)) => hexadecimal(self.dictionary.string(*id), digits),
             _ => None,
         };
-        // 2 to 64 bytes, as `profbridge_symbolize::Key` has it, and 16 bytes.
+        // 2 to 64 bytes, as `profbridge_symbolizer::Key` has it, and 16 bytes.
         let id = text("process.executable.build_id.gnu", 4..=128)
             .map(FileId::Gnu)
             .or_else(|| text("process.executable.build_id.htlhash", 32..=32).map(FileId::Htlhash));

@@ -1,61 +1,35 @@
-//! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
+//! The receiver `ptrace`: samples the processes of this machine with the built-in sampler.
 //!
-//! Blocked threads are never stopped; running threads are sampled by perf events. Where the kernel permits none, only
-//! those are stopped, for microseconds, that stay in their own code. No system call of the target fails that would not
-//! fail unprofiled. The library needs nothing of the pipeline.
-#![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
+//! ```text
+//! sampler process --owner--> events --driver--> sessions: batches, names --assemble--> batch --delivery--> pipelines
+//!                                      ^
+//! control socket --requests-----------+      lifecycle: who is sampled, and when
+//! ```
+//!
+//! Laws that hold here:
+//!
+//! * The sampler process alone looks at targets. What it says about one may have been made up by that target: it is
+//!   believed about that target only, and every table that it can fill has a bound.
+//! * Nothing vanishes: what the pipelines do not take within a bounded time is counted under a reason.
+//! * Who may be sampled is the configuration's business alone. The control socket starts and stops, no more.
+//! * The state machines ([`lifecycle`], [`spans`], [`session`]) touch neither clock nor socket.
 
-pub mod address_space;
-#[cfg(target_os = "linux")]
-mod arch;
-pub mod elf;
-pub mod message;
-#[cfg(target_os = "linux")]
-mod os;
-#[cfg(target_os = "linux")]
-pub mod perf;
-#[cfg(target_os = "linux")]
-pub mod probe;
-#[cfg(target_os = "linux")]
-pub mod process_files;
-#[cfg(target_os = "linux")]
-pub mod sampler;
-#[cfg(target_os = "linux")]
-mod stack_copy;
-#[cfg(target_os = "linux")]
-mod stop;
-#[cfg(target_os = "linux")]
-mod threads;
-pub mod unwind;
+#![cfg(target_os = "linux")]
 
-#[cfg(target_os = "linux")]
-mod capability;
-#[cfg(target_os = "linux")]
-mod command;
-#[cfg(target_os = "linux")]
-mod control;
-#[cfg(target_os = "linux")]
-mod discover;
-#[cfg(target_os = "linux")]
-pub mod owner;
-#[cfg(target_os = "linux")]
-mod perf_map;
-#[cfg(target_os = "linux")]
-mod pidfd;
-#[cfg(target_os = "linux")]
-mod process_info;
-#[cfg(target_os = "linux")]
-pub mod protocol;
-#[cfg(target_os = "linux")]
-mod rights;
-#[cfg(target_os = "linux")]
-mod separation;
+pub mod assemble;
+mod config;
+pub mod control;
+mod delivery;
+mod driver;
+pub mod lifecycle;
+mod link;
+mod problems;
+mod receiver;
+pub mod resource;
+pub mod session;
+pub mod spans;
+pub mod symbols;
+pub mod trace_header;
 
-#[cfg(target_os = "linux")]
-pub use discover::awaited_child;
-#[cfg(target_os = "linux")]
-pub use owner::{
-    Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,
-};
-#[cfg(target_os = "linux")]
-pub use rights::what_shows_more;
+pub use config::{Config, ControlSettings, ServiceNames, Settings, TargetSettings};
+pub use receiver::{FACTORY, Ptrace};

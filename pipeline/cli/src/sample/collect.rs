@@ -10,13 +10,13 @@ mod tests;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Batch, Mapping, Process, ProcessId};
 use profbridge_receiver_ptrace::ServiceNames;
 use profbridge_receiver_ptrace::assemble::{Attribute, FileMapping};
 use profbridge_receiver_ptrace::resource::{describe, host_name};
 use profbridge_receiver_ptrace::session::Session;
 use profbridge_receiver_ptrace::symbols::ProcessNames;
-use profbridge_symbolize::Symbolizer;
+use profbridge_sampler::message::{Batch, Mapping, Process, ProcessId};
+use profbridge_symbolizer::Symbolizer;
 
 use super::shares::printable;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use profbridge_ptrace::message::{Detached, Event, ProblemKind, ProcessId};
+use profbridge_sampler::message::{Detached, Event, ProblemKind, ProcessId};
 
 use super::TARGET;
 
@@ -134,7 +134,7 @@ fn refuses(kind: ProblemKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_ptrace::message::{Problem, Process, TargetId};
+    use profbridge_sampler::message::{Problem, Process, TargetId};
 
     use super::*;
 

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use profbridge_ptrace::awaited_child;
-use profbridge_ptrace::message::TargetId;
+use profbridge_sampler::awaited_child;
+use profbridge_sampler::message::TargetId;
 
 /// So many processes of a run are followed: a script that starts a thousand programs one after the other is not worth
 /// as many readings of unwind tables.

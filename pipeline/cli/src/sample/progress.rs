@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profbridge_ptrace::message::Status;
+use profbridge_sampler::message::Status;
 
 use super::shares::printable;
 use super::stats::complete_percent;

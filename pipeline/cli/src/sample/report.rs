@@ -7,8 +7,8 @@ mod text;
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Mode, Rung, Status, Stops};
-use profbridge_ptrace::what_shows_more;
+use profbridge_sampler::message::{Mode, Rung, Status, Stops};
+use profbridge_sampler::what_shows_more;
 
 use super::processes::ProcessShare;
 use super::shares::{Function, Shares, Side};

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profbridge_ptrace::message::{
+use profbridge_sampler::message::{
     Batch, Detached, Event, Problem, ProblemKind, Process, ProcessId, Rights, Settings, Stops,
 };
-use profbridge_ptrace::owner::{Gaps, Supervised};
-use profbridge_symbolize::Symbolizer;
+use profbridge_sampler::owner::{Gaps, Supervised};
+use profbridge_symbolizer::Symbolizer;
 
 use super::TARGET;
 use super::collect::{Collector, Halves, label};

@@ -3,8 +3,8 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use profbridge_ptrace::message::{Command, Event, ProcessId};
-use profbridge_ptrace::owner::{Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions};
+use profbridge_sampler::message::{Command, Event, ProcessId};
+use profbridge_sampler::owner::{Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions};
 
 /// Numbers of processes are told apart by the sampler process that chose them: each has this many.
 const NUMBERS: u64 = 1 << 32;
@@ -157,7 +157,7 @@ impl Restarts {
 
 #[cfg(test)]
 mod tests {
-    use profbridge_ptrace::message::{Batch, Detached, Status};
+    use profbridge_sampler::message::{Batch, Detached, Status};
 
     use super::*;
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use profbridge_ptrace::owner::Supervised;
+use profbridge_sampler::owner::Supervised;
 
 use crate::signals::{ASKED_TWICE, hangup_is_ignored};
 use crate::{Failure, terminal};

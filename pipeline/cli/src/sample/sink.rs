@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use profbridge_codec::Report;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_ptrace::message::Mode;
+use profbridge_sampler::message::Mode;
 use profbridge_wire::sentry::chunk::Settings;
 
 use super::collect::Halves;

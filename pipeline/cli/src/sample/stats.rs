@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_ptrace::message::{ProcessId, Status};
+use profbridge_sampler::message::{ProcessId, Status};
 
 /// The counters of all processes of a run.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 use profbridge_model::Builder;
-use profbridge_symbolize::Answer;
+use profbridge_symbolizer::Answer;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Outbox, Processor};
 use profbridge_processor_symbolize::{LATE, NAMED, RELEASED_EARLY};
-use profbridge_symbolize::Answer;
+use profbridge_symbolizer::Answer;
 
 use crate::support::*;
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use profbridge_model::{Builder, Envelope};
 use profbridge_processor_symbolize::{Address, LATE, NAMED, UNKNOWN};
-use profbridge_symbolize::{Answer, Frame, Symbols};
+use profbridge_symbolizer::{Answer, Frame, Symbols};
 use proptest::prelude::*;
 
 use crate::support::*;

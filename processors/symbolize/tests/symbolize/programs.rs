@@ -293,7 +293,7 @@ impl profbridge_processor_symbolize::Names for Omniscient {
         _: &profbridge_processor_symbolize::FileId,
         _: profbridge_processor_symbolize::Address,
         _: bool,
-    ) -> profbridge_symbolize::Answer {
-        profbridge_symbolize::Answer::Final(symbols("answered", None, 0))
+    ) -> profbridge_symbolizer::Answer {
+        profbridge_symbolizer::Answer::Final(symbols("answered", None, 0))
     }
 }

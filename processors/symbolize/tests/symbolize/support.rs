@@ -8,7 +8,7 @@ use profbridge_engine::config::Section;
 use profbridge_model::dictionary::{Location, Mapping};
 use profbridge_model::{Builder, Profiles, Telemetry};
 use profbridge_processor_symbolize::{Address, Config, FileId, MappedFile, Names, Settings, Symbolize};
-use profbridge_symbolize::{Answer, Frame, Symbols, Unknown};
+use profbridge_symbolizer::{Answer, Frame, Symbols, Unknown};
 
 /// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;

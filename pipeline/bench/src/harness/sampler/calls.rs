@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command, thread, time::Duration};
 
-use profbridge_ptrace::message::{Settings, Stops};
+use profbridge_sampler::message::{Settings, Stops};
 
 use super::{
     super::{

@@ -9,7 +9,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use profbridge_ptrace::message::{Settings, Stops};
+use profbridge_sampler::message::{Settings, Stops};
 
 use super::{
     super::{

@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
-use profbridge_ptrace::message::{Location, Mapping};
-use profbridge_symbolize::{FileIdentity, Key, NamedBy, Object, ObjectId, Source, Symbolizer, Symbols};
+use profbridge_sampler::message::{Location, Mapping};
+use profbridge_symbolizer::{FileIdentity, Key, NamedBy, Object, ObjectId, Source, Symbolizer, Symbols};
 
 use super::{super::Error, perf, session::Session};
 

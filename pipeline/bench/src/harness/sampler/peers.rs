@@ -12,7 +12,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use profbridge_ptrace::message::Settings;
+use profbridge_sampler::message::Settings;
 
 use super::{
     super::{Error, procfs, report::Report, statistics},

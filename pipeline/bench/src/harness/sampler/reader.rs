@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profbridge_ptrace::message::Settings;
+use profbridge_sampler::message::Settings;
 
 use super::{
     super::{

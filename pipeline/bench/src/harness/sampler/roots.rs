@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::FileExt, path::Path, time::Duration};
 
-use profbridge_ptrace::message::{Location, Mapping, Settings, Trust};
+use profbridge_sampler::message::{Location, Mapping, Settings, Trust};
 
 use super::{
     super::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profbridge_ptrace::message::Settings;
+use profbridge_sampler::message::Settings;
 
 use super::{
     super::{

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profbridge_ptrace::{
+use profbridge_sampler::{
     message::{Batch, Command, Event, Location, Mapping, ProcessId, Select, Settings, Status, Target, TargetId, Trust},
     owner::{Events, Notice, SamplerProcess, StartOptions},
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use profbridge_ptrace::message::{Settings, Stops};
+use profbridge_sampler::message::{Settings, Stops};
 
 use super::{
     super::{

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use profbridge_ptrace::message::{Settings, Status, Stops};
+use profbridge_sampler::message::{Settings, Status, Stops};
 
 use super::{
     super::{

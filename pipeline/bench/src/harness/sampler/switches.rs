@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use profbridge_ptrace::message::{Rung, Settings, Stops};
+use profbridge_sampler::message::{Rung, Settings, Stops};
 
 use super::{
     super::{

@@ -11,7 +11,10 @@ use super::super::Error;
 
 macro_rules! source {
     ($name:literal) => {
-        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/tests/targets/", $name)))
+        (
+            $name,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/sampler/tests/targets/", $name)),
+        )
     };
 }
 

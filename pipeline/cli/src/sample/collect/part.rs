@@ -2,8 +2,8 @@
 
 use profbridge_model::Profiles;
 use profbridge_model::dictionary::Invalid;
-use profbridge_ptrace::message::{Batch, Mode, Sample};
 use profbridge_receiver_ptrace::assemble::{Assembler, Subject};
+use profbridge_sampler::message::{Batch, Mode, Sample};
 
 use super::Tracked;
 

@@ -1,6 +1,6 @@
 use profbridge_model::Value;
-use profbridge_ptrace::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
-use profbridge_symbolize::{Settings, Symbolizer};
+use profbridge_sampler::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
+use profbridge_symbolizer::{Settings, Symbolizer};
 
 use super::{Collector, Halves};
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use profbridge_model::{Builder, Mapping, Profile, Profiles};
-use profbridge_ptrace::message::{Mode, Rung, Status, Stops};
+use profbridge_sampler::message::{Mode, Rung, Status, Stops};
 
 use super::{Missing, Report};
 use crate::sample::processes::ProcessShare;

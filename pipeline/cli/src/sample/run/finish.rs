@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profbridge_ptrace::message::Command;
+use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
 use crate::sample::TARGET;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use profbridge_ptrace::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
-use profbridge_ptrace::owner::Ending;
 use profbridge_receiver_ptrace::resource::ENVIRONMENT;
+use profbridge_sampler::message::{Command, Mode, Process, ProcessId, Select, Settings, Stops, Target, TargetId};
+use profbridge_sampler::owner::Ending;
 
 use super::{FINDING, Run, unix_nano};
 use crate::Failure;
@@ -59,7 +59,7 @@ impl Run<'_> {
         };
         match self.sampling.sampler.send(Command::Watch(target)) {
             // Its end is heard of, and another one told again.
-            Ok(()) | Err(profbridge_ptrace::SendError::Gone) => Ok(()),
+            Ok(()) | Err(profbridge_sampler::SendError::Gone) => Ok(()),
             Err(error) => Err(Failure::new("nothing can be sampled", &error)),
         }
     }

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use profbridge_model::{Builder, Profile, Profiles};
-use profbridge_ptrace::message::Mode;
+use profbridge_sampler::message::Mode;
 use profbridge_wire::sentry::relay_rules;
 
 use super::{Sink, Written};

@@ -1,0 +1,422 @@
+//! Files made to hurt whoever reads them.
+//!
+//! Each test names what a file may try, and the safe outcome: an answer, in time, within a bounded amount of memory,
+//! and with every panic counted as a defect.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
+mod common;
+#[path = "common/elf.rs"]
+mod elf;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{LIMIT, One, build, frames, has, object_at, run, settings};
+use elf::{CODE, Part, abbreviation, file, uleb, unit};
+use profbridge_symbolizer::{Answer, Counters, Key, Object, Settings, Source, Unknown};
+
+/// What one address of a file comes to.
+fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, bytes).unwrap();
+    let one = One::new(settings, object_at(&path));
+    let answer = one.answer(address);
+    let counters = one.symbolizer.counters();
+    assert_eq!(counters.panics, 0, "{counters:?}");
+    (answer, counters)
+}
+
+const ADDRESS: u64 = 0x2000;
+
+/// A symbol table with one function, `f`, in the two sections from the number `first` on.
+fn one_function(first: u32) -> [Part; 2] {
+    [Part::symbols(&[(1, ADDRESS, 16)], first + 1), Part::strings(b"\0f\0".to_vec())]
+}
+
+/// The file has a symbol `f`, and whatever the DWARF is, that name is the answer.
+fn keeps_the_symbol(parts: Vec<Part>, settings: Settings) -> Counters {
+    let [symbols, strings] = one_function(2);
+    let mut all = vec![Part::code(), symbols, strings];
+    all.extend(parts);
+    let (answer, counters) = attack(&file(&all), settings, ADDRESS + 4);
+    assert_eq!(frames(&answer).first().map(|frame| &*frame.function), Some("f"), "{answer:?}");
+    counters
+}
+
+const COMPILE_UNIT: u64 = 0x11;
+const SUBPROGRAM: u64 = 0x2e;
+const INLINED: u64 = 0x1d;
+const LOW_PC: u64 = 0x11;
+const HIGH_PC: u64 = 0x12;
+const RANGES: u64 = 0x55;
+const NAME: u64 = 0x03;
+const ORIGIN: u64 = 0x31;
+const STATEMENTS: u64 = 0x10;
+const ADDRESS_FORM: u64 = 0x01;
+const UDATA: u64 = 0x0f;
+const SECTION_OFFSET: u64 = 0x17;
+const REFERENCE_ADDRESS: u64 = 0x10;
+const STRING: u64 = 0x08;
+const STRP: u64 = 0x0e;
+
+/// Guarantees: the builder of this file makes files that are read, so that the tests below fail for their own reasons.
+#[test]
+fn control() {
+    let counters = keeps_the_symbol(Vec::new(), settings());
+    assert_eq!((counters.symbols_found, counters.malformed), (1, 0));
+}
+
+/// Guarantees: pipes, folders, and devices are not read, and do not block.
+#[test]
+fn not_regular() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut paths = vec![folder.path().to_owned(), "/dev/zero".into(), "/dev/tty".into()];
+    if Path::new("/usr/bin/mkfifo").exists() {
+        let pipe = folder.path().join("pipe");
+        run("mkfifo", [&pipe]);
+        paths.push(pipe);
+    }
+    for path in paths {
+        let one = One::new(settings(), object_at(&path));
+        assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::NoFile), "{}", path.display());
+    }
+    let object = Object { source: Source::File(File::open("/dev/zero").unwrap()), ..object_at(Path::new("/zero")) };
+    assert_eq!(One::new(settings(), object).answer(ADDRESS), Answer::Unknown(Unknown::NoFile));
+}
+
+/// Guarantees: a file of terabytes with nothing in it, and one larger than allowed, are not read.
+#[test]
+fn too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let sparse = File::create(&path).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    let one = One::new(settings(), object_at(&path));
+    assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::TooLarge));
+    assert_eq!(one.symbolizer.counters().too_large, 1);
+    let (answer, _) = attack(&file(&one_function(1)), Settings { max_object_bytes: 100, ..settings() }, ADDRESS);
+    assert_eq!(answer, Answer::Unknown(Unknown::TooLarge));
+}
+
+/// Guarantees: files that end anywhere, and headers with any field at its extremes, get an answer.
+#[test]
+fn headers_that_lie() {
+    let [symbols, strings] = one_function(2);
+    let good = file(&[Part::code(), symbols, strings]);
+    for length in 0..good.len() {
+        attack(&good[..length], settings(), ADDRESS);
+    }
+    for at in 4..64 {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            attack(&bad, settings(), ADDRESS);
+        }
+    }
+    let table = u64::from_le_bytes(good[40..48].try_into().unwrap()) as usize;
+    for at in (table..good.len()).step_by(8) {
+        for value in [0_u64, 1, u64::MAX, i64::MAX as u64, 1 << 40] {
+            let mut bad = good.clone();
+            bad[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            attack(&bad, settings(), ADDRESS);
+        }
+    }
+}
+
+/// Guarantees: 32-bit files are refused as what they are.
+#[test]
+fn thirty_two_bits() {
+    let mut bytes = file(&one_function(1));
+    bytes[4] = 1;
+    let (answer, counters) = attack(&bytes, settings(), ADDRESS);
+    assert_eq!(answer, Answer::Unknown(Unknown::Unsupported));
+    assert_eq!(counters.unsupported, 1);
+}
+
+/// Guarantees: names that all lie in the same megabyte, each starting one byte later, are cut and limited: two million
+/// names would be eight gigabytes.
+#[test]
+fn names_in_names() {
+    let symbols: Vec<_> = (0..200_000_u32).map(|at| (at, ADDRESS + u64::from(at), 1)).collect();
+    let parts = [Part::code(), Part::symbols(&symbols, 3), Part::strings(vec![b'a'; 1 << 20])];
+    let (answer, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 16 << 20, ..settings() }, ADDRESS);
+    // What was read before the limit stays.
+    assert_eq!(frames(&answer)[0].function.len(), 4096);
+    assert_eq!(counters.too_large, 1);
+    assert!(counters.table_bytes <= 32 << 20);
+}
+
+/// Guarantees: a compressed section that claims to have more than allowed is not decompressed, and one that has less or
+/// more than it claims is malformed.
+#[test]
+fn compression_bombs() {
+    let compressed = |claims: u64, data: &[u8]| {
+        let mut bytes = 1_u32.to_le_bytes().to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend(claims.to_le_bytes());
+        bytes.extend(1_u64.to_le_bytes());
+        bytes.extend(data);
+        Part { flags: 0x800, ..Part::debug(".debug_info", bytes) }
+    };
+    assert_eq!(keeps_the_symbol(vec![compressed(u64::MAX, &[])], settings()).too_large, 1);
+    assert_eq!(keeps_the_symbol(vec![compressed(1 << 30, &[])], settings()).too_large, 1);
+    assert_eq!(keeps_the_symbol(vec![compressed(1 << 20, &[1, 2, 3])], settings()).malformed, 1);
+}
+
+/// Guarantees: functions inlined into each other a million times cost no stack; addr2line's reader recurses here.
+#[test]
+fn inlined_without_end() {
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
+    abbreviations.extend(abbreviation(
+        2,
+        SUBPROGRAM,
+        true,
+        &[(NAME, STRING), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)],
+    ));
+    abbreviations.extend(abbreviation(3, INLINED, true, &[(NAME, STRING), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]));
+    abbreviations.push(0);
+    let range = |code: u8, name: &[u8]| {
+        let mut bytes = vec![code];
+        bytes.extend(name);
+        bytes.extend(ADDRESS.to_le_bytes());
+        bytes.push(16);
+        bytes
+    };
+    let mut entries = range(1, b"");
+    entries.extend(range(2, b"dwarf\0"));
+    for _ in 0..1_000_000 {
+        entries.extend(range(3, b"\0"));
+    }
+    let parts = vec![Part::debug(".debug_info", unit(0, &entries)), Part::debug(".debug_abbrev", abbreviations)];
+    let [symbols, strings] = one_function(2);
+    let mut all = vec![Part::code(), symbols, strings];
+    all.extend(parts);
+    let (answer, counters) = attack(&file(&all), settings(), ADDRESS + 4);
+    // Functions without names are left out.
+    assert_eq!(frames(&answer).iter().map(|frame| &*frame.function).collect::<Vec<_>>(), ["dwarf"]);
+    assert_eq!(counters.dwarf_found, 1);
+}
+
+/// Guarantees: units that all refer to one long list of ranges, or functions that do, are given up: kept, that would be
+/// the square of the file.
+#[test]
+fn the_same_ranges_for_all() {
+    // Start and length, in DWARF 5's lists (7.25).
+    let mut list = vec![0_u8; 12];
+    for step in 0..200_000_u64 {
+        list.push(7);
+        list.extend((ADDRESS + step * 16).to_le_bytes());
+        list.extend(uleb(8));
+    }
+    list.push(0);
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(RANGES, SECTION_OFFSET)]);
+    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &[(RANGES, SECTION_OFFSET)]));
+    abbreviations.push(0);
+    let reference = |code: u8| {
+        let mut bytes = vec![code];
+        bytes.extend(12_u32.to_le_bytes());
+        bytes
+    };
+    let units: Vec<u8> = (0..20_000).flat_map(|_| unit(0, &reference(1))).collect();
+    let mut functions = reference(1);
+    functions.extend((0..20_000).flat_map(|_| reference(2)));
+    for info in [units, unit(0, &functions)] {
+        let counters = keeps_the_symbol(
+            vec![
+                Part::debug(".debug_info", info),
+                Part::debug(".debug_abbrev", abbreviations.clone()),
+                Part::debug(".debug_rnglists", list.clone()),
+            ],
+            settings(),
+        );
+        assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+        assert!(counters.table_bytes < 1 << 20, "{counters:?}");
+    }
+}
+
+/// Guarantees: a name that refers to itself, to another that refers back, or to nowhere, is no name.
+#[test]
+fn references_in_circles() {
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
+    let function = [(ORIGIN, REFERENCE_ADDRESS), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
+    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &function));
+    abbreviations.push(0);
+    // The root is at 12 and has ten bytes.
+    for origin in [22_u32, 12, 0, 1, u32::MAX] {
+        let mut entries = vec![1];
+        entries.extend(ADDRESS.to_le_bytes());
+        entries.push(16);
+        entries.push(2);
+        entries.extend(origin.to_le_bytes());
+        entries.extend(ADDRESS.to_le_bytes());
+        entries.push(16);
+        let parts =
+            vec![Part::debug(".debug_info", unit(0, &entries)), Part::debug(".debug_abbrev", abbreviations.clone())];
+        assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1, "{origin}");
+    }
+}
+
+/// Guarantees: a table of abbreviations that every unit reads again, attributes of no size by the thousand in entries
+/// of one byte, and strings without an end are paid for.
+#[test]
+fn work_without_size() {
+    let many: Vec<_> = (0..60_000).map(|_| (0x7f, 0x19)).collect();
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[]);
+    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &many));
+    abbreviations.push(0);
+    let mut entries = vec![1];
+    entries.extend(vec![2; 1 << 20]);
+    let info = unit(0, &entries);
+    let counters = keeps_the_symbol(
+        vec![Part::debug(".debug_info", info), Part::debug(".debug_abbrev", abbreviations.clone())],
+        settings(),
+    );
+    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+
+    let units: Vec<u8> = (0..100_000).flat_map(|_| unit(0, &[1])).collect();
+    let counters = keeps_the_symbol(
+        vec![Part::debug(".debug_info", units), Part::debug(".debug_abbrev", abbreviations)],
+        settings(),
+    );
+    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+
+    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(NAME, STRP)]);
+    abbreviations.push(0);
+    let units: Vec<u8> = (0..100_000).flat_map(|_| unit(0, &[1, 0, 0, 0, 0])).collect();
+    let counters = keeps_the_symbol(
+        vec![
+            Part::debug(".debug_info", units),
+            Part::debug(".debug_abbrev", abbreviations),
+            Part::debug(".debug_str", vec![b'a'; 8 << 20]),
+        ],
+        settings(),
+    );
+    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+}
+
+/// Guarantees: the header of a line program that names as many files as it has bytes, or claims to, costs the lines and
+/// nothing else.
+#[test]
+fn files_without_end() {
+    let mut abbreviations =
+        abbreviation(1, COMPILE_UNIT, true, &[(STATEMENTS, SECTION_OFFSET), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
+    abbreviations.push(0);
+    let mut entries = vec![1];
+    entries.extend(0_u32.to_le_bytes());
+    entries.extend(ADDRESS.to_le_bytes());
+    entries.push(16);
+    for (files, count) in [(8_usize << 20, 8_u64 << 20), (100, u64::MAX)] {
+        let mut header = vec![1, 1, 1, 0xfb, 14, 1];
+        // One folder and the files, each a name of one byte.
+        header.extend([1, 1, 8, 1, b'/', 0]);
+        header.extend([1, 1, 8]);
+        header.extend(uleb(count));
+        header.extend(vec![0; files]);
+        let mut line = (12 + header.len() as u32 - 4 + 4).to_le_bytes().to_vec();
+        line.extend(5_u16.to_le_bytes());
+        line.extend([8, 0]);
+        line.extend((header.len() as u32).to_le_bytes());
+        line.extend(header);
+        let parts = vec![
+            Part::debug(".debug_info", unit(0, &entries)),
+            Part::debug(".debug_abbrev", abbreviations.clone()),
+            Part::debug(".debug_line", line),
+        ];
+        assert_eq!(keeps_the_symbol(parts, settings()).dwarf_missed, 1);
+    }
+}
+
+/// Guarantees: real debug information with any byte changed gets an answer, and so does one that is cut anywhere.
+#[test]
+fn broken_debug_information() {
+    if !has("gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-O2", "-g"]);
+    let good = fs::read(&program).unwrap();
+    let addresses: Vec<u64> = (0x1000..0x1400).step_by(16).collect();
+    let broken = folder.path().join("broken");
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..300_u64 {
+        let mut bytes = good.clone();
+        for _ in 0..=round % 8 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // The debug sections are the last third of the file.
+            let at = bytes.len() - 1 - (random >> 33) as usize % (bytes.len() / 3);
+            bytes[at] = (random >> 20) as u8;
+        }
+        if round % 5 == 0 {
+            bytes.truncate(bytes.len() - round as usize * 3);
+        }
+        fs::write(&broken, &bytes).unwrap();
+        let one = One::new(settings(), object_at(&broken));
+        one.answers(&addresses);
+        assert_eq!(one.symbolizer.counters().panics, 0, "round {round}");
+    }
+}
+
+/// Guarantees: a file that grows, shrinks and changes while it is read gives answers, and no signal.
+#[test]
+fn changes_while_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let [symbols, strings] = one_function(2);
+    let good = file(&[Part::code(), symbols, strings]);
+    fs::write(&path, &good).unwrap();
+    let stop = AtomicBool::new(false);
+    let one = One::new(settings(), object_at(&path));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                file.set_len(70).unwrap();
+                file.write_all_at(&good, 0).unwrap();
+                file.write_all_at(&[0xff; 64], 64).unwrap();
+            }
+        });
+        for round in 0..300_u64 {
+            let object = Object { key: Key::Other(round.to_string().into()), ..object_at(&path) };
+            let object = one.symbolizer.object(object);
+            one.symbolizer.ask(object, &[ADDRESS]);
+            assert!(one.symbolizer.wait(LIMIT));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(one.symbolizer.counters().panics, 0);
+}
+
+/// Guarantees: control characters in names, which would go to terminals, and bytes that are no text are replaced.
+#[test]
+fn names_that_are_no_text() {
+    let parts = [Part::code(), Part::symbols(&[(1, ADDRESS, 16)], 3), Part::strings(b"\0a\x1b[2Jb\xff\n\0".to_vec())];
+    let (answer, _) = attack(&file(&parts), settings(), ADDRESS);
+    assert_eq!(&*frames(&answer)[0].function, "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
+}
+
+/// Guarantees: a debug link that is a path leads nowhere.
+#[test]
+fn links_that_are_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let [symbols, strings] = one_function(2);
+    let debug = file(&[Part::code(), symbols, strings]);
+    fs::write(folder.path().join("debug"), &debug).unwrap();
+    let mut crc = flate2::Crc::new();
+    crc.update(&debug);
+    for (name, found) in [("debug", true), ("./debug", false), ("..", false), ("", false)] {
+        let mut link = name.as_bytes().to_vec();
+        link.push(0);
+        link.resize(link.len().next_multiple_of(4), 0);
+        link.extend(crc.sum().to_le_bytes());
+        let path = folder.path().join("program");
+        let mut program = File::create(&path).unwrap();
+        program.write_all(&file(&[Part::code(), Part::debug(".gnu_debuglink", link)])).unwrap();
+        let one = One::new(settings(), object_at(&path));
+        assert_eq!(one.answer(ADDRESS).symbols().is_some(), found, "{name}");
+    }
+    assert!(CODE.0 <= ADDRESS && ADDRESS < CODE.1);
+}

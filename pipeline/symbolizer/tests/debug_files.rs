@@ -1,0 +1,253 @@
+//! Separate debug files, by build id and by link, compressed or not; and where they may be.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{One, address_of, build, frames, has, object_at, open, run, settings};
+use profbridge_symbolizer::{Answer, FileIdentity, Key, NamedBy, Object, Settings, Source, Unknown};
+
+/// A program, and what is left of it when its debug information is put into a file of its own.
+struct Split {
+    folder: tempfile::TempDir,
+    stripped: PathBuf,
+    debug: PathBuf,
+    /// The address of `outer`.
+    outer: u64,
+    build_id: String,
+}
+
+/// Builds `inlined.c` and splits it. `None` where a tool is missing.
+fn split(link: bool) -> Option<Split> {
+    if !has("gcc") || !has("objcopy") || !has("readelf") {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    build("gcc", "inlined.c", &whole, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+    let outer = address_of(&whole, "outer");
+    let debug = folder.path().join("stripped.debug");
+    let stripped = folder.path().join("stripped");
+    run("objcopy", [Path::new("--only-keep-debug"), &whole, &debug]);
+    run("objcopy", [Path::new("--strip-all"), &whole, &stripped]);
+    if link {
+        let option = format!("--add-gnu-debuglink={}", debug.display());
+        run("objcopy", [Path::new(&option), &stripped]);
+    }
+    let notes = run("readelf", [Path::new("-n"), &whole]);
+    let build_id = notes.split("Build ID: ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    fs::remove_file(&whole).unwrap();
+    Some(Split { folder, stripped, debug, outer, build_id })
+}
+
+impl Split {
+    /// Where the debug file belongs in a debug folder.
+    fn place(&self, folder: &Path) -> PathBuf {
+        let (first, rest) = self.build_id.split_at(2);
+        folder.join(".build-id").join(first).join(format!("{rest}.debug"))
+    }
+
+    /// Moves the debug file to another place.
+    fn move_debug(&self, to: &Path) {
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(&self.debug, to).unwrap();
+    }
+
+    /// Whether an answer is all that the stripped program itself says of `outer`: where it starts.
+    fn is_only_a_start(&self, answer: &Answer) -> bool {
+        let symbols = answer.symbols().filter(|symbols| symbols.named_by == NamedBy::UnwindTable);
+        symbols.is_some_and(|symbols| symbols.frames[0].function.ends_with(&format!("+{:#x}", self.outer)))
+    }
+
+    fn key(&self) -> Key {
+        Key::from_hex(&self.build_id).unwrap()
+    }
+}
+
+/// The function, its file's base name, and its line, of the outermost function.
+fn outermost(answer: &Answer) -> (String, String, u32) {
+    let frame = frames(answer).last().unwrap_or_else(|| panic!("{answer:?}"));
+    let file = frame.file.as_deref().unwrap_or_default();
+    (frame.function.to_string(), file.rsplit('/').next().unwrap().to_owned(), frame.line)
+}
+
+fn is_outer(answer: &Answer) {
+    let (function, file, line) = outermost(answer);
+    assert_eq!((&*function, &*file), ("outer", "inlined.c"));
+    assert!(line > 0);
+}
+
+/// Guarantees: a stripped program has no name for a local function, only its start.
+#[test]
+fn stripped_has_no_names() {
+    let Some(split) = split(false) else { return };
+    let one = One::new(settings(), object_at(&split.stripped));
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+}
+
+/// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug
+/// folder.
+#[test]
+fn by_debug_link() {
+    for place in ["stripped.debug", ".debug/stripped.debug"] {
+        let Some(split) = split(true) else { return };
+        let to = split.folder.path().join(place);
+        split.move_debug(&to);
+        is_outer(&One::new(settings(), object_at(&split.stripped)).answer(split.outer));
+    }
+    let Some(split) = split(true) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let below = split.folder.path().strip_prefix("/").unwrap();
+    split.move_debug(&folder.path().join(below).join("stripped.debug"));
+    let settings = Settings { debug_folders: vec![folder.path().to_owned()], ..settings() };
+    let one = One::new(settings, object_at(&split.stripped));
+    is_outer(&one.answer(split.outer));
+    assert_eq!(one.symbolizer.counters().debug_files, 1);
+}
+
+/// Guarantees: a debug file with another checksum than the link's is refused and counted.
+#[test]
+fn wrong_checksum() {
+    let Some(split) = split(true) else { return };
+    let mut bytes = fs::read(&split.debug).unwrap();
+    bytes.push(0);
+    fs::write(&split.debug, bytes).unwrap();
+    let one = One::new(settings(), object_at(&split.stripped));
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+    assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
+}
+
+/// Guarantees: a debug file is found by the build id in a configured folder; one with another build id there is refused
+/// and counted.
+#[test]
+fn by_build_id() {
+    let Some(split) = split(false) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { debug_folders: vec![folder.path().to_owned()], ..settings() };
+    split.move_debug(&split.place(folder.path()));
+    let one = One::new(settings.clone(), object_at(&split.stripped));
+    is_outer(&one.answer(split.outer));
+
+    let other = folder.path().join("other");
+    build("gcc", "inlined.c", &other, &["-O1", "-Wl,--build-id=0x0102030405060708"]);
+    fs::rename(&other, split.place(folder.path())).unwrap();
+    let one = One::new(settings, object_at(&split.stripped));
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+    assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
+}
+
+/// Guarantees: with nothing but a build id, the debug file alone gives names and lines: profiles from other machines.
+#[test]
+fn only_a_build_id() {
+    let Some(split) = split(false) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    split.move_debug(&split.place(folder.path()));
+    let settings = Settings { debug_folders: vec![folder.path().to_owned()], ..settings() };
+    let object = Object { key: split.key(), source: Source::BuildId, root: None, path: String::new() };
+    is_outer(&One::new(settings, object).answer(split.outer));
+}
+
+/// Guarantees: debug files and objects are found inside a process's root, where absolute symbolic links mean the root
+/// and nothing leads out of it.
+#[test]
+fn inside_a_root() {
+    let Some(split) = split(true) else { return };
+    let root = tempfile::tempdir().unwrap();
+    let bin = root.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::copy(&split.stripped, bin.join("stripped")).unwrap();
+    // The same path exists outside, with no debug information.
+    symlink("/bin/stripped", root.path().join("absolute")).unwrap();
+    symlink("../../../../../../bin/stripped", root.path().join("relative")).unwrap();
+    symlink(&split.stripped, root.path().join("outside")).unwrap();
+    split.move_debug(&root.path().join("usr/lib/debug/bin/stripped.debug"));
+
+    let object = |path: &str| Object {
+        key: Key::Other(path.into()),
+        source: Source::InRoot { root: Arc::new(open(root.path())), path: path.into() },
+        root: None,
+        path: path.to_owned(),
+    };
+    is_outer(&One::new(settings(), object("/bin/stripped")).answer(split.outer));
+    for path in ["/absolute", "/relative", "/../../bin/stripped"] {
+        // The link's folder is the root, so the debug file is not found; the object is.
+        let one = One::new(settings(), object(path));
+        assert_ne!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile), "{path}");
+    }
+    for path in ["/outside", "/bin", "/nothing", "/proc/self/exe"] {
+        let one = One::new(settings(), object(path));
+        assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile), "{path}");
+        assert_eq!(one.symbolizer.counters().files_missing, 1);
+    }
+    // An open file, with the root for its debug file.
+    let object = Object {
+        key: split.key(),
+        source: Source::File(open(&split.stripped)),
+        root: Some(Arc::new(open(root.path()))),
+        path: "/bin/stripped".to_owned(),
+    };
+    is_outer(&One::new(settings(), object).answer(split.outer));
+}
+
+/// Guarantees: a path that a target made up names no debug file of this machine.
+#[test]
+fn a_targets_path_means_nothing_here() {
+    let Some(split) = split(true) else { return };
+    let object = Object {
+        key: split.key(),
+        source: Source::File(open(&split.stripped)),
+        root: None,
+        path: split.stripped.to_string_lossy().into_owned(),
+    };
+    let one = One::new(settings(), object);
+    assert!(split.is_only_a_start(&one.answer(split.outer)));
+}
+
+/// Guarantees: a file that is not the one of the key is not read, whether the key is a build id or a file's identity.
+#[test]
+fn another_file_than_the_keys() {
+    let Some(split) = split(false) else { return };
+    let object = |key: Key| Object { key, ..object_at(&split.debug) };
+    let identity = |path: &Path| Key::File(FileIdentity::of(&open(path)).unwrap());
+    is_outer(&One::new(settings(), object(split.key())).answer(split.outer));
+    is_outer(&One::new(settings(), object(identity(&split.debug))).answer(split.outer));
+    for key in [Key::from_hex("00112233445566778899").unwrap(), identity(&split.stripped)] {
+        let one = One::new(settings(), object(key));
+        assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile));
+    }
+}
+
+/// Guarantees: compressed debug sections are read like others, with each compression that objcopy knows.
+#[test]
+fn compressed_sections() {
+    for format in ["zlib-gabi", "zstd"] {
+        let Some(split) = split(false) else { return };
+        let compressed = split.folder.path().join("compressed");
+        let option = format!("--compress-debug-sections={format}");
+        let output =
+            std::process::Command::new("objcopy").arg(option).arg(&split.debug).arg(&compressed).output().unwrap();
+        if !output.status.success() {
+            eprintln!("SKIPPED: objcopy has no {format}");
+            continue;
+        }
+        assert!(run("readelf", [Path::new("-tW"), &compressed]).contains("COMPRESSED"), "{format}");
+        is_outer(&One::new(settings(), object_at(&compressed)).answer(split.outer));
+        // What it would decompress to counts.
+        let one = One::new(Settings { max_dwarf_bytes: 64, ..settings() }, object_at(&compressed));
+        assert_eq!(outermost(&one.answer(split.outer)).2, 0);
+        assert_eq!(one.symbolizer.counters().too_large, 1);
+    }
+}
+
+/// Guarantees: without DWARF the answer of the symbol table is final; with it, nothing is final before DWARF was read.
+#[test]
+fn without_dwarf() {
+    let Some(split) = split(false) else { return };
+    let one = One::new(Settings { dwarf: false, ..settings() }, object_at(&split.debug));
+    assert_eq!(outermost(&one.answer(split.outer)), ("outer".into(), String::new(), 0));
+    assert_eq!(one.symbolizer.counters().dwarf, 0);
+}

@@ -1,0 +1,294 @@
+//! Programs of real compilers, compared with what binutils say about them.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::{One, Symbol, build, frames, has, nm, object_at, run, settings};
+use profbridge_symbolizer::{Answer, Settings};
+
+/// Addresses to ask about in functions: the first, the last, and some between.
+fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
+    let inside = |symbol: &Symbol| {
+        let (start, size) = (symbol.address, symbol.size.max(1));
+        [start, start + size / 3, start + size / 2, start + size - 1]
+    };
+    let mut addresses: Vec<u64> = symbols.iter().flat_map(inside).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// All names that `nm` has for each address of its symbols: aliases are all right.
+fn names_by_range(symbols: &[Symbol]) -> BTreeMap<(u64, u64), Vec<&str>> {
+    let mut names: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
+    for symbol in symbols {
+        names.entry((symbol.address, symbol.address + symbol.size)).or_default().push(&symbol.name);
+    }
+    names
+}
+
+/// Every address in a function of the file has a name that `nm` has for it.
+fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&str]) {
+    let symbols = nm(path, options);
+    assert!(symbols.len() > 3, "nm finds functions in {}", path.display());
+    let names = names_by_range(&symbols);
+    let addresses = addresses_in(&symbols);
+    let one = One::new(settings, object_at(path));
+    for (&address, answer) in addresses.iter().zip(one.answers(&addresses)) {
+        let Some(frame) = frames(&answer).last() else { panic!("{address:#x}: {answer:?}") };
+        let found = if demangled { &frame.function } else { &frame.system_name };
+        let strip = |name: &str| name.split('@').next().unwrap().to_owned();
+        let fits = names.iter().any(|(&(start, end), names)| {
+            (start..end.max(start + 1)).contains(&address) && names.iter().any(|name| strip(name) == strip(found))
+        });
+        assert!(fits, "{address:#x}: {found}");
+    }
+    assert_eq!(one.symbolizer.counters().panics, 0);
+}
+
+/// Guarantees: a function of glibc is called as everybody calls it, also where debug information has the name by which
+/// only glibc does; and its line is known.
+#[test]
+fn names_of_glibc() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "hidden_alias.c", &folder.path().join("program"), &["-O1", "-g"]);
+    let symbols = nm(&program, &[]);
+    let address = symbols.iter().find(|symbol| symbol.name == "__GI_work").unwrap().address;
+    let one = One::new(settings(), object_at(&program));
+    let answers = one.answers(&[address]);
+    let frame = &frames(&answers[0])[0];
+    assert_eq!((&*frame.function, &*frame.system_name), ("known_work", "known_work"));
+    assert!((4..=9).contains(&frame.line), "{frame:?}");
+}
+
+/// Guarantees: without debug information, a C program's functions have the names that `nm` prints.
+#[test]
+fn c_without_debug_information() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-O1"]);
+    agrees_with_nm(&program, settings(), false, &[]);
+}
+
+/// Guarantees: C++ names are demangled as `nm -C` does, templates, namespaces without a name and clones included.
+#[test]
+fn cpp_names_are_demangled() {
+    if !has("g++") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("g++", "shapes.cc", &folder.path().join("program"), &["-O1"]);
+    agrees_with_nm(&program, settings(), false, &[]);
+    let one = One::new(settings(), object_at(&program));
+    let function = |mangled: &str| one.functions(&[common::address_of(&program, mangled)]).remove(0).unwrap();
+    assert_eq!(function("_ZNK6shapes6Square4areaEv"), "shapes::Square::area() const");
+    assert_eq!(function("_ZNK6shapes6Square6scaledEi"), "shapes::Square::scaled(int) const");
+    let largest = nm(&program, &[]).into_iter().find(|symbol| symbol.name.starts_with("_ZN6shapes7largestIi")).unwrap();
+    let function = one.functions(&[largest.address]).remove(0).unwrap();
+    assert!(function.starts_with("int shapes::largest<int>("), "{function}");
+}
+
+/// Guarantees: names of both of Rust's manglings are demangled, without the hash of the first, and the symbol's own
+/// name is kept.
+#[test]
+fn rust_names_are_demangled() {
+    if !has("rustc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for version in ["legacy", "v0"] {
+        let mangling = format!("-Csymbol-mangling-version={version}");
+        // The first one is an unstable choice since it is no longer the default.
+        let options = ["-O", "--edition=2021", "-Zunstable-options", &mangling];
+        let program = folder.path().join(version);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/generic.rs");
+        let built = std::process::Command::new("rustc")
+            .env("RUSTC_BOOTSTRAP", "1")
+            .args(options)
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .status();
+        assert!(built.unwrap().success());
+        agrees_with_nm(&program, settings(), false, &[]);
+        let hot = nm(&program, &[]).into_iter().find(|symbol| symbol.name.contains("3hot")).unwrap();
+        let one = One::new(settings(), object_at(&program));
+        let answer = one.answer(hot.address);
+        let frame = frames(&answer).last().unwrap();
+        assert_eq!(&*frame.function, format!("{version}::hot").replace("legacy", "generic").replace("v0", "generic"));
+        assert_eq!(&*frame.system_name, hot.name);
+    }
+}
+
+/// One frame as binutils' `addr2line -f -i` prints it.
+#[derive(Debug, PartialEq, Eq)]
+struct Printed {
+    function: String,
+    file: String,
+    line: u32,
+}
+
+/// Asks binutils about addresses.
+fn binutils(path: &Path, addresses: &[u64]) -> Vec<Vec<Printed>> {
+    let mut arguments = vec!["-f".to_owned(), "-i".to_owned(), "-a".to_owned(), "-e".to_owned()];
+    arguments.push(path.to_string_lossy().into_owned());
+    arguments.extend(addresses.iter().map(|address| format!("{address:#x}")));
+    let printed = run("addr2line", arguments);
+    let mut answers: Vec<Vec<Printed>> = Vec::new();
+    let mut lines = printed.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("0x") {
+            answers.push(Vec::new());
+            continue;
+        }
+        let (file, line_number) = lines.next().unwrap().rsplit_once(':').unwrap();
+        let line_number = line_number.split(' ').next().unwrap().parse().unwrap_or(0);
+        let (function, file) = (line.to_owned(), file.to_owned());
+        answers.last_mut().unwrap().push(Printed { function, file, line: line_number });
+    }
+    answers
+}
+
+fn agrees_with_addr2line(program: &Path, wanted: impl Fn(&Symbol) -> bool) {
+    let symbols: Vec<_> = nm(program, &[]).into_iter().filter(wanted).collect();
+    let addresses: Vec<u64> = symbols.iter().flat_map(|symbol| symbol.address..symbol.address + symbol.size).collect();
+    assert!(addresses.len() > 20);
+    let one = One::new(settings(), object_at(program));
+    let answers = one.answers(&addresses);
+    for ((&address, answer), printed) in addresses.iter().zip(&answers).zip(binutils(program, &addresses)) {
+        let found: Vec<_> = frames(answer)
+            .iter()
+            .map(|frame| Printed {
+                function: frame.system_name.to_string(),
+                file: frame.file.as_deref().unwrap_or("??").to_owned(),
+                line: frame.line,
+            })
+            .collect();
+        assert_eq!(found, printed, "{address:#x}");
+    }
+    assert_eq!(one.symbolizer.counters().dwarf_found, addresses.len() as u64);
+}
+
+/// Guarantees: for every address of every function, inlined functions, files and lines are those that binutils print,
+/// for DWARF 4 and 5, with and without optimisation.
+#[test]
+fn inlined_functions_and_lines() {
+    if !has("gcc") || !has("nm") || !has("addr2line") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (name, options) in [
+        ("five", ["-O2", "-gdwarf-5"]),
+        ("four", ["-O2", "-gdwarf-4"]),
+        ("plain", ["-O0", "-gdwarf-5"]),
+        ("few", ["-O1", "-g1"]),
+    ] {
+        let program = build("gcc", "inlined.c", &folder.path().join(name), &options);
+        let ours = |symbol: &Symbol| ["outer", "alone", "main"].contains(&&*symbol.name);
+        agrees_with_addr2line(&program, ours);
+        let one = One::new(settings(), object_at(&program));
+        let outer = nm(&program, &[]).into_iter().find(|symbol| symbol.name == "outer").unwrap();
+        let all: Vec<u64> = (outer.address..outer.address + outer.size).collect();
+        let deepest = one.answers(&all).iter().map(|answer| frames(answer).len()).max().unwrap();
+        assert_eq!(deepest, 3, "{name}: always_inline is inlined");
+    }
+}
+
+/// Guarantees: a large optimised Rust program has at every address the functions, files, lines and columns that
+/// addr2line's own reader finds.
+#[test]
+fn rust_as_addr2line_has_it() {
+    if !has("rustc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("rustc", "generic.rs", &folder.path().join("program"), &["-O", "-g", "--edition=2021"]);
+    let bytes = std::fs::read(&program).unwrap();
+    let oracle = oracle::Oracle::new(&bytes);
+    let symbols = nm(&program, &[]);
+    let mut addresses: Vec<u64> =
+        symbols.iter().flat_map(|symbol| (symbol.address..symbol.address + symbol.size).step_by(5)).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let one = One::new(Settings { demangle: false, cache_bytes: 2 << 30, ..settings() }, object_at(&program));
+    let mut with_lines = 0;
+    for (&address, answer) in addresses.iter().zip(one.answers(&addresses)) {
+        let Some(expected) = oracle.frames(address) else { continue };
+        with_lines += 1;
+        let found: Vec<_> = frames(&answer)
+            .iter()
+            .map(|frame| {
+                let file = frame.file.as_deref().map(str::to_owned);
+                (frame.system_name.to_string(), file, frame.line, frame.column)
+            })
+            .collect();
+        assert_eq!(found, expected, "{address:#x}");
+    }
+    assert!(with_lines > 1000, "{with_lines}");
+    assert_eq!(one.symbolizer.counters().panics, 0);
+}
+
+/// Guarantees: what has no debug information at all still has final answers, and an address outside of all code has
+/// none.
+#[test]
+fn outside_of_code() {
+    if !has("gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let one = One::new(settings(), object_at(&program));
+    for address in [0, 1, u64::MAX, u64::MAX - 1, 1 << 63] {
+        assert!(matches!(one.answer(address), Answer::Unknown(_)), "{address:#x}");
+    }
+}
+
+/// addr2line's reader of DWARF.
+mod oracle {
+    use object::{Object as _, ObjectSection as _};
+
+    type Reader<'a> = addr2line::gimli::EndianSlice<'a, addr2line::gimli::LittleEndian>;
+
+    pub(crate) struct Oracle<'a> {
+        context: addr2line::Context<Reader<'a>>,
+    }
+
+    pub(crate) type Expected = (String, Option<String>, u32, u32);
+
+    impl<'a> Oracle<'a> {
+        pub(crate) fn new(bytes: &'a [u8]) -> Self {
+            let file = object::read::elf::ElfFile64::<object::LittleEndian>::parse(bytes).unwrap();
+            let dwarf = addr2line::gimli::Dwarf::load(|id| {
+                let data = file.section_by_name(id.name()).map_or(&[][..], |section| section.data().unwrap());
+                Ok::<_, addr2line::gimli::Error>(addr2line::gimli::EndianSlice::new(
+                    data,
+                    addr2line::gimli::LittleEndian,
+                ))
+            });
+            Self { context: addr2line::Context::from_dwarf(dwarf.unwrap()).unwrap() }
+        }
+
+        /// `None` where it does not know every function.
+        pub(crate) fn frames(&self, address: u64) -> Option<Vec<Expected>> {
+            let mut frames = self.context.find_frames(address).skip_all_loads().unwrap();
+            let mut expected = Vec::new();
+            while let Some(frame) = frames.next().unwrap() {
+                let name = frame.function?.raw_name().unwrap().into_owned();
+                let location = frame.location;
+                let file = location.as_ref().and_then(|location| location.file).map(str::to_owned);
+                let line = location.as_ref().and_then(|location| location.line).unwrap_or(0);
+                let column = location.as_ref().and_then(|location| location.column).unwrap_or(0);
+                expected.push((name, file, line, column));
+            }
+            (!expected.is_empty()).then_some(expected)
+        }
+    }
+}

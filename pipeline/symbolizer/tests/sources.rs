@@ -1,0 +1,235 @@
+//! What is no ELF file of a program: perf maps, the kernel, the vDSO; and the symbolizer itself.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{LIMIT, One, address_of, build, frames, has, object_at, open, settings};
+use profbridge_symbolizer::{Answer, Settings, Symbolizer, Unknown};
+
+fn function(answer: &Answer) -> Option<&str> {
+    frames(answer).first().map(|frame| &*frame.function)
+}
+
+fn perf_map(path: &Path, settings: Settings) -> One {
+    let symbolizer = Symbolizer::start(settings).unwrap();
+    let object = symbolizer.perf_map(1, open(path));
+    One { symbolizer, object }
+}
+
+/// Guarantees: what is appended to a perf map is found when it is asked about again; a line without its end is not
+/// taken; a later line has the addresses that it names; names are not demangled.
+#[test]
+fn perf_maps_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf-1.map");
+    fs::write(&path, "1000 100 py::first:/app/a.py\n2000 0x80 _Z3foov\n3000 10 unfini").unwrap();
+    let one = perf_map(&path, settings());
+    let answers = one.answers(&[0x0fff, 0x1000, 0x10ff, 0x1100, 0x2001, 0x3000]);
+    let functions: Vec<_> = answers.iter().map(function).collect();
+    let first = Some("py::first:/app/a.py");
+    assert_eq!(functions, [None, first, first, None, Some("_Z3foov"), None]);
+
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"shed\n1080 10 moved here\n").unwrap();
+    let answers = one.answers(&[0x1000, 0x1085, 0x1090, 0x3000]);
+    let functions: Vec<_> = answers.iter().map(function).collect();
+    assert_eq!(functions, [first, Some("moved here"), first, Some("unfinished")]);
+}
+
+/// Guarantees: a perf map that is replaced by another file, or cut and written anew, is read from its start.
+#[test]
+fn perf_maps_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf-1.map");
+    fs::write(&path, "1000 100 before\n1200 10 also before\n").unwrap();
+    let one = perf_map(&path, settings());
+    assert_eq!(function(&one.answer(0x1000)), Some("before"));
+    fs::write(&path, "1000 100 cut\n").unwrap();
+    assert_eq!(function(&one.answer(0x1000)), Some("cut"));
+
+    let other = folder.path().join("other");
+    fs::write(&other, "1000 100 replaced\n").unwrap();
+    assert_eq!(one.symbolizer.perf_map(1, open(&other)), one.object);
+    assert_eq!(function(&one.answer(0x1000)), Some("replaced"));
+    assert_eq!(function(&one.answer(0x1200)), None);
+}
+
+/// Guarantees: a perf map is read up to its limit, which is said and counted; what was read has names.
+#[test]
+fn perf_maps_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf-1.map");
+    let lines: String = (0..1000).map(|number| format!("{:x} 10 f{number}\n", 0x1000 + number * 0x10)).collect();
+    fs::write(&path, &lines).unwrap();
+    let one = perf_map(&path, Settings { max_perf_map_bytes: 2000, ..settings() });
+    assert_eq!(function(&one.answer(0x1000)), Some("f0"));
+    assert_eq!(function(&one.answer(0x1000 + 999 * 0x10)), None);
+    assert_eq!(one.symbolizer.counters().too_large, 1);
+}
+
+/// Guarantees: where `/proc/kallsyms` says addresses, each function of the kernel's own code has a name from it.
+#[test]
+fn kernel() {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let text = symbols.lines().find_map(|line| line.strip_suffix(" T do_exit"));
+    let address = text.and_then(|digits| u64::from_str_radix(digits, 16).ok()).filter(|&address| address > 0);
+    let symbolizer = Symbolizer::start(settings()).unwrap();
+    let object = symbolizer.kernel();
+    let one = One { symbolizer, object };
+    match address {
+        Some(address) => assert_eq!(function(&one.answer(address + 5)), Some("do_exit")),
+        None => {
+            eprintln!("SKIPPED: /proc/kallsyms says no addresses");
+            assert_eq!(one.answer(0xffff_ffff_8100_0000), Answer::Unknown(Unknown::NoFile));
+        }
+    }
+}
+
+/// Guarantees: the vDSO, which no file holds, has names.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn vdso() {
+    let symbolizer = Symbolizer::start(settings()).unwrap();
+    let object = symbolizer.vdso();
+    let one = One { symbolizer, object };
+    let addresses: Vec<u64> = (0..0x2000).step_by(16).collect();
+    let functions = one.functions(&addresses);
+    let known = ["clock_gettime", "__vdso_clock_gettime"];
+    assert!(functions.iter().flatten().any(|function| known.contains(&&**function)), "{functions:?}");
+}
+
+/// Guarantees: what was asked before is not asked again, an object with the same key is the same, and forgetting one
+/// takes its answers.
+#[test]
+fn objects_and_answers() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let outer = address_of(&program, "outer");
+    let one = One::new(settings(), object_at(&program));
+    assert_eq!(one.symbolizer.answer(one.object, outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(function(&one.answer(outer)), Some("outer"));
+    assert_eq!(one.symbolizer.object(object_at(&program)), one.object);
+    let clone = one.symbolizer.clone();
+    assert_eq!(clone.ask(one.object, &[outer]), 1);
+    assert_eq!(clone.waiting(), 0);
+    let counters = clone.counters();
+    assert_eq!((counters.objects, counters.asked, counters.symbol_tables, counters.dwarf), (1, 1, 1, 1));
+    assert!(counters.answer_bytes > 0 && counters.table_bytes > 0);
+    clone.forget(one.object);
+    assert_eq!(clone.answer(one.object, outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(clone.ask(one.object, &[outer]), 0);
+    assert!(clone.wait(LIMIT));
+}
+
+/// Guarantees: when more waits than allowed, addresses are refused and counted, and can be asked again.
+#[test]
+fn too_much_waits() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &[]);
+    let outer = address_of(&program, "outer");
+    let one = One::new(Settings { max_waiting: 4, ..settings() }, object_at(&program));
+    let addresses: Vec<u64> = (outer..outer + 64).collect();
+    let taken = one.symbolizer.ask(one.object, &addresses);
+    assert!((4..64).contains(&taken), "{taken}");
+    let refused = one.symbolizer.counters().refused;
+    assert_eq!(refused, 64 - taken as u64);
+    assert_eq!(one.symbolizer.answer(one.object, outer + 63), Answer::Unknown(Unknown::Refused));
+    assert!(one.symbolizer.wait(LIMIT));
+    assert_eq!(function(&one.answer(outer)), Some("outer"));
+}
+
+/// Guarantees: answers and tables stay within the bytes they may have, what is dropped is counted, and can be asked
+/// again.
+#[test]
+fn caches_are_bounded() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let outer = address_of(&program, "outer");
+    let limit = 64 << 10;
+    let symbolizer = Symbolizer::start(Settings { cache_bytes: limit, ..settings() }).unwrap();
+    for copy in 0..60_u64 {
+        let mut object = object_at(&program);
+        object.key = profbridge_symbolizer::Key::Other(copy.to_string().into());
+        let object = symbolizer.object(object);
+        let addresses: Vec<u64> = (outer..outer + 40).collect();
+        assert_eq!(symbolizer.ask(object, &addresses), 40);
+        assert!(symbolizer.wait(LIMIT));
+        assert_eq!(function(&symbolizer.answer(object, outer)), Some("outer"), "{copy}");
+        let counters = symbolizer.counters();
+        assert!(counters.answer_bytes as usize <= limit / 4, "{counters:?}");
+        assert!(counters.table_bytes as usize <= limit / 4 * 3, "{counters:?}");
+    }
+    let counters = symbolizer.counters();
+    assert!(counters.answers_evicted > 0 && counters.tables_evicted > 0, "{counters:?}");
+}
+
+/// Guarantees: more objects and open files than allowed make room for each other, the least recently used first, and
+/// all are answered.
+#[test]
+fn objects_make_room() {
+    if !has("gcc") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("gcc", "inlined.c", &folder.path().join("program"), &[]);
+    let outer = address_of(&program, "outer");
+    let symbolizer = Symbolizer::start(Settings { max_objects: 4, max_open_files: 2, ..settings() }).unwrap();
+    let mut first = None;
+    for copy in 0..10_u64 {
+        let mut object = object_at(&program);
+        object.key = profbridge_symbolizer::Key::Other(copy.to_string().into());
+        object.source = profbridge_symbolizer::Source::File(open(&program));
+        let object = symbolizer.object(object);
+        first.get_or_insert(object);
+        assert_eq!(symbolizer.ask(object, &[outer]), 1);
+        assert!(symbolizer.wait(LIMIT));
+        assert_eq!(function(&symbolizer.answer(object, outer)), Some("outer"), "{copy}");
+    }
+    assert_eq!(symbolizer.answer(first.unwrap(), outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(symbolizer.counters().objects_evicted, 6);
+}
+
+/// Guarantees: an answer that is needed before it is final is counted as late; waiting ends at its limit.
+#[test]
+fn late_answers_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // Reading it keeps the thread busy for far longer than the questions below take.
+    let lines: String = (0..400_000).map(|number| format!("{:x} 8 f{number}\n", number * 8)).collect();
+    let path = folder.path().join("perf-1.map");
+    fs::write(&path, lines).unwrap();
+    let one = perf_map(&path, settings());
+    assert_eq!(one.symbolizer.ask(one.object, &[8]), 1);
+    assert!(!one.symbolizer.wait(Duration::ZERO));
+    assert_eq!(one.symbolizer.last_answer(one.object, 8), Answer::Pending);
+    assert_eq!(one.symbolizer.counters().late, 1);
+    assert!(one.symbolizer.wait(LIMIT));
+    assert_eq!(function(&one.symbolizer.last_answer(one.object, 8)), Some("f1"));
+    assert_eq!(one.symbolizer.counters().late, 1);
+}
+
+/// Guarantees: names stay as they are in the file where demangling is off.
+#[test]
+fn without_demangling() {
+    if !has("g++") || !has("nm") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("g++", "shapes.cc", &folder.path().join("program"), &["-O1"]);
+    let name = "_ZNK6shapes6Square4areaEv";
+    let one = One::new(Settings { demangle: false, ..settings() }, object_at(&program));
+    assert_eq!(function(&one.answer(address_of(&program, name))), Some(name));
+}

@@ -1,0 +1,62 @@
+//! What the sampler process says, as the owner reads it: packets of any content, one after the other, from a sampler
+//! that was taken over.
+//!
+//! Each packet is a length of two bytes and so many bytes. Nothing may panic; what passes must refer only to what was
+//! announced, and must pass again when it is said again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use profbridge_sampler::message::{Command, Event, ProcessId, Rights, Select, Settings, Target, TargetId};
+use profbridge_sampler::protocol::{Checker, decode_command, decode_event, encode_event, split};
+
+fuzz_target!(|data: &[u8]| {
+    let mut checker = Checker::default();
+    for id in 0..4 {
+        checker.note(&Command::Watch(Target {
+            id: TargetId(id),
+            select: Select::Pid(1),
+            settings: Settings::default(),
+            environment: vec!["A".to_owned()],
+            sample_at_once: true,
+        }));
+    }
+    checker.check(&Event::Ready(Rights::default())).unwrap();
+    let mut mappings = std::collections::HashMap::<ProcessId, u32>::new();
+    let mut rest = data;
+    while let Some(([low, high], behind)) = rest.split_first_chunk::<2>().map(|(length, behind)| (*length, behind)) {
+        let length = usize::from(u16::from_le_bytes([low, high])).min(behind.len());
+        let (packet, behind) = behind.split_at(length);
+        rest = behind;
+        drop(decode_command(packet));
+        let Ok(event) = decode_event(packet, None) else {
+            continue;
+        };
+        if checker.check(&event).is_err() {
+            continue;
+        }
+        match event {
+            Event::Attached(process) => {
+                mappings.insert(process.id, 0);
+            }
+            Event::Mapping(mapping) => *mappings.get_mut(&mapping.process).unwrap() += 1,
+            Event::Batch(batch) => {
+                let count = mappings[&batch.process];
+                for sample in &batch.samples {
+                    assert!(batch.threads.get(sample.thread as usize).is_some());
+                    for place in &batch.stacks[sample.stack as usize].locations {
+                        assert!(batch.locations[*place as usize].mapping.is_none_or(|mapping| mapping < count));
+                    }
+                }
+                let before: u64 = batch.samples.iter().map(|sample| u64::from(sample.observations)).sum();
+                let mut after = 0;
+                for part in split(&batch) {
+                    after += part.samples.iter().map(|sample| u64::from(sample.observations)).sum::<u64>();
+                    let again = encode_event(Event::Batch(part));
+                    checker.check(&decode_event(&again.bytes, None).unwrap()).unwrap();
+                }
+                assert_eq!(before, after);
+            }
+            _ => {}
+        }
+    }
+});

@@ -1,0 +1,404 @@
+//! The control thread of the sampler process. It does everything but sampling.
+//!
+//! It receives the owner's commands, finds and opens processes, reads their mappings, starts commands and takes their
+//! exit codes, and passes on what the sampling thread sends. It runs at normal priority, so sampling goes on while it
+//! reads a large file. It never waits for the owner except at the end, and then not for long.
+
+mod attach;
+mod commands;
+mod finding;
+mod outbox;
+mod standing;
+mod upkeep;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::address_space::AddressSpace;
+use crate::command::Inherited;
+use crate::discover::{Own, Scanner};
+use crate::elf::ObjectCache;
+use crate::message::{
+    Command, Detached, Event, Problem, ProblemKind, ProcessId, STOP_TIMEOUT, Select, Target, TargetId,
+};
+use crate::perf_map;
+use crate::pidfd::PidFd;
+use crate::process_files::ProcessFiles;
+use crate::process_info::Clock;
+use crate::protocol::decode_command;
+use crate::protocol::socket::{Received, receive};
+use crate::rights::Powers;
+use crate::sampler::{Options, Output, Sampler};
+
+/// How many outputs of the sampling thread may wait while the control thread reads a file, before samples are dropped.
+const WAITING_OUTPUTS: usize = 1024;
+
+/// How often processes are searched for and attached ones are checked.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+/// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
+const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
+
+/// An attached process.
+#[derive(Debug)]
+struct Attached {
+    target: TargetId,
+    pid: u32,
+    namespace_pid: u32,
+    user: u32,
+    files: Arc<ProcessFiles>,
+    space: Arc<AddressSpace>,
+    /// Becomes readable when the process has ended.
+    process: PidFd,
+    /// The path of the executable, with the name that the process was started by.
+    executable: String,
+    root: Option<File>,
+    perf_map: Option<perf_map::Identity>,
+    reload: upkeep::Reload,
+    /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.
+    ending: Option<Detached>,
+}
+
+/// The control thread.
+struct Control {
+    socket: OwnedFd,
+    wake: Arc<EventFd>,
+    outputs: Receiver<Output>,
+    sampler: Sampler,
+    outbox: outbox::Outbox,
+    inherited: Inherited,
+    powers: Powers,
+    own: Own,
+    clock: Clock,
+    targets: BTreeMap<TargetId, Target>,
+    attached: HashMap<ProcessId, Attached>,
+    commands: Vec<commands::StartedCommand>,
+    scanner: Scanner,
+    /// The full id of the container that a target's abbreviation stands for.
+    containers: HashMap<TargetId, String>,
+    cache: ObjectCache,
+    next_process: u64,
+    next_upkeep: Instant,
+    /// Processes to attach to again, because they were executing another program.
+    again: Vec<attach::Again>,
+    /// Processes that could not be sampled, by id and start: they are not tried again.
+    given_up: HashSet<(u32, u64)>,
+    said: HashSet<(TargetId, Option<u32>, ProblemKind)>,
+}
+
+/// Runs the sampler process until its owner ends it or is gone.
+pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
+    let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+    let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
+    let sampler = Sampler::start(Options { realtime }, sender, {
+        let wake = Arc::clone(&wake);
+        // The counter can only be full if it was not read for very long, and then it is readable anyway.
+        move || {
+            wake.write(1).ok();
+        }
+    })?;
+    let powers = Powers::read();
+    let mut control = Control {
+        socket,
+        wake,
+        outputs,
+        outbox: outbox::Outbox::default(),
+        inherited,
+        powers,
+        own: Own::new(owner),
+        clock: Clock::read()?,
+        targets: BTreeMap::new(),
+        attached: HashMap::new(),
+        commands: Vec::new(),
+        scanner: Scanner::default(),
+        containers: HashMap::new(),
+        cache: ObjectCache::default(),
+        next_process: 0,
+        next_upkeep: Instant::now(),
+        again: Vec::new(),
+        given_up: HashSet::new(),
+        said: HashSet::new(),
+        sampler,
+    };
+    let rights = powers.rights(control.sampler.raised_priority());
+    control.outbox.push(Event::Ready(rights));
+    let end = control.serve();
+    control.finish(end);
+    Ok(())
+}
+
+/// How it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The owner asked for it, and wants the rest of the samples.
+    Asked,
+    /// Nobody listens.
+    OwnerGone,
+}
+
+/// What is ready.
+struct Ready {
+    socket: bool,
+    commands: bool,
+    processes: bool,
+}
+
+impl Control {
+    fn serve(&mut self) -> End {
+        loop {
+            if self.outbox.flush(self.socket.as_fd()).is_err() {
+                return End::OwnerGone;
+            }
+            let Ok(ready) = self.wait() else {
+                return End::OwnerGone;
+            };
+            self.hear_sampler();
+            if ready.commands {
+                self.reap();
+            }
+            if ready.processes {
+                self.notice_ends();
+            }
+            if ready.socket
+                && let Some(end) = self.hear_owner()
+            {
+                return end;
+            }
+            self.attend(Instant::now());
+        }
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let mut interest = PollFlags::POLLIN;
+        let mut timeout = self.next_attention();
+        if self.outbox.is_held_up() {
+            timeout = Some(timeout.unwrap_or(outbox::RETRY).min(outbox::RETRY));
+        } else if !self.outbox.is_empty() {
+            interest |= PollFlags::POLLOUT;
+        }
+        let mut descriptors =
+            vec![PollFd::new(self.socket.as_fd(), interest), PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
+        let running = self.commands.iter().filter(|command| command.code.is_none());
+        descriptors.extend(running.map(|command| PollFd::new(command.process.as_fd(), PollFlags::POLLIN)));
+        let commands = descriptors.len();
+        let living = self.attached.values().filter(|attached| attached.ending.is_none());
+        descriptors.extend(living.map(|attached| PollFd::new(attached.process.as_fd(), PollFlags::POLLIN)));
+        // Rounded up, so that what was due by then is really due.
+        let timeout = timeout.map_or(PollTimeout::NONE, |time| {
+            PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut descriptors, timeout) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Ready { socket: false, commands: false, processes: false }),
+            Err(error) => return Err(error.into()),
+        }
+        let ready = |descriptor: &PollFd<'_>| descriptor.any().unwrap_or(true);
+        if ready(&descriptors[1]) {
+            // Only whether it is readable matters, not the count.
+            self.wake.read().ok();
+        }
+        let readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
+        Ok(Ready {
+            socket: descriptors[0].revents().is_none_or(|events| events.intersects(readable)),
+            commands: descriptors[2..commands].iter().any(ready),
+            processes: descriptors[commands..].iter().any(ready),
+        })
+    }
+
+    /// When something has to be done next without being asked for; `None` if never.
+    fn next_attention(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let upkeep = (self.is_finding() || !self.attached.is_empty()).then_some(self.next_upkeep);
+        let again = self.again.iter().map(|again| again.due).min();
+        let reload = self.attached.values().filter_map(|attached| attached.reload.due()).min();
+        [upkeep, again, reload].into_iter().flatten().min().map(|due| due.saturating_duration_since(now))
+    }
+
+    fn hear_owner(&mut self) -> Option<End> {
+        loop {
+            let bytes = match receive(self.socket.as_fd()) {
+                Ok(Received::Packet { bytes, .. }) => bytes,
+                Ok(Received::Again) => return None,
+                Ok(Received::End) | Err(_) => return Some(End::OwnerGone),
+            };
+            match decode_command(&bytes) {
+                Ok(Command::Watch(target)) => self.watch(target),
+                Ok(Command::Unwatch(target)) => self.unwatch(target),
+                Ok(Command::Sample { process, on }) => {
+                    if self.attached.contains_key(&process) {
+                        self.sampler.sample(process, on);
+                    }
+                }
+                Ok(Command::SampleFromStart(process)) => {
+                    if self.attached.contains_key(&process) {
+                        self.sampler.sample_from_start(process);
+                    }
+                }
+                Ok(Command::Stop) => return Some(End::Asked),
+                // Both sides are the same executable, so a malformed command does not come from the owner.
+                Err(_) => return Some(End::OwnerGone),
+            }
+        }
+    }
+
+    fn watch(&mut self, target: Target) {
+        let id = target.id;
+        // A target's number is used again: the old target is dropped.
+        self.unwatch(id);
+        let select = target.select.clone();
+        self.targets.insert(id, target);
+        match select {
+            Select::Pid(pid) => self.attach_named(id, pid),
+            Select::Command(words) => self.start_command(id, &words),
+            select => self.find_from_now_on(id, &select),
+        }
+    }
+
+    fn unwatch(&mut self, target: TargetId) {
+        if self.targets.remove(&target).is_none() {
+            return;
+        }
+        self.again.retain(|again| again.target != target);
+        self.containers.remove(&target);
+        self.said.retain(|(said, _, _)| *said != target);
+        for (id, attached) in &mut self.attached {
+            if attached.target == target && attached.ending.is_none() {
+                attached.ending = Some(Detached::Asked);
+                self.sampler.detach(*id);
+            }
+        }
+    }
+
+    fn hear_sampler(&mut self) {
+        // Only as many as there were at the start, so that the owner's commands get their turn.
+        for _ in 0..WAITING_OUTPUTS {
+            match self.outputs.try_recv() {
+                Ok(output) => self.pass_on(output),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+        self.wake.write(1).ok();
+    }
+
+    fn pass_on(&mut self, output: Output) {
+        match output {
+            Output::Batch(batch) if self.attached.contains_key(&batch.process) => {
+                self.outbox.push(Event::Batch(batch));
+            }
+            Output::Status(status) if self.attached.contains_key(&status.process) => {
+                self.outbox.push(Event::Status(status));
+            }
+            Output::Batch(_) | Output::Status(_) => {}
+            Output::Reload(process) => {
+                if let Some(attached) = self.attached.get_mut(&process) {
+                    attached.reload.want(Instant::now());
+                }
+            }
+            Output::Gone { process, why } => self.forget(process, why),
+            Output::Problem { process, kind, message } => {
+                if let Some(attached) = self.attached.get(&process) {
+                    let (target, pid) = (attached.target, attached.pid);
+                    self.say(target, Some(pid), kind, format!("process {pid}: {message}"));
+                }
+            }
+        }
+    }
+
+    /// The sampling thread let go of a process.
+    fn forget(&mut self, process: ProcessId, why: Detached) {
+        let why = match (why, self.attached.get(&process).and_then(|attached| attached.ending)) {
+            (Detached::Asked, Some(ending)) => ending,
+            (why, _) => why,
+        };
+        if why == Detached::Exited {
+            // The process may have written its perf map since the last look, and the file outlives it. If it executed
+            // another program, the file is that program's already.
+            self.look_for_perf_map(process);
+        }
+        let Some(attached) = self.attached.remove(&process) else {
+            return;
+        };
+        let (target, pid, start) = (attached.target, attached.pid, attached.files.start_ticks());
+        self.outbox.push(Event::Detached { process, why });
+        match why {
+            Detached::Executed => {
+                self.again.push(attach::Again::at_once(target, pid, start));
+            }
+            Detached::Failed => {
+                self.given_up.insert((pid, start));
+            }
+            Detached::Exited => self.said.retain(|(_, said, _)| *said != Some(pid)),
+            Detached::Asked => self.scanner.forget(pid),
+        }
+        self.tell_ended_commands();
+    }
+
+    /// Says a problem, once.
+    fn say(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
+        if self.said.insert((target, pid, kind)) {
+            self.outbox.push(Event::Problem(Problem { target, pid, kind, message }));
+        }
+    }
+
+    fn finish(mut self, end: End) {
+        let deadline = Instant::now() + END;
+        let sampler = self.sampler;
+        // Stopped threads are let go of properly, while what is left is sent. If no thread can be started for this,
+        // dropping the handle asks for the same.
+        let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
+        let mut rest = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.outputs.recv_timeout(left) {
+                Ok(Output::Batch(batch)) => rest.push(Event::Batch(batch)),
+                Ok(Output::Status(status)) => rest.push(Event::Status(status)),
+                Ok(Output::Gone { process, why }) => {
+                    let known = self.attached.get(&process).and_then(|attached| attached.ending);
+                    let why = if why == Detached::Asked { known.unwrap_or(why) } else { why };
+                    rest.push(Event::Detached { process, why });
+                }
+                Ok(Output::Reload(_) | Output::Problem { .. }) => {}
+                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
+            }
+            if end == End::Asked {
+                for event in rest.drain(..) {
+                    let known = match &event {
+                        Event::Batch(batch) => self.attached.contains_key(&batch.process),
+                        Event::Status(status) => self.attached.contains_key(&status.process),
+                        Event::Detached { process, .. } => self.attached.remove(process).is_some(),
+                        _ => false,
+                    };
+                    if known {
+                        self.outbox.push(event);
+                    }
+                }
+                if self.outbox.flush(self.socket.as_fd()).is_err() {
+                    return;
+                }
+            }
+        }
+        drop(stopping);
+        while end == End::Asked && !self.outbox.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut descriptors = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut descriptors, timeout) {
+                Ok(0) if left.is_zero() => return,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+            if self.outbox.flush(self.socket.as_fd()).is_err() {
+                return;
+            }
+        }
+    }
+}

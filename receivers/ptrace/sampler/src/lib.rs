@@ -1,0 +1,61 @@
+//! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
+//!
+//! Blocked threads are never stopped; running threads are sampled by perf events. Where the kernel permits none, only
+//! those are stopped, for microseconds, that stay in their own code. No system call of the target fails that would not
+//! fail unprofiled. The library needs nothing of the pipeline.
+#![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
+
+pub mod address_space;
+#[cfg(target_os = "linux")]
+mod arch;
+pub mod elf;
+pub mod message;
+#[cfg(target_os = "linux")]
+mod os;
+#[cfg(target_os = "linux")]
+pub mod perf;
+#[cfg(target_os = "linux")]
+pub mod probe;
+#[cfg(target_os = "linux")]
+pub mod process_files;
+#[cfg(target_os = "linux")]
+pub mod sampler;
+#[cfg(target_os = "linux")]
+mod stack_copy;
+#[cfg(target_os = "linux")]
+mod stop;
+#[cfg(target_os = "linux")]
+mod threads;
+pub mod unwind;
+
+#[cfg(target_os = "linux")]
+mod capability;
+#[cfg(target_os = "linux")]
+mod command;
+#[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
+mod discover;
+#[cfg(target_os = "linux")]
+pub mod owner;
+#[cfg(target_os = "linux")]
+mod perf_map;
+#[cfg(target_os = "linux")]
+mod pidfd;
+#[cfg(target_os = "linux")]
+mod process_info;
+#[cfg(target_os = "linux")]
+pub mod protocol;
+#[cfg(target_os = "linux")]
+mod rights;
+#[cfg(target_os = "linux")]
+mod separation;
+
+#[cfg(target_os = "linux")]
+pub use discover::awaited_child;
+#[cfg(target_os = "linux")]
+pub use owner::{
+    Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions, give_up_ptrace, run_if_sampler,
+};
+#[cfg(target_os = "linux")]
+pub use rights::what_shows_more;

@@ -1,0 +1,136 @@
+//! Perf events of threads: which of their time is sampled, and what is said of the rest.
+
+use std::{collections::BTreeSet, process::Command, thread};
+
+use profbridge_sampler::message::{Mode, ProblemKind, Rung, Select, Settings};
+
+use crate::{
+    compile,
+    runner::{Outcome, Untested, tests},
+    session::{Life, Session},
+    target::Target,
+};
+
+tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel, busy_threads_first];
+
+/// What is said of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
+const NOT_VISIBLE: &str = "[kernel, not visible]";
+
+const CPU: fn() -> Settings = || Settings { mode: Mode::Cpu, ..Settings::default() };
+
+/// Does something in a thread that has not the rights to see the kernel, and neither has what it starts.
+///
+/// # Errors
+///
+/// They cannot be given up, and nothing was done.
+#[allow(unsafe_code, reason = "nix has no call for the bounding set")]
+fn without_the_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Untested> {
+    /// `CAP_SYS_ADMIN` and `CAP_PERFMON` (linux/capability.h).
+    const RIGHTS: [libc::c_ulong; 2] = [21, 38];
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let own = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
+    let own = u64::from_str_radix(own.trim(), 16).unwrap();
+    let bounded = move || {
+        // A user who has none of them, as most, gets none by executing this program again.
+        let given = |right: &libc::c_ulong| nix::unistd::geteuid().is_root() || own >> right & 1 == 1;
+        for right in RIGHTS.into_iter().filter(given) {
+            // SAFETY: the call has numbers only. A program that is executed has no right that is not in this set
+            // (capabilities(7)).
+            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) } != 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(Untested(format!("rights cannot be given up: {error}")));
+            }
+        }
+        Ok(work())
+    };
+    thread::scope(|scope| scope.spawn(bounded).join().unwrap())
+}
+
+/// A sampler process that may not see the kernel, and samples this process.
+fn beneath_the_kernel(target: &Target) -> Result<Session, Untested> {
+    let mut session = without_the_kernel(Session::start)?;
+    session.watch(Select::Pid(target.pid()), CPU());
+    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    match session.seen.last().status.rung {
+        Rung::User => Ok(session),
+        rung => Err(Untested(format!("the kernel permits another rung without rights: {rung:?}"))),
+    }
+}
+
+/// The time of a process that ran, as it was sampled in its own code and said to be in the kernel, in nanoseconds.
+fn program_and_kernel(life: &Life) -> (u64, u64) {
+    let sampled = life.samples.iter().filter(|observed| !observed.sample.blocked);
+    let kernel = life.explained.get(NOT_VISIBLE).copied().unwrap_or(0);
+    (sampled.map(|observed| observed.sample.weight_nano).sum(), kernel)
+}
+
+/// Guarantees: a thread that runs for a third of a millisecond each twenty, far less than a period between any two
+/// looks, is sampled as often as its time is worth.
+fn threads_that_seldom_run() -> Outcome {
+    let target = Target::start(&compile::c("duty"), &["300", "20000"]);
+    let mut session = Session::with(target.pid(), CPU());
+    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.rung == Rung::None {
+        return Err(Untested("the kernel permits no perf events".to_owned()));
+    }
+    session.observe("serve", 12);
+    let seen = session.finish();
+    let (life, (program, _)) = (seen.last(), program_and_kernel(seen.last()));
+    assert_eq!(life.status.stops, 0);
+    assert!(program > life.status.not_sampled_nano, "{program}: {:?}", life.status);
+    Ok(())
+}
+
+/// Guarantees: where the kernel may not be seen, the time of a thread that is mostly in its own code, in short turns,
+/// is never taken for time in the kernel.
+fn own_code_is_not_the_kernel() -> Outcome {
+    let target = Target::start(&compile::c("duty"), &["1000", "20000"]);
+    let mut session = beneath_the_kernel(&target)?;
+    session.observe("work", 25);
+    let seen = session.finish();
+    let (program, kernel) = program_and_kernel(seen.last());
+    assert!(kernel * 2 < program, "{kernel} ns in the kernel, {program} ns not: {:?}", seen.last().status);
+    Ok(())
+}
+
+/// Guarantees: where the kernel may not be seen, the time of a program that moves tens of MiB with each call is said to
+/// be in the kernel, and no call comes back short.
+fn calls_are_the_kernel() -> Outcome {
+    let mut target = Target::start(&compile::c("long_calls"), &[]);
+    let mut session = beneath_the_kernel(&target)?;
+    session.until("a second in the kernel", |seen| program_and_kernel(seen.last()).1 > 1_000_000_000);
+    assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
+    let seen = session.finish();
+    let (status, (program, kernel)) = (seen.last().status, program_and_kernel(seen.last()));
+    assert_eq!((status.rung, status.stops), (Rung::User, 0), "{status:?}");
+    assert!(seen.has(ProblemKind::Events));
+    assert!(program * 5 < kernel, "{program} ns in its own code, {kernel} ns in the kernel: {status:?}");
+    Ok(())
+}
+
+/// Guarantees: where there are fewer file descriptors than threads that run, those that ran most have the events,
+/// although the others came first; that there are too few is said, what they lack is said for how long it was, and
+/// nobody is stopped for it.
+fn busy_threads_first() -> Outcome {
+    compile::has("prlimit", "--version")?;
+    let target = Target::start(&compile::c("unequal"), &["60", "2"]);
+    let mut session = without_the_kernel(Session::start)?;
+    // It reads its limit when it samples its first process.
+    let limited = Command::new("prlimit").arg(format!("--pid={}", session.sampler())).arg("--nofile=64:64").status();
+    assert!(limited.unwrap().success());
+    session.watch(Select::Pid(target.pid()), CPU());
+    session.until("a rung", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    if session.seen.last().status.rung != Rung::User {
+        return Err(Untested("the kernel permits another rung without rights".to_owned()));
+    }
+    session.until("a lack", |seen| seen.has(ProblemKind::Lack));
+    session.observe("always", 100);
+    let seen = session.finish();
+    let (life, status) = (seen.last(), seen.last().status);
+    let message = &seen.problems.iter().find(|problem| problem.kind == ProblemKind::Lack).unwrap().message;
+    assert!(message.contains("no file descriptor is left"), "{message}");
+    assert!(status.stops == 0 && status.not_sampled_nano > 0, "{status:?}");
+    let threads: BTreeSet<u32> = life.with("always").map(|observed| observed.thread.id).collect();
+    assert_eq!(threads.len(), 2, "{}", life.top());
+    Ok(())
+}

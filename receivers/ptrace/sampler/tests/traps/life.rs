@@ -1,0 +1,258 @@
+//! Processes and their ends: exec, exit, zombies, ids that come again.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use nix::sys::signal::{Signal, kill};
+use profbridge_sampler::message::{Detached, Location, ProblemKind, Select, Settings};
+
+use crate::{
+    compile, process,
+    runner::{Outcome, Untested, tests},
+    session::{Session, usual},
+    target::Target,
+};
+
+tests![
+    exits_while_sampled,
+    exec_by_another_thread,
+    exec_of_a_setuid_program,
+    fork_storm,
+    zombie,
+    missing,
+    same_id_again,
+    thirty_two_bits,
+];
+
+/// Guarantees: processes that are killed at any moment while they are sampled are reported as ended, each, and harm
+/// neither the sampler nor those that are sampled beside them.
+fn exits_while_sampled() -> Outcome {
+    let steady = Target::start(&compile::c("busy"), &["1", "0"]);
+    let mut session = Session::of(steady.pid());
+    session.until("the steady process", |seen| !seen.lives.is_empty());
+    for round in 1..=20_u64 {
+        let mut brief = Target::start(&compile::c("busy"), &["3", "3"]);
+        session.watch(Select::Pid(brief.pid()), Settings { rate_hertz: 500.0, ..usual() });
+        session.until("the brief process", |seen| seen.last().process.pid == brief.pid());
+        session.listen(std::time::Duration::from_micros(round * 3571 % 30_000));
+        if round == 20 {
+            session.observe("leaf", 1);
+        }
+        brief.end();
+        session.until("its end", |seen| seen.last().detached == Some(Detached::Exited));
+    }
+    let before = session.seen.lives[0].count("leaf");
+    session.until("samples of the steady process", |seen| seen.lives[0].count("leaf") > before + 20);
+    let seen = session.finish();
+    assert_eq!(seen.lives.len(), 21);
+    assert!(seen.lives[1..].iter().any(|life| life.count("leaf") > 0), "none of the brief ones was sampled");
+    Ok(())
+}
+
+/// Follows `exec_chain` over its links, each of which a thread executes that is not the leader.
+fn follow_chain(program: &Path, last: Option<&Path>) -> crate::session::Seen {
+    let mut arguments = vec!["5".to_owned()];
+    arguments.extend(last.map(|path| path.display().to_string()));
+    let mut target = Target::launch(std::process::Command::new(program).args(arguments));
+    target.wait_for("link 5");
+    let mut session = Session::of(target.pid());
+    for left in (0..5).rev() {
+        session
+            .until("samples of a link", |seen| seen.lives.last().is_some_and(|life| life.count("link_of_chain") >= 10));
+        let lives = session.seen.lives.len();
+        target.say("");
+        target.wait_for(&format!("link {left}"));
+        session.until("the next link", |seen| {
+            seen.lives.len() > lives && seen.lives[lives - 1].detached == Some(Detached::Executed)
+        });
+    }
+    session.until("samples of the last link", |seen| seen.last().count("link_of_chain") >= 10);
+    assert!(target.lives());
+    session.finish()
+}
+
+/// Guarantees: a process in which a thread other than the first executes a program, five times over, lives on and gets
+/// there, although more of its threads run than there are processors, so that stops of some are pending when they have
+/// to end; each program is reported as a life of its own, with its own mappings, and its stacks are complete. Nothing
+/// of one program is taken for another's.
+fn exec_by_another_thread() -> Outcome {
+    let seen = follow_chain(&compile::c("exec_chain"), None);
+    assert_eq!(seen.lives.len(), 6);
+    for life in &seen.lives {
+        assert_eq!(life.process.pid, seen.lives[0].process.pid);
+        let share = life.complete_samples(life.with("link_of_chain"));
+        assert!(share >= 0.95, "{share}\n{}", life.top());
+        let unknown = |location: &Location| location.mapping.is_none() && !location.is_kernel();
+        // Blocked threads are read where they are, and some of them before the program's mappings are known.
+        let ran = life.samples.iter().filter(|observed| !observed.sample.blocked);
+        let of_others: Vec<_> = ran.filter(|observed| observed.locations.iter().any(unknown)).collect();
+        assert!(of_others.is_empty(), "{:?} of {}\n{}", of_others, life.samples.len(), life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: a target that executes a set-user-id program lives on, and a sampler that may trace other users samples
+/// it as the user that it has become.
+fn exec_of_a_setuid_program() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Untested("only root can give a program to another user".to_owned()));
+    }
+    let program = compile::c("exec_chain");
+    let changed = compile::folder().join("exec_chain-setuid");
+    fs::copy(&program, &changed).unwrap();
+    std::os::unix::fs::chown(&changed, Some(65534), None).unwrap();
+    fs::set_permissions(&changed, fs::Permissions::from_mode(0o4755)).unwrap();
+    let seen = follow_chain(&program, Some(&changed));
+    let users: Vec<u32> = seen.lives.iter().map(|life| life.process.user).collect();
+    assert_eq!(users, [0, 0, 0, 0, 0, 65534]);
+    Ok(())
+}
+
+/// Guarantees: a process that forks as fast as it can is sampled at the usual rate, and no fork, child or wait of it
+/// fails.
+fn fork_storm() -> Outcome {
+    let mut target = Target::start(&compile::c("fork_storm"), &[]);
+    let mut session = Session::of(target.pid());
+    session.observe("parent_work", 150);
+    target.ask_until("forks", 100);
+    assert_eq!(target.ask("wrong"), 0);
+    let seen = session.finish();
+    assert_eq!(seen.lives.len(), 1, "children are not the target");
+    Ok(())
+}
+
+/// Guarantees: a zombie is refused with a message that says what it is.
+fn zombie() -> Outcome {
+    let mut target = Target::launch(&mut std::process::Command::new(compile::c("zombie")));
+    let pid = target.wait_for("ready").parse().unwrap();
+    let mut session = Session::of(pid);
+    session.until("a problem", |seen| !seen.problems.is_empty());
+    assert_eq!(session.seen.problems[0].kind, ProblemKind::Zombie);
+    assert_eq!(session.seen.problems[0].pid, Some(pid));
+    assert!(session.seen.problems[0].message.contains("zombie"), "{:?}", session.seen.problems);
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: a process that is not there is reported as missing.
+fn missing() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["0", "0"]);
+    let pid = target.pid();
+    target.end();
+    let mut session = Session::of(pid);
+    session.until("a problem", |seen| seen.has(ProblemKind::Missing));
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: a process that gets the id of one that was sampled, while the sampler could not look, is never taken for
+/// it: the old one is reported as ended, and nothing of the new one appears.
+fn same_id_again() -> Outcome {
+    let clone_at = compile::c("clone_at");
+    let other = compile::c("shares");
+    let mut first = Target::start(&compile::c("busy"), &["2", "2"]);
+    let pid = first.pid();
+    let mut session = Session::of(pid);
+    session.observe("leaf", 20);
+    let sampler = session.sampler();
+    // Not while it holds a thread: the end of a traced thread waits for its tracer.
+    loop {
+        kill(sampler, Signal::SIGSTOP).unwrap();
+        while !process::states(session.sampler().as_raw().unsigned_abs()).chars().all(|state| state == 'T') {
+            std::thread::yield_now();
+        }
+        if process::tracers(pid).is_empty() {
+            break;
+        }
+        kill(sampler, Signal::SIGCONT).unwrap();
+    }
+    first.end();
+    let mut command = std::process::Command::new(&clone_at);
+    command.arg(pid.to_string()).arg(&other).arg("all");
+    let mut second = Target::launch(&mut command);
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.wait_for("ready")));
+    kill(sampler, Signal::SIGCONT).unwrap();
+    if started.is_err() {
+        return Err(Untested("a process id cannot be chosen (CAP_CHECKPOINT_RESTORE)".to_owned()));
+    }
+    assert_eq!(process::children(second.pid()), [pid]);
+    session.until("the end of the first", |seen| seen.lives[0].detached == Some(Detached::Exited));
+    // A process id names one process, and not its successors.
+    session.listen(std::time::Duration::from_millis(500));
+    let seen = session.finish();
+    assert_eq!(seen.lives.len(), 1);
+    let life = seen.last();
+    for function in ["seventy", "alone_a", "alone_b", "recursion", "sleeper"] {
+        assert_eq!(life.count(function), 0, "{}", life.top());
+    }
+    let known = ["leaf", "wait_forever", "main"];
+    // A process that ends may be met in the kernel when it has no memory any more.
+    let programs =
+        life.samples.iter().filter(|observed| !observed.locations.iter().all(|location| location.is_kernel()));
+    let foreign = programs.filter(|o| !life.names(o).iter().any(|name| known.contains(&name.as_str())));
+    let foreign: Vec<_> = foreign.map(|observed| life.names(observed)).collect();
+    assert!(foreign.len() * 50 <= life.samples.len(), "{foreign:?}");
+    Ok(())
+}
+
+/// A 32-bit program for x86, byte by byte, since few machines have the libraries to build one: it says "ready" and
+/// spins.
+fn i386_program() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS: u32 = 52 + 32;
+    let code: &[u8] = &[
+        0xb8, 4, 0, 0, 0, // mov eax, 4 (write)
+        0xbb, 1, 0, 0, 0, // mov ebx, 1
+        0xb9, 0, 0, 0, 0, // mov ecx, text
+        0xba, 6, 0, 0, 0, // mov edx, 6
+        0xcd, 0x80, // int 0x80
+        0xeb, 0xfe, // jmp to itself
+    ];
+    let mut code = code.to_vec();
+    let text = BASE + HEADERS + u32::try_from(code.len()).unwrap();
+    code[11..15].copy_from_slice(&text.to_le_bytes());
+    let size = HEADERS + u32::try_from(code.len()).unwrap() + 6;
+    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    for half in [2_u16, 3] {
+        file.extend(half.to_le_bytes()); // ET_EXEC, EM_386
+    }
+    for word in [1, BASE + HEADERS, 52, 0, 0] {
+        file.extend(word.to_le_bytes()); // version, entry, program headers, section headers, flags
+    }
+    for half in [52_u16, 32, 1, 0, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    for word in [1, 0, BASE, BASE, size, size, 5, 0x1000] {
+        file.extend(word.to_le_bytes()); // PT_LOAD, readable and executable
+    }
+    file.extend(code);
+    file.extend(b"ready\n");
+    file
+}
+
+/// Guarantees: a 32-bit process is refused with a message of its own, and not a thread of it is touched.
+fn thirty_two_bits() -> Outcome {
+    let program = compile::folder().join("i386");
+    fs::write(&program, i386_program()).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    if std::process::Command::new(&program)
+        .arg("--never-read")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .map(|mut child| {
+            child.kill().ok();
+            child.wait()
+        })
+        .is_err()
+    {
+        return Err(Untested("the kernel runs no 32-bit programs".to_owned()));
+    }
+    let mut target = Target::start(&program, &[]);
+    let mut session = Session::of(target.pid());
+    session.until("a problem", |seen| seen.has(ProblemKind::Architecture));
+    assert!(session.seen.problems[0].message.contains("32-bit"), "{:?}", session.seen.problems);
+    session.listen(std::time::Duration::from_millis(100));
+    let seen = session.finish();
+    assert!(seen.lives.iter().all(|life| life.samples.is_empty()));
+    assert!(target.lives());
+    Ok(())
+}

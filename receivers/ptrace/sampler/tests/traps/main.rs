@@ -1,0 +1,63 @@
+//! The traps that a sampler steps into, one test each, with real processes.
+//!
+//! Targets are programs in `tests/targets`, compiled once a run. Each announces by a line that it is in the state that
+//! its test wants, and ends when its input does; tests wait for what the sampler says and never for time to pass. One
+//! test runs at a time, since each measures what it does to a process. What a machine does not allow is reported as
+//! untested, with the reason.
+//!
+//! This program is its own test runner, since the sampler process is the same program started again: that must be
+//! looked at first.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by a panic and says why on the terminal"
+)]
+
+mod answers;
+mod compile;
+mod drive;
+mod events;
+mod kill;
+mod life;
+mod process;
+mod refusal;
+mod rights;
+mod runner;
+mod session;
+mod signals;
+mod stacks;
+mod stops;
+mod symbols;
+mod target;
+mod threads;
+mod waits;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = profbridge_sampler::owner::run_if_sampler() {
+        return code;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("drive", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return drive::run(rest);
+    }
+    let tests = [
+        answers::TESTS,
+        events::TESTS,
+        kill::TESTS,
+        life::TESTS,
+        rights::TESTS,
+        signals::TESTS,
+        stacks::TESTS,
+        stops::TESTS,
+        threads::TESTS,
+        waits::TESTS,
+    ];
+    let code = runner::run(&tests.concat(), &arguments);
+    compile::remove();
+    code
+}

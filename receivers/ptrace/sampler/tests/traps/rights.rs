@@ -1,0 +1,286 @@
+//! What the kernel refuses, and what is sampled all the same.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use profbridge_sampler::message::{ProblemKind, Settings, Stops, Trust};
+
+use crate::{
+    compile, process,
+    runner::{Outcome, Untested, tests},
+    session::Session,
+    target::Target,
+};
+
+tests![
+    beside_another_tracer,
+    another_tracer_comes_later,
+    without_the_right_to_trace,
+    in_a_filter_without_ptrace,
+    other_namespaces_and_a_deleted_program,
+    setuid_program_without_rights,
+    rungs_of_rights,
+    locked_memory_is_used_up,
+];
+
+/// Guarantees: where running threads are sampled by stopping them, a process that another tracer holds is reported as
+/// such; its blocked threads are sampled, its running ones are not, and the other tracer keeps it.
+fn beside_another_tracer() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let mut session = Session::with(target.pid(), settings);
+    session.until("a problem", |seen| seen.has(ProblemKind::Traced));
+    session.ticks(120);
+    let tracers = process::tracers(target.pid());
+    assert!(tracers.len() == 5 && tracers.iter().all(|pid| *pid == tracer.pid().to_string()), "{tracers:?}");
+    target.works();
+    let seen = session.finish();
+    let life = seen.last();
+    assert!(life.count("wait_forever") > 100, "{}", life.top());
+    assert!(life.status.refused_stops > 0 && life.status.stops == 0, "{:?}", life.status);
+    assert!(life.samples.iter().all(|observed| observed.sample.blocked));
+    Ok(())
+}
+
+/// Guarantees: a tracer that comes while threads of a process are stopped gets it, sooner or later (a stop lasts
+/// microseconds), the sampler says so and leaves the process alone, and once the tracer is gone running threads are
+/// sampled again.
+fn another_tracer_comes_later() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let mut session = Session::with(target.pid(), settings);
+    session.observe("leaf", 20);
+    let tracer = Target::start(&compile::c("tracer"), &[&target.pid().to_string()]);
+    session.until("a problem", |seen| seen.has(ProblemKind::Traced));
+    let count = session.seen.last().count("leaf");
+    drop(tracer);
+    session.until("samples again", |seen| seen.last().count("leaf") > count + 50);
+    session.finish();
+    Ok(())
+}
+
+/// Needs to be root, to give rights away.
+fn as_root() -> Result<(), Untested> {
+    if nix::unistd::geteuid().is_root() {
+        return compile::has("setpriv", "--version");
+    }
+    Err(Untested("only root can give up rights".to_owned()))
+}
+
+/// This program under another program that changes what it may do.
+fn drive(wrapper: &Path, wrapper_arguments: &[&str], pids: &[u32]) -> Target {
+    // A copy, since the build's folder may be closed to other users.
+    let copy = compile::folder().join("traps-of-others");
+    if !copy.exists() {
+        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(wrapper);
+    command.args(wrapper_arguments).arg(copy).arg("drive").args(pids.iter().map(u32::to_string)).current_dir("/");
+    let mut driver = Target::launch(&mut command);
+    driver.wait_for("ready");
+    driver
+}
+
+/// As a user without any rights.
+const NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
+
+/// Guarantees: without the right to trace a process, the sampler says which right is missing, touches nothing, and ends
+/// in good order.
+fn without_the_right_to_trace() -> Outcome {
+    as_root()?;
+    let mut target = Target::start(&compile::c("busy"), &["1", "1"]);
+    let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
+    driver.wait_for(&format!("saw {} Permission", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let problem = lines.iter().find(|line| line.starts_with(&format!("problem {} Permission ", target.pid())));
+    let problem = problem.unwrap_or_else(|| panic!("{lines:#?}"));
+    assert!(problem.contains("CAP_SYS_PTRACE") || problem.contains("same user"), "{problem}");
+    assert!(!lines.iter().any(|line| line.starts_with("life") && !line.contains(" 0 0 0")), "{lines:#?}");
+    assert!(target.lives());
+    Ok(())
+}
+
+/// Guarantees: where a filter refuses `ptrace` and `process_vm_readv`, as containers have it, the blocked threads are
+/// sampled through `/proc/PID/mem` all the same, and nobody is stopped.
+fn in_a_filter_without_ptrace() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "3"]);
+    let mut driver = drive(&compile::c("without_ptrace"), &[], &[target.pid()]);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
+    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
+    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    // Running ones are, too, where the filter permits perf events.
+    assert!(samples >= blocked && blocked > 0 && stops == 0, "{lines:#?}");
+    Ok(())
+}
+
+/// Guarantees: a process in PID and mount namespaces of its own, whose program has been deleted and never was visible
+/// from here, is sampled: with its own ids, the right file, and complete stacks with names.
+fn other_namespaces_and_a_deleted_program() -> Outcome {
+    let program = compile::c("busy");
+    let script =
+        format!("mount -t tmpfs none /mnt && cp {} /mnt/hidden && exec /mnt/hidden 1 1 unlink", program.display());
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount", "--mount-proc", "--kill-child", "sh", "-c", &script]);
+    let probe = Command::new("unshare").args(["--fork", "--pid", "--mount", "--mount-proc", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return Err(Untested("namespaces cannot be made".to_owned()));
+    }
+    let mut target = Target::launch(&mut command);
+    target.wait_for("ready");
+    let [pid] = process::children(target.pid())[..] else { panic!("one child") };
+    let mut session = Session::of(pid);
+    session.observe("leaf", 100);
+    let seen = session.finish();
+    let life = seen.last();
+    assert_eq!((life.process.pid, life.process.namespace_pid), (pid, 1));
+    assert!(life.process.executable.starts_with("/mnt/hidden"), "{}", life.process.executable);
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    for observed in &life.samples {
+        let main = observed.thread.id == pid;
+        assert_eq!(observed.thread.namespace_id == 1, main, "{:?}", observed.thread);
+        // The shell and its tools had the ids before.
+        assert!(observed.thread.namespace_id < 20, "{:?}", observed.thread);
+        assert_eq!(observed.trust, Trust::Complete);
+    }
+    let main = life.mappings.iter().map(|(mapping, _)| mapping).find(|mapping| mapping.main).unwrap();
+    assert!(main.file.is_some() && main.htlhash.is_some(), "{main:?}");
+    Ok(())
+}
+
+/// Guarantees: a process that executes a set-user-id program leaves a sampler without rights behind: the sampler says
+/// so, and the process is none the worse for it.
+fn setuid_program_without_rights() -> Outcome {
+    as_root()?;
+    let program = compile::c("exec_chain");
+    let privileged = compile::folder().join("exec_chain-root");
+    fs::copy(&program, &privileged).unwrap();
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(NOBODY.iter().filter(|argument| !argument.contains("bounding")))
+        .arg(&program)
+        .arg("1")
+        .arg(&privileged);
+    let mut target = Target::launch(command.current_dir("/"));
+    target.wait_for("link 1");
+    let mut driver = drive(Path::new("setpriv"), &NOBODY, &[target.pid()]);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    target.say("");
+    target.wait_for("link 0");
+    let user = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
+    let user = user.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    if !user.contains("\t0\t") {
+        return Err(Untested("the file system ignores the set-user-id bit".to_owned()));
+    }
+    driver.wait_for(&format!("saw {} Permission", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    assert!(lines.iter().any(|line| line.starts_with("life") && line.contains("Executed")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains(" Permission ")), "{lines:#?}");
+    assert!(target.lives());
+    assert_eq!(process::tracers(target.pid()), Vec::<String>::new());
+    Ok(())
+}
+
+/// As a user with the right to see the kernel, and no other.
+const WITH_PERFMON: [&str; 6] = [
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+perfmon",
+    "--ambient-caps=-all,+perfmon",
+    "--bounding-set=-all,+perfmon",
+];
+
+/// The lines with which somebody else's session ends that samples a process until it has a sample, and the rung that it
+/// was on.
+fn driven(arguments: &[&str], target: &Target) -> (Vec<String>, String) {
+    let mut driver = drive(Path::new("setpriv"), arguments, &[target.pid()]);
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let last = lines.iter().find_map(|line| line.strip_prefix(&format!("rung {} ", target.pid())));
+    let rung = last.unwrap_or_else(|| panic!("{lines:#?}")).to_owned();
+    (lines, rung)
+}
+
+/// Guarantees: with each level of `kernel.perf_event_paranoid` that a machine may have, root and a user with
+/// CAP_PERFMON and nothing else see the kernel; a user without any right sees what the level leaves, is told of the
+/// right that shows more, and nobody is stopped while events are permitted.
+fn rungs_of_rights() -> Outcome {
+    as_root()?;
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.map_err(|_| Untested("the kernel has no perf events".to_owned()))?;
+    let paranoid: i32 = paranoid.trim().parse().unwrap();
+    let probe = Command::new("setpriv").args(WITH_PERFMON).arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return Err(Untested("CAP_PERFMON cannot be given".to_owned()));
+    }
+    let own = NOBODY.iter().filter(|argument| !argument.contains("bounding"));
+    let mut command = Command::new("setpriv");
+    let mut target = Target::launch(command.args(own).arg(compile::c("busy")).args(["1", "1"]).current_dir("/"));
+    target.wait_for("ready");
+
+    let (lines, of_root) = driven(&["--reuid=0"], &target);
+    if of_root == "None" {
+        return Err(Untested("root itself is permitted no perf events".to_owned()));
+    }
+    let (of_user, rung) = driven(&WITH_PERFMON, &target);
+    for (lines, rung) in [(lines, of_root), (of_user, rung)] {
+        assert!(["Kernel", "Processors"].contains(&rung.as_str()), "{lines:#?}");
+    }
+    let (lines, rung) = driven(&NOBODY, &target);
+    let permitted: &[&str] = match paranoid {
+        ..=0 => &["Kernel", "Processors"],
+        1 => &["Kernel"],
+        2 => &["User"],
+        // Some distributions' kernels refuse everything there.
+        _ => &["User", "None"],
+    };
+    assert!(permitted.contains(&rung.as_str()), "{paranoid}: {lines:#?}");
+    let told = lines.iter().any(|line| line.contains(" Events ") && line.to_lowercase().contains("cap_perfmon"));
+    assert_eq!(told, paranoid > 1, "{lines:#?}");
+    let stopped = lines.iter().any(|line| line.starts_with("life") && !line.ends_with(" 0"));
+    assert!(!stopped || rung == "None", "{lines:#?}");
+    Ok(())
+}
+
+/// Guarantees: where a user has locked all the memory that the kernel allows for events, nobody is stopped instead: it
+/// is said that memory is lacking, and what helps, and blocked threads are sampled.
+fn locked_memory_is_used_up() -> Outcome {
+    as_root()?;
+    // A user of whom nobody else has events.
+    const SOMEBODY: [&str; 5] = ["--memlock=0:0", "setpriv", "--reuid=64321", "--regid=64321", "--clear-groups"];
+    compile::has("prlimit", "--version")?;
+    let launch = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("prlimit");
+        Target::launch(command.args(SOMEBODY).arg(compile::c(program)).args(arguments).current_dir("/"))
+    };
+    let mut target = launch("busy", &["2", "2"]);
+    target.wait_for("ready");
+    let mut holder = launch("hold_rings", &[]);
+    let answer = holder.line();
+    if answer != "ready" {
+        return Err(Untested(format!("memory for perf events is {answer}")));
+    }
+    let mut driver = drive(Path::new("prlimit"), &SOMEBODY, &[target.pid()]);
+    driver.wait_for(&format!("saw {} Lack", target.pid()));
+    driver.wait_for(&format!("saw {} sample", target.pid()));
+    driver.say("");
+    let lines = driver.lines_until("done");
+    let lack = lines.iter().find(|line| line.starts_with(&format!("problem {} Lack ", target.pid())));
+    let lack = lack.unwrap_or_else(|| panic!("{lines:#?}"));
+    assert!(lack.contains("no more memory may be locked") && lack.contains("CAP_IPC_LOCK"), "{lack}");
+    let life = lines.iter().find(|line| line.starts_with("life")).unwrap_or_else(|| panic!("{lines:#?}"));
+    let numbers: Vec<u64> = life.rsplit(' ').take(3).map(|number| number.parse().unwrap()).collect();
+    let [stops, blocked, samples] = numbers[..] else { panic!("{life}") };
+    assert!(stops == 0 && blocked > 0 && samples == blocked, "{lines:#?}");
+    target.works();
+    Ok(())
+}

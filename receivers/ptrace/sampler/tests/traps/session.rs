@@ -1,0 +1,342 @@
+//! A sampler process, and all that it has said.
+
+use std::{
+    cell::OnceCell,
+    collections::BTreeMap,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use nix::unistd::Pid;
+use profbridge_sampler::{
+    message::{
+        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Rung, Sample,
+        Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
+    },
+    owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
+    perf::open::{Kernel, open},
+};
+
+use crate::symbols::Symbols;
+
+/// How long anything may take to happen. Only failing tests wait for so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One sample with what it refers to.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed {
+    pub(crate) thread: Thread,
+    pub(crate) trust: Trust,
+    pub(crate) locations: Vec<Location>,
+    pub(crate) sample: Sample,
+}
+
+/// All that was said of one life of a process.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) process: Process,
+    pub(crate) mappings: Vec<(Mapping, OnceCell<Symbols>)>,
+    pub(crate) samples: Vec<Observed>,
+    pub(crate) batches: usize,
+    pub(crate) status: Status,
+    pub(crate) detached: Option<Detached>,
+    pub(crate) period_nano: u64,
+    /// For how long frames were said that are no places in code, by their names.
+    pub(crate) explained: BTreeMap<&'static str, u64>,
+}
+
+impl Life {
+    /// The function at a location: its name, `?` where no symbol covers it, `jit` where no file does.
+    pub(crate) fn name(&self, location: &Location) -> String {
+        let Some(index) = location.mapping else { return "jit".to_owned() };
+        let (mapping, symbols) = &self.mappings[index as usize];
+        let symbols = symbols.get_or_init(|| {
+            mapping.file.as_ref().map_or_else(Symbols::default, |file| Symbols::read(&mut file.try_clone().unwrap()))
+        });
+        symbols.name(location.address).unwrap_or("?").to_owned()
+    }
+
+    /// The functions of a stack, leaf first.
+    pub(crate) fn names(&self, observed: &Observed) -> Vec<String> {
+        observed.locations.iter().map(|location| self.name(location)).collect()
+    }
+
+    /// Samples that have this function somewhere.
+    pub(crate) fn with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a Observed> {
+        self.samples
+            .iter()
+            .filter(move |observed| observed.locations.iter().any(|location| self.name(location) == function))
+    }
+
+    /// How often a function was observed.
+    pub(crate) fn count(&self, function: &str) -> u32 {
+        self.with(function).map(|observed| observed.sample.observations).sum()
+    }
+
+    /// For how much of the time a function was on one thread's stack, by the weights. A thread that could not be looked
+    /// at for some ticks counts with its next sample for all of them.
+    pub(crate) fn presence(&self, function: &str) -> f64 {
+        let weight: u64 = self.with(function).map(|observed| observed.sample.weight_nano).sum();
+        weight as f64 / (self.status.ticks * self.period_nano) as f64
+    }
+
+    /// The path of the file of a stack's last frame.
+    pub(crate) fn root_file(&self, observed: &Observed) -> &str {
+        let root = observed.locations.last().and_then(|location| location.mapping);
+        root.map_or("", |index| &self.mappings[index as usize].0.path)
+    }
+
+    /// Whether a stack ends where threads start: in the program's `_start`, or in the C library.
+    pub(crate) fn rooted(&self, observed: &Observed) -> bool {
+        let Some(root) = observed.locations.last() else { return false };
+        let file = self.root_file(observed).rsplit('/').next().unwrap_or_default();
+        self.name(root) == "_start"
+            || file.starts_with("libc.so")
+            || file.starts_with("libc-")
+            || file.starts_with("ld-linux")
+    }
+
+    /// Of the observations of these samples, the share that is complete and ends where threads start.
+    pub(crate) fn complete_share<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
+        let (mut all, mut complete) = (0, 0);
+        for observed in samples {
+            let observations = u64::from(observed.sample.observations);
+            all += observations;
+            let good = observed.trust == Trust::Complete && self.rooted(observed);
+            complete += if good { observations } else { 0 };
+        }
+        assert!(all > 0, "there are no such samples");
+        complete as f64 / all as f64
+    }
+
+    /// Of these samples, however many observations each stands for, the share that is complete and ends where threads
+    /// start: on a busy machine one that came late stands for many ticks.
+    pub(crate) fn complete_samples<'a>(&self, samples: impl Iterator<Item = &'a Observed>) -> f64 {
+        let good = |observed: &Observed| observed.trust == Trust::Complete && self.rooted(observed);
+        let good: Vec<bool> = samples.map(good).collect();
+        assert!(!good.is_empty(), "there are no such samples");
+        good.iter().filter(|good| **good).count() as f64 / good.len() as f64
+    }
+
+    /// The most frequent stacks, for the messages of failing tests.
+    pub(crate) fn top(&self) -> String {
+        let mut stacks: BTreeMap<String, u32> = BTreeMap::new();
+        for observed in &self.samples {
+            let stack = format!("{:?} {}", observed.trust, self.names(observed).join(";"));
+            *stacks.entry(stack).or_default() += observed.sample.observations;
+        }
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        stacks.iter().take(12).map(|(stack, count)| format!("{count:>6} {stack}\n")).collect()
+    }
+}
+
+/// What was said so far.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) rights: Option<Rights>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) ended: Vec<(TargetId, i32)>,
+    /// How the sampler process ended.
+    pub(crate) ending: Option<Ending>,
+}
+
+impl Seen {
+    fn life_mut(&mut self, id: ProcessId) -> &mut Life {
+        let found = self.lives.iter_mut().find(|life| life.process.id == id);
+        found.unwrap_or_else(|| panic!("something was said of {id:?}, which was never attached"))
+    }
+
+    /// What was said of the process, of its last life.
+    pub(crate) fn last(&self) -> &Life {
+        self.lives.last().expect("no process was attached")
+    }
+
+    /// Whether a problem of this kind was reported.
+    pub(crate) fn has(&self, kind: ProblemKind) -> bool {
+        self.problems.iter().any(|problem| problem.kind == kind)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Ready(rights) => self.rights = Some(rights),
+            Event::Attached(process) => self.lives.push(Life {
+                status: Status { process: process.id, ..Status::default() },
+                process: *process,
+                mappings: Vec::new(),
+                samples: Vec::new(),
+                batches: 0,
+                detached: None,
+                period_nano: 0,
+                explained: BTreeMap::new(),
+            }),
+            Event::Mapping(mapping) => {
+                let mappings = &mut self.life_mut(mapping.process).mappings;
+                assert_eq!(mapping.index as usize, mappings.len(), "mappings come in order and without gaps");
+                mappings.push((mapping, OnceCell::new()));
+            }
+            Event::PerfMap { .. } => {}
+            Event::Batch(batch) => {
+                let life = self.life_mut(batch.process);
+                assert_eq!(life.detached, None, "samples after the end");
+                life.period_nano = batch.period_nano;
+                life.batches += 1;
+                for sample in batch.samples {
+                    let stack = &batch.stacks[sample.stack as usize];
+                    let mut locations: Vec<Location> =
+                        stack.locations.iter().map(|&index| batch.locations[index as usize]).collect();
+                    for explanation in locations.iter().filter_map(|location| location.explanation()) {
+                        *life.explained.entry(explanation).or_default() += sample.weight_nano;
+                    }
+                    // What is no place in any code says nothing about stacks.
+                    locations.retain(|location| location.explanation().is_none());
+                    if locations.is_empty() {
+                        continue;
+                    }
+                    for index in locations.iter().filter_map(|location| location.mapping) {
+                        assert!(
+                            (index as usize) < life.mappings.len(),
+                            "a mapping comes before the samples that name it"
+                        );
+                    }
+                    life.samples.push(Observed {
+                        thread: batch.threads[sample.thread as usize].clone(),
+                        trust: stack.trust,
+                        locations,
+                        sample,
+                    });
+                }
+            }
+            Event::Status(status) => self.life_mut(status.process).status = status,
+            Event::Problem(problem) => {
+                assert_ne!(problem.kind, ProblemKind::Internal, "the sampler failed: {}", problem.message);
+                self.problems.push(problem);
+            }
+            Event::Detached { process, why } => self.life_mut(process).detached = Some(why),
+            Event::CommandEnded { target, code } => self.ended.push((target, code)),
+        }
+    }
+}
+
+/// What has running threads sampled, whatever the kernel permits: where there are no perf events, all are stopped, and
+/// not only those that stay in their own code.
+pub(crate) fn usual() -> Settings {
+    static PERMITTED: LazyLock<bool> =
+        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Rung::Kernel).is_ok());
+    Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
+}
+
+/// A sampler process under test.
+pub(crate) struct Session {
+    process: SamplerProcess,
+    events: Events,
+    next_target: u32,
+    pub(crate) seen: Seen,
+}
+
+impl Session {
+    /// Starts a sampler process and waits until it is ready.
+    pub(crate) fn start() -> Self {
+        let (process, events) = SamplerProcess::start(StartOptions::default()).expect("the sampler process starts");
+        let mut session = Self { process, events, next_target: 0, seen: Seen::default() };
+        session.until("ready", |seen| seen.rights.is_some());
+        session
+    }
+
+    /// A session that samples one process with the usual settings.
+    pub(crate) fn of(pid: u32) -> Self {
+        Self::with(pid, usual())
+    }
+
+    /// A session that samples one process.
+    pub(crate) fn with(pid: u32, settings: Settings) -> Self {
+        let mut session = Self::start();
+        session.watch(Select::Pid(pid), settings);
+        session
+    }
+
+    /// Watches a target; what matches is sampled at once.
+    pub(crate) fn watch(&mut self, select: Select, settings: Settings) -> TargetId {
+        let id = TargetId(self.next_target);
+        self.next_target += 1;
+        self.send(Command::Watch(Target { id, select, settings, environment: Vec::new(), sample_at_once: true }));
+        id
+    }
+
+    /// The sampler's process id.
+    pub(crate) fn sampler(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.pid()).unwrap())
+    }
+
+    /// Says something to the sampler process.
+    pub(crate) fn send(&self, command: Command) {
+        self.process.send(command).expect("the sampler process listens");
+    }
+
+    /// Takes events until something is so.
+    pub(crate) fn until(&mut self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !so(&self.seen) {
+            assert!(self.seen.ending.is_none(), "the sampler process ended before: {what}: {:?}", self.seen.ending);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.next(left) {
+                let life = self.seen.lives.last();
+                panic!(
+                    "did not happen: {what}; problems: {:?}; {:?}; detached: {:?}; stacks:\n{}",
+                    self.seen.problems,
+                    life.map(|life| &life.status),
+                    life.map(|life| life.detached),
+                    life.map(Life::top).unwrap_or_default(),
+                );
+            }
+        }
+    }
+
+    /// Takes events for so long.
+    pub(crate) fn listen(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            if !self.next(left) && self.seen.ending.is_some() {
+                break;
+            }
+        }
+    }
+
+    /// Takes one event, if one comes in time.
+    fn next(&mut self, wait: Duration) -> bool {
+        match self.events.next_within(wait) {
+            Ok(Notice::Event(event)) => {
+                self.seen.take(event);
+                true
+            }
+            Ok(Notice::Ended(ending)) => {
+                assert!(!matches!(ending, Ending::Misbehaved(_)), "{ending:?}");
+                self.seen.ending = Some(ending);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Samples until the process had so many ticks more.
+    pub(crate) fn ticks(&mut self, count: u64) {
+        let before = self.seen.lives.last().map_or(0, |life| life.status.ticks);
+        self.until("ticks", |seen| seen.lives.last().is_some_and(|life| life.status.ticks >= before + count));
+    }
+
+    /// Samples until a function was observed so often, by now.
+    pub(crate) fn observe(&mut self, function: &str, count: u32) {
+        self.until(&format!("{count} observations of {function}"), |seen| {
+            seen.lives.last().is_some_and(|life| life.count(function) >= count)
+        });
+    }
+
+    /// Has the sampler process end, and returns all that it said.
+    pub(crate) fn finish(mut self) -> Seen {
+        self.send(Command::Stop);
+        self.until("the end of the sampler process", |seen| seen.ending.is_some());
+        assert_eq!(self.seen.ending, Some(Ending::Stopped));
+        self.seen
+    }
+}

@@ -1,0 +1,100 @@
+//! Signals: those that stop a process, and those that come while its threads are looked at.
+
+use nix::sys::{
+    signal::Signal,
+    wait::{WaitPidFlag, WaitStatus, waitpid},
+};
+use profbridge_sampler::message::ProblemKind;
+
+use crate::{
+    compile, process,
+    runner::{Outcome, tests},
+    session::{Seen, Session},
+    target::Target,
+};
+
+tests![stopped_before, stopped_meanwhile, stopped_by_the_terminal, a_thousand_signals_a_second];
+
+/// Stops a target and waits until its parent is told so.
+fn stop(target: &Target, signal: Signal) {
+    target.signal(signal);
+    let status = waitpid(target.nix_pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
+    assert!(matches!(status, WaitStatus::Stopped(_, with) if with == signal), "{status:?}");
+}
+
+/// Asserts that a stopped target stays so while it is sampled: each thread, and without any processor time.
+fn stays_stopped(session: &mut Session, target: &Target) {
+    // A thread that was being looked at when the signal came stops as soon as it has a processor, with the kernel's
+    // code alone.
+    let settled = |_: &Seen| process::states(target.pid()).chars().all(|state| matches!(state, 'T' | 't'));
+    session.until("all threads are stopped", settled);
+    let before = process::cpu_ticks(target.pid());
+    session.ticks(70);
+    let states = process::states(target.pid());
+    // `t` is a thread that a tracer stopped: the sampler may look at one, and must let go of it stopped as before.
+    assert!(states.chars().all(|state| matches!(state, 'T' | 't')), "{states}");
+    assert_eq!(process::cpu_ticks(target.pid()), before, "a stopped process ran");
+}
+
+/// Asserts that a continued target runs and is sampled.
+fn runs_again(session: &mut Session, target: &mut Target) {
+    target.signal(Signal::SIGCONT);
+    let count = session.seen.lives.last().map_or(0, |life| life.count("leaf"));
+    session
+        .until("samples after SIGCONT", |seen| seen.lives.last().is_some_and(|life| life.count("leaf") >= count + 50));
+    target.works();
+}
+
+/// Guarantees: a process that is stopped when the sampler comes is reported as such, stays stopped, uses no processor
+/// time, and is sampled as soon as it is continued.
+fn stopped_before() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
+    stop(&target, Signal::SIGSTOP);
+    let mut session = Session::of(target.pid());
+    session.until("a problem", |seen| seen.has(ProblemKind::Stopped));
+    stays_stopped(&mut session, &target);
+    runs_again(&mut session, &mut target);
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: a process that is stopped while it is sampled stays stopped and uses no processor time, each of several
+/// times; when it is continued, its samples go on.
+fn stopped_meanwhile() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
+    let mut session = Session::of(target.pid());
+    session.observe("leaf", 20);
+    for _ in 0..3 {
+        stop(&target, Signal::SIGSTOP);
+        stays_stopped(&mut session, &target);
+        runs_again(&mut session, &mut target);
+    }
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: the same for the signal of a terminal's suspend key.
+fn stopped_by_the_terminal() -> Outcome {
+    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
+    let mut session = Session::of(target.pid());
+    session.observe("leaf", 20);
+    stop(&target, Signal::SIGTSTP);
+    stays_stopped(&mut session, &target);
+    runs_again(&mut session, &mut target);
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: of a thousand queued signals a second none is lost, repeated or put out of order by sampling, and the
+/// thread that gets them is sampled all the same.
+fn a_thousand_signals_a_second() -> Outcome {
+    let mut target = Target::start(&compile::c("signals"), &[]);
+    let mut session = Session::of(target.pid());
+    session.observe("worked_on", 200);
+    target.ask_until("sent", 500);
+    let (sent, handled, disordered) = (target.ask("sent"), target.ask("handled"), target.ask("disordered"));
+    assert!(handled >= sent, "{handled} of {sent} were handled");
+    assert_eq!(disordered, 0);
+    session.finish();
+    Ok(())
+}

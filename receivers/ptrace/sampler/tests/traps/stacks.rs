@@ -1,0 +1,440 @@
+//! Stacks that are hard to read.
+
+use std::{collections::BTreeMap, process::Command};
+
+use profbridge_sampler::message::{Rung, Settings, Stops, Trust};
+
+use crate::{
+    compile,
+    runner::{Outcome, Untested, tests},
+    session::{Life, Observed, Session, usual},
+    target::Target,
+};
+
+tests![
+    without_frame_pointers,
+    in_signal_handlers,
+    on_alternate_signal_stacks,
+    events_on_alternate_signal_stacks,
+    on_coroutine_stacks,
+    go_programs,
+    huge_frames,
+    larger_than_the_copy,
+    frames_of_mebibytes,
+    deeper_than_the_copy,
+    pages_that_are_gone,
+    pages_out_of_memory,
+    libraries_that_come_and_go,
+    waiting_in_late_libraries,
+    code_mapped_twice,
+    python_in_openssl,
+    rust_threads,
+    without_unwind_tables,
+];
+
+/// Samples a target until a function was observed so often, and a little of everything else.
+fn sample(target: &Target, function: &str, count: u32, settings: Settings) -> crate::session::Seen {
+    let mut session = Session::with(target.pid(), settings);
+    session.observe(function, count);
+    session.finish()
+}
+
+/// Asserts that all stacks with a function have these callers, in this order, from it on, and are complete.
+fn assert_chain(life: &Life, chain: &[&str], least: f64) {
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with(chain[0]) {
+        let names = life.names(observed);
+        let from = names.iter().position(|name| name == chain[0]).unwrap();
+        let found =
+            chain.iter().zip(&names[from..]).all(|(wanted, name)| wanted == name) && names.len() >= from + chain.len();
+        all += observed.sample.observations;
+        if found && observed.trust == Trust::Complete && life.rooted(observed) {
+            good += observed.sample.observations;
+        }
+    }
+    let share = f64::from(good) / f64::from(all);
+    assert!(share >= least, "{share} of {all} stacks are {chain:?} down to the root\n{}", life.top());
+}
+
+/// Guarantees: C code without frame pointers is unwound to the start of its thread, caller by caller.
+fn without_frame_pointers() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "1"]);
+    let seen = sample(&target, "leaf", 200, usual());
+    assert_chain(seen.last(), &["leaf", "middle", "outer", "busy"], 0.995);
+    assert_chain(seen.last(), &["wait_forever", "idle"], 0.995);
+    Ok(())
+}
+
+/// Guarantees: from within a signal handler, the stack leads through the signal frame to what was interrupted and on to
+/// the root.
+fn in_signal_handlers() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["plain"]);
+    let seen = sample(&target, "inside_handler", 200, usual());
+    let life = seen.last();
+    assert_through_handler(life);
+    Ok(())
+}
+
+/// Guarantees: the same where the handler runs on an alternate stack, so that what was interrupted lies on another one,
+/// and the thread is held while both are read.
+fn on_alternate_signal_stacks() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["alternate"]);
+    let settings = Settings { stops: Stops::Always, ..Settings::default() };
+    let seen = sample(&target, "inside_handler", 200, settings);
+    assert_through_handler(seen.last());
+    Ok(())
+}
+
+/// Guarantees: where the kernel copies a handler's alternate stack and the thread runs on, the stack leads to what was
+/// interrupted and ends there, as truncated: the other one may not be any more what it was.
+fn events_on_alternate_signal_stacks() -> Outcome {
+    let target = Target::start(&compile::c("handlers"), &["alternate"]);
+    let seen = sample(&target, "inside_handler", 200, usual());
+    let life = seen.last();
+    if life.status.rung < Rung::User {
+        return Err(Untested("no events are permitted".to_owned()));
+    }
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("inside_handler") {
+        let names = life.names(observed);
+        assert_eq!(observed.trust, Trust::Truncated, "{names:?}\n{}", life.top());
+        assert!(!names.iter().any(|name| name == "caller_of_work" || name == "spin"), "{names:?}\n{}", life.top());
+        let place = |function: &str| names.iter().position(|name| name == function);
+        let interrupted = place("interrupted_work").or(names.iter().rposition(|name| name == "burn"));
+        all += 1;
+        good += u32::from(place("inside_handler") < place("handler") && place("handler") < interrupted);
+    }
+    assert!(f64::from(good) >= 0.99 * f64::from(all), "{good} of {all} lead to what was interrupted\n{}", life.top());
+    Ok(())
+}
+
+fn assert_through_handler(life: &Life) {
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("inside_handler") {
+        let names = life.names(observed);
+        let place = |function: &str| names.iter().position(|name| name == function);
+        let ordered = place("inside_handler") < place("handler")
+            && place("handler") < place("interrupted_work")
+            && place("interrupted_work") < place("caller_of_work")
+            && place("caller_of_work") < place("spin");
+        all += observed.sample.observations;
+        if ordered && observed.trust == Trust::Complete && life.rooted(observed) {
+            good += observed.sample.observations;
+        }
+    }
+    let share = f64::from(good) / f64::from(all);
+    assert!(share >= 0.99, "{share} of {all} lead through the handler\n{}", life.top());
+}
+
+/// Guarantees: a coroutine's stack, which is no thread's, is unwound to the coroutine's first function and ends there,
+/// without anything of the memory beyond.
+fn on_coroutine_stacks() -> Outcome {
+    let target = Target::start(&compile::c("coroutines"), &[]);
+    let seen = sample(&target, "in_coroutine", 200, usual());
+    let life = seen.last();
+    for observed in life.with("in_coroutine") {
+        let names = life.names(observed);
+        let body = names.iter().position(|name| name == "coroutine_body");
+        assert!(body.is_some_and(|body| names.len() <= body + 2), "{names:?}\n{}", life.top());
+    }
+    // Its last frame is the C library's start of a context.
+    let share = life.complete_share(life.with("in_coroutine"));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: goroutines, whose stacks the runtime allocates, are unwound to the runtime's `goexit`, nothing of Go's
+/// own handling of signals is upset, and the program is known to be Go's.
+fn go_programs() -> Outcome {
+    let mut target = Target::start(&compile::go("go")?, &[]);
+    let seen = sample(&target, "main.goLeaf", 150, usual());
+    assert!(target.lives());
+    let life = seen.last();
+    assert!(life.mappings.iter().all(|(mapping, _)| mapping.go == mapping.main));
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("main.goLeaf") {
+        let names = life.names(observed);
+        all += 1;
+        good += u32::from(
+            names.iter().any(|name| name == "main.goOuter") && names.last().unwrap().starts_with("runtime.goexit"),
+        );
+    }
+    assert!(f64::from(good) >= 0.95 * f64::from(all), "{good} of {all}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a stack with a frame of 150 KiB and 100 calls below it is unwound to the root.
+fn huge_frames() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["150", "100"]);
+    let seen = sample(&target, "at_the_bottom", 100, usual());
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 101, "{}", life.top());
+    }
+    let share = life.complete_share(life.with("huge_frame"));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a frame that is larger than what is copied of a stack is stepped over, since only what unwinding needs
+/// of it is read.
+fn larger_than_the_copy() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["1000", "10"]);
+    let settings = Settings { max_stack: 64 << 10, ..usual() };
+    let seen = sample(&target, "at_the_bottom", 100, settings);
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
+        assert!(observed.trust != Trust::Complete || life.rooted(observed), "{}", life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: a stack with a frame of 6 MiB, which is more than is copied, is either whole or said to be truncated; it
+/// is never guessed.
+fn frames_of_mebibytes() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["6144", "10"]);
+    let seen = sample(&target, "at_the_bottom", 100, usual());
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        assert_eq!(names.iter().filter(|name| *name == "one_level").count(), 11, "{}", life.top());
+        match observed.trust {
+            Trust::Complete => assert!(life.rooted(observed), "{}", life.top()),
+            trust => assert_eq!(trust, Trust::Truncated, "{}", life.top()),
+        }
+    }
+    Ok(())
+}
+
+/// Guarantees: a recursion that is deeper than what is copied of its stack gives stacks that are right as far as they
+/// go, are said to be truncated, and are not longer than a limit.
+fn deeper_than_the_copy() -> Outcome {
+    let target = Target::start(&compile::c("huge"), &["1", "200000"]);
+    let settings = Settings { max_stack: 64 << 10, ..usual() };
+    let seen = sample(&target, "at_the_bottom", 20, settings);
+    let life = seen.last();
+    for observed in life.with("at_the_bottom") {
+        let names = life.names(observed);
+        let from = names.iter().position(|name| name == "at_the_bottom").unwrap() + 1;
+        assert!(names.len() > 100, "{}", names.len());
+        assert!(names.len() < 20_000, "{}", names.len());
+        assert!(names[from..].iter().all(|name| name == "one_level"), "{:?}", names.last());
+        assert_eq!(observed.trust, Trust::Truncated);
+    }
+    Ok(())
+}
+
+/// How many calls `absent_page` makes between its two functions that are not on the absent page.
+const LEVELS: usize = 50;
+
+/// The calls between the two functions of `absent_page` in a stack, and whether it leads to the outer one. There is
+/// nothing else in it.
+fn levels(life: &Life, observed: &Observed) -> (usize, bool) {
+    let names = life.names(observed);
+    let from = names.iter().position(|name| name == "below").unwrap() + 1;
+    let levels = names[from..].iter().take_while(|name| *name == "one_level").count();
+    let beyond: Vec<&str> = names[from + levels..].iter().map(String::as_str).collect();
+    assert!(beyond.is_empty() || beyond[..2] == ["above", "spin"], "{names:?}\n{}", life.top());
+    (levels, !beyond.is_empty())
+}
+
+/// Guarantees: a stack of which a page is gone is right up to there, ends there, and is said to be truncated.
+fn pages_that_are_gone() -> Outcome {
+    let target = Target::start(&compile::c("absent_page"), &["unmapped"]);
+    for settings in [usual(), Settings { stops: Stops::Always, ..Settings::default() }] {
+        let seen = sample(&target, "below", 100, settings);
+        let life = seen.last();
+        for observed in life.with("below") {
+            let (levels, whole) = levels(life, observed);
+            // A page has less than eight frames, and the absent one is the second above the stack pointer or the third.
+            assert!((4..LEVELS - 8).contains(&levels) && !whole, "{levels}\n{}", life.top());
+            assert_eq!(observed.trust, Trust::Truncated, "{}", life.top());
+        }
+    }
+    Ok(())
+}
+
+/// Guarantees: a stack of which a page is not in memory when the kernel copies it is either whole, since it was read
+/// from where it is, or right up to there and said to be truncated; and nobody waits for it for ever.
+fn pages_out_of_memory() -> Outcome {
+    let mut target = Target::launch(Command::new(compile::c("absent_page")).arg("written-back"));
+    if target.line() == "resident" {
+        return Err(Untested("the kernel takes no page of a file out of memory".to_owned()));
+    }
+    let seen = sample(&target, "below", 200, usual());
+    let life = seen.last();
+    for observed in life.with("below") {
+        let (levels, whole) = levels(life, observed);
+        let right = if whole { levels == LEVELS } else { (4..LEVELS).contains(&levels) };
+        assert!(right, "{levels}\n{}", life.top());
+        assert_eq!(observed.trust == Trust::Complete, whole, "{:?}\n{}", observed.trust, life.top());
+        assert!(whole || observed.trust == Trust::Truncated, "{:?}\n{}", observed.trust, life.top());
+    }
+    Ok(())
+}
+
+/// Guarantees: where one library takes the place of another in memory, at the very same addresses, that is noticed
+/// within so many ticks as are five seconds, and from then on no stack shows the one's code under the other's caller.
+fn libraries_that_come_and_go() -> Outcome {
+    const MOMENTS: u32 = 500;
+    let libraries = ["spin_a", "spin_b"].map(|function| compile::library(function).display().to_string());
+    let mut target = Target::launch(std::process::Command::new(compile::c("loader")).args(&libraries));
+    let place = target.wait_for("at");
+    let mut session = Session::of(target.pid());
+    session.observe("spin_a", 60);
+    target.say("");
+    assert_eq!(target.wait_for("at"), place, "the other library came to lie elsewhere");
+    session.observe("spin_b", 60);
+    let seen = session.finish();
+    let life = seen.last();
+    let wrong = |caller, other| {
+        let times = life.with(caller).filter(move |observed| life.names(observed).iter().any(|name| name == other));
+        times.map(|observed| observed.sample.time_unix_nano).max()
+    };
+    let first = |function| life.with(function).map(|observed| observed.sample.time_unix_nano).min().unwrap();
+    assert_eq!(wrong("call_a", "spin_b"), None, "{}", life.top());
+    let noticed = first("spin_b");
+    // By what was looked at and not by the time: on a busy machine the sampler has its turn as late as everybody.
+    let before = life.with("call_b").filter(|observed| observed.sample.time_unix_nano < noticed);
+    let before: u32 = before.map(|observed| observed.sample.observations).sum();
+    assert!(before < MOMENTS, "noticed after {before} observations\n{}", life.top());
+    assert!(wrong("call_b", "spin_a") < Some(noticed), "{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: threads that wait for good in libraries that were loaded moments ago have complete stacks as soon as the
+/// libraries are known, although they do not run any more.
+fn waiting_in_late_libraries() -> Outcome {
+    let libraries = ["late_a", "late_b", "late_c", "late_d", "late_e", "late_f"];
+    let paths = libraries.map(|function| compile::library(function).display().to_string());
+    let mut target = Target::launch(std::process::Command::new(compile::c("late_libraries")).args(&paths));
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    session.ticks(20);
+    target.say("");
+    target.wait_for("waiting");
+    let main = target.pid();
+    let waits_completely = |life: &Life, observed: &Observed| {
+        observed.trust == Trust::Complete && life.names(observed).iter().any(|name| name == "wait_in_library")
+    };
+    session.until("the last stack of each thread is complete", |seen| {
+        let Some(life) = seen.lives.last() else { return false };
+        let last = newest(life, main);
+        last.len() == libraries.len() && last.values().all(|observed| waits_completely(life, observed))
+    });
+    // And stays so.
+    session.ticks(100);
+    let seen = session.finish();
+    let life = seen.last();
+    for observed in newest(life, main).values() {
+        assert!(waits_completely(life, observed), "{:?} {:?}", observed.trust, life.names(observed));
+    }
+    Ok(())
+}
+
+/// The newest sample of each thread but one.
+fn newest(life: &Life, other_than: u32) -> BTreeMap<u32, &Observed> {
+    let mut last = BTreeMap::new();
+    for observed in life.samples.iter().filter(|observed| observed.thread.id != other_than) {
+        let newest = last.entry(observed.thread.id).or_insert(observed);
+        if observed.sample.time_unix_nano >= newest.sample.time_unix_nano {
+            *newest = observed;
+        }
+    }
+    last
+}
+
+/// Guarantees: JavaScript, and code of the engine that it maps a second time at another distance from its file, is
+/// unwound to the root.
+fn code_mapped_twice() -> Outcome {
+    compile::has("node", "--version")?;
+    let mut target = Target::launch(
+        Command::new("node").args(["--interpreted-frames-native-stack"]).arg(compile::source("compute.js")),
+    );
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    let main = target.pid();
+    let compiled = |observed: &&Observed| {
+        observed.thread.id == main && observed.locations.iter().any(|location| location.mapping.is_none())
+    };
+    session.until("200 stacks with compiled code", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(compiled).count() >= 200)
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    let share = life.complete_share(life.samples.iter().filter(|observed| observed.thread.id == main));
+    assert!(share >= 0.95, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: Python in OpenSSL's assembly, which keeps its caller's frame where only DWARF expressions find it, is
+/// unwound to the root.
+fn python_in_openssl() -> Outcome {
+    compile::has("python3", "--version")?;
+    let mut target = Target::launch(Command::new("python3").arg(compile::source("hashing.py")).arg("hash"));
+    target.wait_for("ready");
+    let mut session = Session::of(target.pid());
+    let hashing = |life: &Life, observed: &Observed| {
+        let leaf = observed.locations.first().and_then(|location| location.mapping);
+        leaf.is_some_and(|index| life.mappings[index as usize].0.path.contains("libcrypto"))
+    };
+    session.until("300 stacks in OpenSSL", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(|observed| hashing(life, observed)).count() >= 300)
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    let share = life.complete_share(life.samples.iter().filter(|observed| hashing(life, observed)));
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: Rust threads, closures and channels are unwound to the root, and the closure's callers are all there.
+fn rust_threads() -> Outcome {
+    let target = Target::start(&compile::rust("threads"), &[]);
+    let mut session = Session::of(target.pid());
+    let in_closure =
+        |life: &Life, observed: &Observed| life.names(observed).iter().any(|name| name.contains("rust_outer"));
+    session.until("200 stacks in the closure", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| life.samples.iter().filter(|observed| in_closure(life, observed)).count() >= 200)
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: code without any unwind table is sampled, its callers are found, in the order of the calls, and no stack
+/// is called complete that does not reach the root.
+fn without_unwind_tables() -> Outcome {
+    let flags = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let target = Target::start(&compile::c_with("busy", "busy-without-tables", &flags), &["1", "2"]);
+    let seen = sample(&target, "leaf", 200, usual());
+    let life = seen.last();
+    for observed in &life.samples {
+        assert!(
+            observed.trust != Trust::Complete || life.rooted(observed),
+            "{:?}\n{}",
+            life.names(observed),
+            life.top()
+        );
+    }
+    let callers = ["leaf", "middle", "outer", "busy"];
+    let (mut all, mut good) = (0, 0);
+    for observed in life.with("leaf") {
+        let names = life.names(observed);
+        let known = names.iter().filter_map(|name| callers.iter().position(|caller| caller == name));
+        let known: Vec<usize> = known.collect();
+        assert!(known.is_sorted(), "{names:?}");
+        all += 1;
+        good += u32::from(known.len() >= 3);
+    }
+    assert!(f64::from(good) >= 0.9 * f64::from(all), "{good} of {all} have their callers\n{}", life.top());
+    Ok(())
+}

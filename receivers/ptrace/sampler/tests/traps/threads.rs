@@ -1,0 +1,120 @@
+//! Threads, many and short-lived.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profbridge_sampler::message::{Rung, Settings};
+
+use crate::{
+    compile, process,
+    runner::{Outcome, tests},
+    session::Session,
+    target::Target,
+};
+
+tests![leader_ends_first, sleepers_have_their_pointers, two_thousand_threads, thousands_of_threads_a_second];
+
+/// Guarantees: a process whose first thread has ended is sampled on, its other threads with complete stacks under their
+/// own ids.
+fn leader_ends_first() -> Outcome {
+    let target = Target::start(&compile::c("leader"), &[]);
+    let mut session = Session::of(target.pid());
+    session.observe("survivor", 100);
+    let seen = session.finish();
+    let life = seen.last();
+    assert!(life.samples.iter().all(|observed| observed.thread.id != target.pid()), "{}", life.top());
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: a thread that sleeps has its thread pointer from its first sample on, the one that it has itself, and is
+/// not stopped for that.
+fn sleepers_have_their_pointers() -> Outcome {
+    let mut target = Target::launch(&mut std::process::Command::new(compile::c("sleepers")));
+    let lines = target.lines_until("ready");
+    let numbers = |line: &String| {
+        let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+        (u32::try_from(numbers[0]).unwrap(), numbers[1])
+    };
+    let own: BTreeMap<u32, u64> = lines.iter().map(numbers).collect();
+    assert_eq!(own.len(), 4);
+    // They run for a moment after what they said: that is over when each is in its last system call, `pause` or `read`.
+    let sleeps = |thread: &u32| matches!(process::system_call(target.pid(), *thread), Some(0 | 34));
+    while !own.keys().all(sleeps) {
+        std::thread::yield_now();
+    }
+    let mut session = Session::of(target.pid());
+    session.until("samples of each", |seen| {
+        let life = seen.lives.last();
+        life.is_some_and(|life| own.keys().all(|id| life.samples.iter().any(|observed| observed.thread.id == *id)))
+    });
+    let seen = session.finish();
+    let life = seen.last();
+    for observed in &life.samples {
+        assert_eq!(observed.thread.pointer, own[&observed.thread.id], "{:?}", observed.thread);
+    }
+    assert_eq!(life.status.stops, 0, "{}", life.top());
+    Ok(())
+}
+
+/// Guarantees: of 2000 idle threads and a busy one each is seen, the busy one with all the processor time that it used,
+/// sampled or said not to be, and the sampler keeps within its budget of processor time.
+fn two_thousand_threads() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["1", "2000"]);
+    let budget = Settings::default().max_cpu;
+    let mut session = Session::of(target.pid());
+    session.until("a first tick", |seen| seen.lives.last().is_some_and(|life| life.status.ticks > 0));
+    let before_all = process::cpu_ticks(target.pid());
+    session.until("all threads", |seen| {
+        let life = seen.lives.last();
+        let threads =
+            life.map(|life| life.samples.iter().map(|observed| observed.thread.id).collect::<BTreeSet<u32>>());
+        threads.is_some_and(|threads| threads.len() >= 2002)
+    });
+    // Meeting 2000 threads for the first time costs more, and lowering the rate takes a while where that is needed.
+    let mut before = (session.seen.last().status, std::time::Instant::now());
+    session.until("a second within the budget", |seen| {
+        let (status, now) = (seen.last().status, std::time::Instant::now());
+        if status.ticks == before.0.ticks || now - before.1 < std::time::Duration::from_secs(1) {
+            return false;
+        }
+        let cpu = (status.sampler_cpu_nano - before.0.sampler_cpu_nano) as f64 / (now - before.1).as_nanos() as f64;
+        before = (status, now);
+        cpu <= budget * 1.1
+    });
+    session.observe("leaf", 10);
+    let used = (process::cpu_ticks(target.pid()) - before_all) * 10_000_000;
+    let seen = session.finish();
+    let life = seen.last();
+    assert_eq!(life.status.threads, 2002);
+    let sampled: u64 = life
+        .samples
+        .iter()
+        .filter(|observed| !observed.sample.blocked)
+        .map(|observed| observed.sample.weight_nano)
+        .sum();
+    let busy: u64 = life.with("leaf").map(|observed| observed.sample.weight_nano).sum();
+    assert!(busy * 10 >= sampled * 9, "{busy} of {sampled}: {:?}", life.status);
+    let all = sampled + life.status.not_sampled_nano;
+    // What came after the last reading of the kernel's counters is more.
+    assert!(all + 60_000_000 >= used, "{all} ns said, {used} ns used: {:?}", life.status);
+    Ok(())
+}
+
+/// Guarantees: threads that come and go by the thousand a second neither fail to be created nor keep the sampler from
+/// those that stay. None is stopped where the kernel permits events, and what they used is said not to be sampled.
+fn thousands_of_threads_a_second() -> Outcome {
+    let mut target = Target::start(&compile::c("churn"), &[]);
+    let mut session = Session::of(target.pid());
+    session.observe("steady", 200);
+    target.ask_until("created", 2000);
+    // None of them lives for long enough to be seen.
+    session.until("time of threads that are gone", |seen| seen.last().status.not_sampled_nano > 100_000_000);
+    assert_eq!(target.ask("failed"), 0);
+    assert!(target.lives());
+    let seen = session.finish();
+    let life = seen.last();
+    assert!(life.status.stops == 0 || life.status.rung == Rung::None, "{:?}", life.status);
+    assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Threads that wait: they are never stopped, so none of their system calls knows of the sampler.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use profbridge_sampler::message::{ProblemKind, Settings};
+
+use crate::{
+    compile, process,
+    runner::{Outcome, Untested, tests},
+    session::{Seen, Session, usual},
+    target::Target,
+};
+
+tests![
+    no_system_call_fails_or_is_shortened,
+    short_waits_are_not_interrupted,
+    idle_threads_are_not_stopped,
+    vfork_and_uninterruptible_sleep,
+    frozen_by_the_unified_hierarchy,
+    frozen_by_the_freezer,
+];
+
+/// How many system calls the matrix has, each on a thread of its own.
+const CALLS: usize = 54;
+
+/// How often each of them has to be looked at while it waits.
+const LOOKS: u32 = 8;
+
+/// One line of the matrix, whose calls take so long: the call, its result and error, and how long it took.
+fn matrix(milliseconds: f64, sampled: bool) -> (Vec<(String, String, f64)>, Option<Seen>) {
+    let mut target = Target::start(&compile::c("matrix"), &[&milliseconds.to_string()]);
+    let mut session =
+        sampled.then(|| Session::with(target.pid(), Settings { rate_hertz: 250.0, ..Settings::default() }));
+    if let Some(session) = &mut session {
+        session.until("a first sample", |seen| seen.lives.last().is_some_and(|life| !life.samples.is_empty()));
+    }
+    target.say("go");
+    let lines = target.lines_until("done");
+    let calls = lines.iter().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        if words[1] == "absent" && !sampled {
+            let error = nix::errno::Errno::from_raw(words[2].parse().unwrap());
+            println!("untested here: {}: {error}", words[0]);
+        }
+        (words[0].to_owned(), words[1..3].join(" "), words[3].parse().unwrap())
+    });
+    (calls.collect(), session.map(Session::finish))
+}
+
+/// Guarantees: of 54 system calls that wait, none fails, returns something else, or returns earlier than without a
+/// sampler, although each is looked at again and again meanwhile.
+fn no_system_call_fails_or_is_shortened() -> Outcome {
+    // As long as it takes until the sampler was there: calls that it had no time to look at show nothing.
+    let mut milliseconds = 1000.0;
+    while !no_call_of_the_matrix_fails(milliseconds) {
+        milliseconds *= 2.0;
+        assert!(milliseconds < 120_000.0, "not all threads were looked at {LOOKS} times");
+    }
+    Ok(())
+}
+
+/// Asserts that calls of this length are not touched by being looked at; returns whether enough of them were.
+fn no_call_of_the_matrix_fails(milliseconds: f64) -> bool {
+    let (alone, _) = matrix(milliseconds, false);
+    let (sampled, seen) = matrix(milliseconds, true);
+    assert_eq!(alone.len(), CALLS);
+    assert_eq!(sampled.len(), CALLS);
+    for ((name, result, took), (_, sampled_result, sampled_took)) in alone.iter().zip(&sampled) {
+        assert_eq!(result, sampled_result, "{name}");
+        if !result.starts_with("absent") {
+            // A timeout in whole jiffies may end up to one earlier (4 ms at 250 Hz).
+            assert!(*took > milliseconds - 5.0, "{name} took {took} ms without a sampler");
+            assert!(*sampled_took > milliseconds - 5.0, "{name} took only {sampled_took} ms");
+            // How much later it ends is the machine's business; one that began anew at each look would never end.
+        }
+    }
+    let seen = seen.unwrap();
+    let life = seen.last();
+    let mut looks: BTreeMap<u32, u32> = BTreeMap::new();
+    for observed in &life.samples {
+        if life.names(observed).iter().any(|name| name.starts_with("call_")) {
+            *looks.entry(observed.thread.id).or_default() += observed.sample.observations;
+        }
+    }
+    // Calls that the machine does not have end at once.
+    let absent = alone.iter().filter(|(_, result, _)| result.starts_with("absent")).count();
+    looks.values().filter(|count| **count >= LOOKS).count() >= CALLS - absent
+}
+
+/// Guarantees: threads that wait for milliseconds at a time and compute in between, and so are met running as well as
+/// waiting, have none of their waits interrupted.
+fn short_waits_are_not_interrupted() -> Outcome {
+    let mut target = Target::start(&compile::c("short_waits"), &[]);
+    let mut session = Session::with(target.pid(), Settings::default());
+    session.ticks(300);
+    target.ask_until("calls", 1000);
+    assert_eq!(target.ask("interrupted"), 0, "{:?}", session.seen.last().status);
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: a process that does nothing is observed in full, with complete stacks, and not one of its threads is
+/// stopped.
+fn idle_threads_are_not_stopped() -> Outcome {
+    let target = Target::start(&compile::c("busy"), &["0", "8"]);
+    let mut session = Session::with(target.pid(), Settings::default());
+    session.ticks(200);
+    let seen = session.finish();
+    let life = seen.last();
+    assert_eq!(life.status.stops, 0, "{:?}", life.status);
+    let observations: u64 = life.samples.iter().map(|observed| u64::from(observed.sample.observations)).sum();
+    // Threads that have been idle for long are looked at less often, with the weight of the ticks between.
+    let weight: u64 = life.samples.iter().map(|observed| observed.sample.weight_nano).sum();
+    let wanted = 9 * life.status.ticks * life.period_nano;
+    assert!(weight as f64 > 0.9 * wanted as f64, "{weight} of {wanted} ns, {observations} observations");
+    assert!(life.samples.iter().all(|observed| observed.sample.blocked));
+    let share = life.complete_share(life.samples.iter());
+    assert!(share >= 0.99, "{share}\n{}", life.top());
+    // Unchanged stacks are runs: one sample of each thread in a batch, for all its observations.
+    let (samples, most) = (life.samples.len(), 9 * life.batches);
+    assert!(samples <= most && observations >= life.status.ticks, "{samples} samples of {observations}, {most} runs");
+    Ok(())
+}
+
+/// Guarantees: a thread in state D, which does not stop for as long as it is in it, does not keep the other threads
+/// from being sampled, is not kept from going on, and has its whole stack, although `vfork` keeps its return address in
+/// a register.
+fn vfork_and_uninterruptible_sleep() -> Outcome {
+    let mut target = Target::start(&compile::c("vfork"), &[]);
+    let mut session = Session::of(target.pid());
+    // Its child ends when it is told to, which is when the busy thread was observed so often: a sampler that waited for
+    // the thread in state D would not see any other until then.
+    for _ in 0..3 {
+        let before = session.seen.lives.last().map_or(0, |life| life.count("unaffected"));
+        session.observe("unaffected", before + 80);
+        assert!(process::states(target.pid()).contains('D'));
+        target.say("");
+        target.wait_for("ready");
+    }
+    let seen = session.finish();
+    let life = seen.last();
+    let threads: std::collections::BTreeSet<u32> = life.samples.iter().map(|observed| observed.thread.id).collect();
+    assert_eq!(threads.len(), 3, "{}", life.top());
+    let share = life.complete_share(life.with("wait_in_vfork"));
+    let found = life.presence("wait_in_vfork");
+    assert!(share >= 0.99 && found >= 0.9, "{share}, {found}\n{}", life.top());
+    Ok(())
+}
+
+/// A control group that goes when the test ends, with nothing frozen in it.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn make(hierarchy: &str) -> Result<Self, Untested> {
+        let path = Path::new(hierarchy).join(format!("profbridge-{}", std::process::id()));
+        fs::create_dir(&path)
+            .map_err(|error| Untested(format!("no control group in {hierarchy} can be made: {error}")))?;
+        Ok(Self(path))
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap();
+    }
+
+    fn until(&self, file: &str, text: &str) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+        while !fs::read_to_string(self.0.join(file)).unwrap().contains(text) {
+            assert!(std::time::Instant::now() < end, "{file} never became {text}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // One of the two is there. A group with processes in it cannot be removed, so they go back to the root first.
+        fs::write(self.0.join("cgroup.freeze"), "0").ok();
+        fs::write(self.0.join("freezer.state"), "THAWED").ok();
+        for pid in fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+            fs::write(self.0.parent().unwrap().join("cgroup.procs"), pid).ok();
+        }
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+/// A frozen process is reported, the sampler is not caught in it, and it is sampled when it runs again.
+fn frozen(hierarchy: &str, file: &str, [frozen, thawed]: [&str; 2], [shows_file, shows]: [&str; 2]) -> Outcome {
+    let group = Group::make(hierarchy)?;
+    if !group.0.join(file).exists() {
+        return Err(Untested(format!("{hierarchy} has no {file}")));
+    }
+    let mut target = Target::start(&compile::c("busy"), &["2", "2"]);
+    let steady = Target::start(&compile::c("shares"), &["all"]);
+    group.write("cgroup.procs", &target.pid().to_string());
+    group.write(file, frozen);
+    group.until(shows_file, shows);
+    let mut session = Session::of(target.pid());
+    session.until("a problem", |seen| seen.has(ProblemKind::Frozen));
+    session.watch(profbridge_sampler::message::Select::Pid(steady.pid()), usual());
+    session.until("samples of another process", |seen| seen.last().count("alone_a") >= 50);
+    group.write(file, thawed);
+    session.until("samples after the thaw", |seen| {
+        seen.lives.iter().any(|life| life.process.pid == target.pid() && life.count("leaf") >= 20)
+    });
+    target.works();
+    session.finish();
+    Ok(())
+}
+
+/// Guarantees: a process that the unified hierarchy's freezer holds is reported as frozen, costs other targets nothing,
+/// and is sampled once it is thawed.
+fn frozen_by_the_unified_hierarchy() -> Outcome {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let hierarchy = mounts.iter().find(|path| Path::new(path).join("cgroup.controllers").exists());
+    let hierarchy = hierarchy.ok_or_else(|| Untested("there is no unified hierarchy".to_owned()))?;
+    frozen(hierarchy, "cgroup.freeze", ["1", "0"], ["cgroup.events", "frozen 1"])
+}
+
+/// Guarantees: the same for the freezer of the first version, whose processes are in state D.
+fn frozen_by_the_freezer() -> Outcome {
+    frozen("/sys/fs/cgroup/freezer", "freezer.state", ["FROZEN", "THAWED"], ["freezer.state", "FROZEN"])
+}

@@ -1,0 +1,219 @@
+//! Known answers: the callers are those that the source says.
+
+use profbridge_sampler::elf::ObjectCache;
+use profbridge_sampler::message::Trust;
+use profbridge_sampler::unwind::{Frame, MAX_FRAMES, Outcome, Registers, StackCopy};
+
+use crate::snapshot::{Process, Snapshot};
+use crate::target::{Target, compile};
+
+const FAST: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
+/// No function of the program is longer.
+const LONGEST: u64 = 1024;
+
+struct Seen {
+    snapshot: Snapshot,
+    frames: Vec<Frame>,
+    outcome: Outcome,
+    /// The addresses of the functions that must be there, the innermost first.
+    expected: Vec<u64>,
+    process: Process,
+    _target: Target,
+}
+
+/// Runs the program until it spins, and unwinds the thread that does.
+fn look(flags: &[&str], arguments: &[&str]) -> Seen {
+    let program = compile("known.c", &arguments.join("-").replace('/', ""), flags);
+    let target = Target::start(&program, arguments);
+    std::fs::remove_file(&program).expect("the program is there");
+    let expected: Vec<u64> =
+        target.lines.iter().map(|line| u64::from_str_radix(line, 16).expect("an address")).collect();
+    let mut process = Process::open(target.pid(), &mut ObjectCache::default());
+    loop {
+        let thread = *target.threads().last().expect("a thread");
+        let (snapshot, frames, outcome) = process.look(thread);
+        if outcome.unknown_code.is_some() {
+            process.reload(&mut ObjectCache::default());
+        } else if within(frames[0].pc, expected[0]) {
+            return Seen { snapshot, frames, outcome, expected, process, _target: target };
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn within(pc: u64, function: u64) -> bool {
+    (function..function + LONGEST).contains(&pc)
+}
+
+/// The place of `functions` in the frames, each directly calling the one before unless `signal` lies between.
+fn assert_calls(seen: &Seen, functions: &[u64]) -> usize {
+    let mut at = 0;
+    for function in functions {
+        assert!(within(seen.frames[at].pc, *function), "frame {at} of {:x?}, expected {functions:x?}", seen.frames);
+        at += 1;
+    }
+    at
+}
+
+/// Guarantees: callers in code without frame pointers are found in order, up to the program's first function, and
+/// nothing is missing between; the program was deleted before it was looked at.
+#[test]
+fn without_frame_pointers() {
+    let seen = look(FAST, &["plain"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
+    // main, __libc_start_call_main, __libc_start_main, _start
+    assert_eq!(seen.frames.len(), seen.expected.len() + 3);
+    let main = seen.frames[3].location.mapping.expect("main is in a file");
+    let mapping = &seen.process.space.mappings()[main as usize];
+    assert!(mapping.main && mapping.file.is_some() && mapping.htlhash.is_some());
+    assert!((mapping.start..mapping.end).contains(&seen.frames[3].location.address));
+}
+
+/// Guarantees: a program without its C library in a file of its own is unwound as well.
+#[test]
+fn statically_linked() {
+    let seen = look(&[FAST, &["-static"]].concat(), &["plain", "3"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+}
+
+/// Guarantees: a thread's stack ends where the thread was started, by the rule of the C library's `clone`.
+#[test]
+fn of_a_thread() {
+    let seen = look(FAST, &["thread"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+}
+
+/// Guarantees: a stack that is aligned anew, and grows while the function runs, is unwound by the expressions that
+/// describe it.
+#[test]
+fn realigned_stack() {
+    let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "100"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+}
+
+/// Guarantees: deep recursion is unwound to its end within the limit of frames, and beyond it is truncated, never
+/// complete.
+#[test]
+fn deep_recursion() {
+    let seen = look(FAST, &["deep", "900"]);
+    let deep = [&seen.expected[..1], &[seen.expected[1]; 901], &seen.expected[2..]].concat();
+    assert_calls(&seen, &deep);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+
+    let seen = look(FAST, &["deep", "3000"]);
+    assert_eq!(seen.frames.len(), MAX_FRAMES);
+    assert_eq!(seen.outcome, Outcome { trust: Trust::Truncated, ..Outcome::default() });
+}
+
+/// Guarantees: a stack is unwound through the kernel's signal frame, on the same stack and on an alternate one, into
+/// the function that was interrupted; that one's address is taken as it is and not moved into a call.
+#[test]
+fn signal_handlers() {
+    for mode in ["fault", "fault-alternate"] {
+        let seen = look(FAST, &[mode]);
+        let [spin, handler, interrupted, main] = seen.expected[..] else { panic!("{:x?}", seen.expected) };
+        assert_calls(&seen, &[spin, handler]);
+        let place =
+            seen.frames.iter().position(|frame| within(frame.pc, interrupted)).expect("the interrupted function");
+        assert_eq!(place, 3, "only the code that returns from the signal lies between: {:x?}", seen.frames);
+        let [frame, caller] = [seen.frames[place], seen.frames[place + 1]];
+        let bias = seen.process.space.find(frame.pc).expect("known code").bias;
+        assert_eq!(frame.location.address, frame.pc - bias, "{mode}");
+        assert!(within(caller.pc, main));
+        assert_eq!(caller.location.address, caller.pc - bias - 1);
+        assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
+        assert_eq!(seen.snapshot.stack.second_bytes.is_empty(), mode == "fault");
+    }
+    for mode in ["signal", "signal-alternate"] {
+        let seen = look(FAST, &[mode]);
+        let [spin, handler, interrupted, main] = seen.expected[..] else { panic!("{:x?}", seen.expected) };
+        assert_calls(&seen, &[spin, handler]);
+        // raise() and what the C library calls in it lie between.
+        let place =
+            seen.frames.iter().position(|frame| within(frame.pc, interrupted)).expect("the interrupted function");
+        assert!(place > 3 && within(seen.frames[place + 1].pc, main));
+        assert_eq!(seen.outcome.trust, Trust::Complete, "{mode}");
+    }
+}
+
+/// Guarantees: without frame information and frame pointers, callers are found by what the code proves, none is missing
+/// and none is made up, and the stack is complete.
+#[test]
+fn without_tables() {
+    let bare = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let seen = look(&[FAST, &bare].concat(), &["plain", "4"]);
+    assert_calls(&seen, &seen.expected);
+    // main, __libc_start_call_main, __libc_start_main, _start
+    assert_eq!(seen.frames.len(), seen.expected.len() + 3);
+    assert_eq!(seen.outcome, Outcome { trust: Trust::Complete, ..Outcome::default() });
+}
+
+/// Guarantees: with the stack pointer and the instruction pointer alone (what is known of a blocked thread) the same
+/// stack is found, complete: where the rules need no more; where functions keep frame pointers, which are found out;
+/// and where a stack is aligned anew.
+#[test]
+fn passive() {
+    const FRAMED: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-ipa-ra"];
+    const SIMPLE: &[&str] = &["-O0", "-fno-omit-frame-pointer"];
+    for (place, (flags, arguments)) in
+        [(FAST, ["plain", "5"]), (FRAMED, ["plain", "5"]), (SIMPLE, ["plain", "5"]), (FRAMED, ["deep", "50"])]
+            .into_iter()
+            .enumerate()
+    {
+        let unique = format!("{}{place}", arguments[1]);
+        let seen = look(flags, &[arguments[0], &unique]);
+        let (same, outcome) = unwind_passive(seen);
+        assert_eq!((same, outcome.trust), (true, Trust::Complete), "{place}");
+    }
+    let seen = look(&[FAST, &["-mavx"]].concat(), &["realigned", "101"]);
+    let (same, outcome) = unwind_passive(seen);
+    assert_eq!((same, outcome.trust), (true, Trust::Complete));
+}
+
+/// Guarantees: where only the shape of the stack tells the frame pointer (the function makes room in steps, and is
+/// called through a register), the stack is the right one here, and is never said to be more than guessed.
+#[test]
+fn passive_without_proof() {
+    let seen = look(&["-O2", "-fno-omit-frame-pointer"], &["indirect", "100"]);
+    assert_calls(&seen, &seen.expected);
+    assert_eq!(seen.outcome.trust, Trust::Complete);
+    let (same, outcome) = unwind_passive(seen);
+    assert_eq!((same, outcome), (true, Outcome { trust: Trust::Guessed, ..Outcome::default() }));
+}
+
+/// Whether unwinding with two registers gives the same frames, and its outcome.
+fn unwind_passive(mut seen: Seen) -> (bool, Outcome) {
+    let registers = seen.snapshot.registers;
+    let two = Registers::passive(registers.stack_pointer(), registers.instruction_pointer());
+    let mut frames = Vec::new();
+    let space = &seen.process.space;
+    let outcome = seen.process.unwinder.unwind(space, &two, &mut seen.snapshot.stack, &mut frames);
+    (frames == seen.frames, outcome)
+}
+
+/// Guarantees: wherever the copy of the stack ends, what is found is the beginning of the whole stack, is never
+/// complete, and names the address from which on more is needed.
+#[test]
+fn copy_that_ends_early() {
+    let mut seen = look(FAST, &["plain", "6"]);
+    let whole = seen.snapshot.stack.clone();
+    let mut frames = Vec::new();
+    let mut shorter = 0;
+    for length in (0..whole.bytes.len().min(8192)).step_by(8) {
+        let mut copy = StackCopy { start: whole.start, bytes: whole.bytes[..length].to_vec(), ..StackCopy::default() };
+        let space = &seen.process.space;
+        let outcome = seen.process.unwinder.unwind(space, &seen.snapshot.registers, &mut copy, &mut frames);
+        assert!(seen.frames.starts_with(&frames));
+        if frames.len() < seen.frames.len() {
+            shorter += 1;
+            assert_eq!(outcome.trust, Trust::Truncated);
+            let needed = outcome.needs_memory.expect("memory is missing");
+            assert!(needed >= seen.snapshot.registers.stack_pointer() && needed <= whole.start + length as u64 + 65536);
+        }
+    }
+    assert!(shorter > 10);
+}

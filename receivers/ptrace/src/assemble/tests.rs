@@ -1,0 +1,345 @@
+use profbridge_model::Sample;
+use profbridge_sampler::message::{Location, ProcessId, Stack, Thread};
+use profbridge_symbolizer::Frame;
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const T0: u64 = 1_767_225_600_000_000_000;
+
+/// Names for one address.
+struct Named;
+
+impl Names for Named {
+    fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
+        let frame = |function: &str, system: &str, line| Frame {
+            function: function.into(),
+            system_name: system.into(),
+            file: Some("/src/a.rs".into()),
+            line,
+            column: 5,
+        };
+        let frames = [frame("inner", "inner", 10), frame("outer", "_ZN5outer", 20)];
+        (location.address == 0x1100).then(|| Arc::new(Vec::from(frames).into()))
+    }
+}
+
+fn batch() -> Batch {
+    let sample = |thread, stack, ms: u64, weight: u64| message::Sample {
+        thread,
+        stack,
+        time_unix_nano: T0 + ms * MS,
+        weight_nano: weight * MS,
+        observations: 1,
+        blocked: false,
+    };
+    Batch {
+        process: ProcessId(1),
+        period_nano: 10 * MS,
+        mode: Mode::Wall,
+        threads: vec![
+            Thread { id: 100, namespace_id: 7, name: "main".into(), pointer: 0x7f00 },
+            Thread { id: 101, namespace_id: 0, name: String::new(), pointer: 0 },
+        ],
+        locations: vec![
+            Location { mapping: Some(0), address: 0x1100 },
+            Location { mapping: Some(0), address: 0x1200 },
+            Location { mapping: None, address: 0x7fff_0000 },
+        ],
+        stacks: vec![
+            Stack { trust: Trust::Complete, locations: vec![0, 1] },
+            Stack { trust: Trust::Guessed, locations: vec![2] },
+        ],
+        samples: vec![sample(0, 0, 20, 10), sample(0, 0, 10, 10), sample(1, 1, 10, 30), sample(0, 0, 0, 10)],
+    }
+}
+
+fn mapping() -> FileMapping {
+    FileMapping {
+        path: "/usr/bin/app".into(),
+        start: 0x1000,
+        end: 0x2000,
+        file_offset: 0x1000,
+        build_id: Some(vec![0xab, 0x01]),
+        htlhash: Some([0x0f; 16]),
+        go: false,
+    }
+}
+
+fn assembled(batches: &[Batch], names: &dyn Names) -> Assembled {
+    let resource = [
+        Attribute { key: "service.name".into(), value: Value::Text("app".into()) },
+        Attribute { key: "process.pid".into(), value: Value::Int(100) },
+    ];
+    let mut assembler = Assembler::new();
+    assembler.process(Subject { resource: &resource, mappings: &[mapping()], names }, batches);
+    assembler.finish().unwrap()
+}
+
+fn only(profiles: &Profiles) -> &Profile {
+    let mut all = profiles.profiles();
+    let first = all.next().unwrap();
+    assert!(all.next().is_none());
+    first
+}
+
+fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
+    sample.timestamps().map(|time| (time - T0) / MS).zip(sample.values()).collect()
+}
+
+/// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one,
+/// in order of time, each observation with its weight.
+#[test]
+fn one_profile() {
+    let Assembled { profiles, malformed, .. } = assembled(&[batch()], &Nameless);
+    let (profile, dictionary) = (only(&profiles), profiles.dictionary());
+    assert_eq!(malformed, 0);
+    let name = |value: profbridge_model::ValueType| (dictionary.string(value.kind), dictionary.string(value.unit));
+    assert_eq!(name(profile.sample_type), ("wall", "nanoseconds"));
+    assert_eq!(profile.period_type, profile.sample_type);
+    assert_eq!((profile.period, profile.time_unix_nano, profile.duration_nano), (10_000_000, T0, 40 * MS));
+    let samples: Vec<_> = profiles.samples(profile).collect();
+    assert_eq!(samples.len(), 2);
+    assert_eq!(times(&samples[0]), [(0, 10_000_000), (10, 10_000_000), (20, 10_000_000)]);
+    assert_eq!(times(&samples[1]), [(10, 30_000_000)]);
+    let resource = &profiles.resources()[0].resource.attributes;
+    assert_eq!(profiles.find(resource, "process.pid"), Some(&profbridge_model::Value::Int(100)));
+}
+
+/// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known
+/// to its root says so.
+#[test]
+fn threads_and_trust() {
+    let Assembled { profiles, .. } = assembled(&[batch()], &Nameless);
+    let dictionary = profiles.dictionary();
+    let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
+    let text = |sample: &Sample<'_>, key: &str| match dictionary.find(sample.attributes, key) {
+        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
+        Some(profbridge_model::Value::Int(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    assert_eq!(text(&samples[0], "thread.id"), "7");
+    assert_eq!(text(&samples[0], "thread.name"), "main");
+    assert_eq!(text(&samples[0], POINTER_ATTRIBUTE), 0x7f00.to_string());
+    assert_eq!(text(&samples[0], TRUST_ATTRIBUTE), "");
+    assert_eq!(text(&samples[1], "thread.id"), "101");
+    assert_eq!(text(&samples[1], "thread.name"), "");
+    assert_eq!(text(&samples[1], TRUST_ATTRIBUTE), "guessed");
+}
+
+/// Guarantees: locations are native frames at addresses of their file, whose mapping has its range and both build ids;
+/// lines have the innermost function first, and a mangled name only where there is one.
+#[test]
+fn locations() {
+    let Assembled { profiles, .. } = assembled(&[batch()], &Named);
+    let dictionary = profiles.dictionary();
+    let samples: Vec<_> = profiles.samples(only(&profiles)).collect();
+    let of = |sample: &Sample<'_>| -> Vec<profbridge_model::Location> {
+        dictionary.stack(sample.stack).map(|id| *dictionary.location(id.unwrap())).collect()
+    };
+    let [leaf, root] = of(&samples[0]).try_into().unwrap();
+    assert_eq!((leaf.address, root.address, leaf.mapping), (0x1100, 0x1200, root.mapping));
+    let lines: Vec<_> = dictionary
+        .lines(&leaf)
+        .iter()
+        .map(|line| {
+            let function = dictionary.function(line.function.unwrap());
+            let system = dictionary.string(function.system_name);
+            (dictionary.string(function.name), system, dictionary.string(function.filename), line.line, line.column)
+        })
+        .collect();
+    assert_eq!(lines, [("inner", "", "/src/a.rs", 10, 5), ("outer", "_ZN5outer", "/src/a.rs", 20, 5)]);
+    assert!(dictionary.lines(&root).is_empty());
+    let text = |set, key: &str| match dictionary.find(set, key) {
+        Some(profbridge_model::Value::String(id)) => dictionary.string(*id).to_owned(),
+        other => panic!("{key}: {other:?}"),
+    };
+    assert_eq!(text(leaf.attributes, "profile.frame.type"), "native");
+    let mapping = dictionary.mapping(leaf.mapping.unwrap());
+    assert_eq!((mapping.memory_start, mapping.memory_limit, mapping.file_offset), (0x1000, 0x2000, 0x1000));
+    assert_eq!(dictionary.string(mapping.filename), "/usr/bin/app");
+    assert_eq!(text(mapping.attributes, "process.executable.build_id.gnu"), "ab01");
+    assert_eq!(text(mapping.attributes, "process.executable.build_id.htlhash"), "0f".repeat(16));
+    let [jit] = of(&samples[1]).try_into().unwrap();
+    assert_eq!((jit.mapping, jit.address), (None, 0x7fff_0000));
+}
+
+/// Guarantees: both modes have a profile of their own, and batches of one mode are one profile.
+#[test]
+fn modes() {
+    let cpu = Batch { mode: Mode::Cpu, ..batch() };
+    let Assembled { profiles, .. } = assembled(&[batch(), cpu, batch()], &Nameless);
+    let dictionary = profiles.dictionary();
+    let kinds: Vec<_> = profiles
+        .profiles()
+        .map(|profile| (dictionary.string(profile.sample_type.kind), profiles.observations_of(profile)))
+        .collect();
+    assert_eq!(kinds, [("wall", 8), ("cpu", 4)]);
+}
+
+/// Guarantees: what points nowhere is counted and left out, wherever it points from.
+#[test]
+fn malformed_is_counted() {
+    let mut broken = batch();
+    broken.samples[0].thread = 9;
+    broken.samples[1].stack = 9;
+    broken.stacks[1].locations = vec![99];
+    broken.locations[1].mapping = Some(77);
+    let Assembled { profiles, malformed, .. } = assembled(&[broken], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (3, 1));
+}
+
+proptest! {
+    /// Guarantees: a run of any length is divided at multiples of half a second and nowhere else; the pieces follow
+    /// each other and are as long as the run, as far as an hour goes. What is short stays whole.
+    #[test]
+    fn runs(time in 0..2_000_000_000u64, weight in 0..3_600_000_000_000u64) {
+        let (cuts, short) = (CUTS.as_nanos() as u64, weight < MIN_RUN.as_nanos() as u64);
+        let all: Vec<_> = pieces(time, weight).collect();
+        prop_assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), weight);
+        let mut next = time;
+        for (time, weight) in &all {
+            prop_assert_eq!(*time, next);
+            next = time + weight;
+            prop_assert!(short || time / cuts == (next - 1) / cuts);
+        }
+        prop_assert!(all.iter().skip(1).all(|(time, _)| time.is_multiple_of(cuts)));
+        prop_assert!(!short || all.len() == 1);
+    }
+
+    /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock
+    /// was read anew in between; runs with a pause between them, and what is short, stay apart.
+    #[test]
+    fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
+        let mut parts = Vec::new();
+        let mut time = T0;
+        for length in lengths {
+            parts.push((time, length * MS));
+            time += length * MS + drift;
+        }
+        let mut joined = parts.clone();
+        join_runs(&mut joined);
+        prop_assert_eq!(&joined, &[(T0, time - drift - T0)]);
+        let mut apart = vec![(T0, 200 * MS), (T0 + 202 * MS, 200 * MS), (T0 + 402 * MS, 10 * MS), (T0 + 412 * MS, 10 * MS)];
+        let before = apart.clone();
+        join_runs(&mut apart);
+        prop_assert_eq!(apart, before);
+    }
+}
+
+/// Guarantees: a weight that makes no sense does not fill memory, and a time that is none is counted and left out.
+#[test]
+fn absurd_numbers() {
+    assert_eq!(pieces(0, u64::MAX).count() as u64, MAX_PIECES);
+    assert_eq!(pieces(u64::MAX, u64::MAX).collect::<Vec<_>>(), [(u64::MAX, 0)]);
+    let mut absurd = batch();
+    absurd.samples[0].weight_nano = u64::MAX / 4;
+    absurd.samples[1].time_unix_nano = u64::MAX;
+    absurd.samples[2].weight_nano = u64::MAX;
+    absurd.period_nano = u64::MAX;
+    let Assembled { profiles, malformed, .. } = assembled(&[absurd], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (2, MAX_PIECES + 1));
+}
+
+/// Guarantees: hours that a sampler claims for each of many samples do not fill memory; what is left out of them is
+/// counted.
+#[test]
+fn many_absurd_numbers() {
+    let hour = 3_600_000 * MS;
+    let claimed = 2000;
+    let mut absurd = batch();
+    absurd.samples = (0..claimed)
+        .map(|n| message::Sample {
+            time_unix_nano: T0 + n * 2 * hour,
+            weight_nano: hour,
+            observations: 1,
+            ..message::Sample::default()
+        })
+        .collect();
+    let Assembled { profiles, malformed, excessive } = assembled(&[absurd], &Nameless);
+    assert_eq!((malformed, profiles.observations()), (0, MAX_ALL_PIECES + claimed));
+    // An hour is 7200 pieces or more, of which the first is free.
+    assert_eq!(excessive, claimed - MAX_ALL_PIECES / 7199);
+}
+
+/// Names for all addresses: one function, of a file.
+struct Called(&'static str, Option<&'static str>);
+
+impl Names for Called {
+    fn symbols(&self, _location: Location) -> Option<Arc<Symbols>> {
+        let (function, file) = (self.0.into(), self.1.map(Into::into));
+        let frame = Frame { function, system_name: self.0.into(), file, line: 0, column: 0 };
+        Some(Arc::new(vec![frame].into()))
+    }
+}
+
+/// What a location is said to be: its type, and function, file, line and column.
+fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (String, String, String, i64, i64) {
+    let batch = Batch {
+        locations: vec![location],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: vec![message::Sample { time_unix_nano: T0, weight_nano: MS, ..message::Sample::default() }],
+        threads: vec![Thread::default()],
+        ..batch()
+    };
+    let mut assembler = Assembler::new();
+    assembler.process(Subject { resource: &[], mappings, names }, &[batch]);
+    let profiles = assembler.finish().unwrap().profiles;
+    let dictionary = profiles.dictionary();
+    let sample = profiles.samples(only(&profiles)).next().unwrap();
+    let location = dictionary.location(dictionary.stack(sample.stack).next().unwrap().unwrap());
+    let Some(profbridge_model::Value::String(kind)) = dictionary.find(location.attributes, "profile.frame.type") else {
+        panic!("no frame type");
+    };
+    let kind = dictionary.string(*kind).to_owned();
+    let Some(line) = dictionary.lines(location).first() else {
+        return (kind, String::new(), String::new(), 0, 0);
+    };
+    let function = dictionary.function(line.function.unwrap());
+    assert_eq!(function.system_name, None);
+    let [name, file] = [function.name, function.filename].map(|text| dictionary.string(text).to_owned());
+    (kind, name, file, line.line, line.column)
+}
+
+/// Guarantees: what a runtime wrote into its perf map leaves as that runtime's frame, with function, file, line and
+/// column; what it wrote about itself is its own as well, where the process shows which runtime it is; any other name
+/// is machine code's.
+#[test]
+fn perf_maps() {
+    let compiled = Location { mapping: None, address: 0x7fff_0000 };
+    let process = |path: &str| [FileMapping { path: path.to_owned(), ..mapping() }];
+    let row = |name: &'static str, path: &str| said(compiled, &process(path), &Called(name, None));
+    let expected =
+        |kind: &str, name: &str, file: &str, line, column| (kind.into(), name.into(), file.into(), line, column);
+    assert_eq!(row("JS:*handle /srv.js:2:16", "/usr/bin/node"), expected("v8js", "handle", "/srv.js", 2, 16));
+    assert_eq!(row("JS:~handle /srv.js:2:16", "/opt/app"), expected("v8js", "handle", "/srv.js", 2, 16));
+    assert_eq!(row("py::digest:/x/h.py", "/usr/bin/python3.12"), expected("cpython", "digest", "/x/h.py", 0, 0));
+    assert_eq!(row("void com.x.Y.m(int)", "/jvm/lib/server/libjvm.so"), expected("jvm", "com.x.Y.m", "", 0, 0));
+    assert_eq!(row("Lcom/x/Y;::m", "/usr/bin/java"), expected("jvm", "com.x.Y.m", "", 0, 0));
+    assert_eq!(row("Interpreter", "/usr/bin/java"), expected("jvm", "Interpreter", "", 0, 0));
+    assert_eq!(row("SomeNewBlob", "/jvm/lib/server/libjvm.so"), expected("jvm", "SomeNewBlob", "", 0, 0));
+    assert_eq!(row("NewKind:x", "/usr/local/bin/node"), expected("v8js", "NewKind:x", "", 0, 0));
+    assert_eq!(row("SomeNewBlob", "/opt/app"), expected("native", "SomeNewBlob", "", 0, 0));
+    assert_eq!(said(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
+    // Code of a file is what it is, whatever it is called.
+    let in_file = Location { mapping: Some(0), address: 0x1100 };
+    let file = said(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
+    assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
+}
+
+/// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file
+/// does not.
+#[test]
+fn go_frames() {
+    let location = Location { mapping: Some(0), address: 0x1100 };
+    let kind = |go, names: &dyn Names| said(location, &[FileMapping { go, ..mapping() }], names).0;
+    assert_eq!(kind(true, &Nameless), "go");
+    assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");
+    assert_eq!(kind(true, &Called("main.add", Some("/src/add_amd64.s"))), "go");
+    assert_eq!(kind(true, &Called("main.(*T).Close", Some("<autogenerated>"))), "go");
+    assert_eq!(kind(true, &Called("main.work", None)), "go");
+    assert_eq!(kind(true, &Called("sqlite3_step", Some("/src/sqlite3.c"))), "native");
+    assert_eq!(kind(false, &Called("main.work", None)), "native");
+    assert_eq!(kind(false, &Nameless), "native");
+}

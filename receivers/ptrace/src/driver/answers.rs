@@ -1,0 +1,294 @@
+//! The driver's answers to requests of the control socket.
+
+use profbridge_sampler::message::{Status, TargetId};
+use tokio::sync::oneshot;
+
+use super::Driver;
+use crate::control::protocol::{
+    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
+};
+use crate::control::server::Heard;
+use crate::lifecycle::{Mode, Outcome};
+use crate::spans::{Announced, ConnectionId, Scope};
+
+impl Driver {
+    pub(super) fn control(&mut self, heard: Heard) {
+        match heard {
+            Heard::Closed(connection) => {
+                for scope in self.spans.close(connection) {
+                    self.spans_changed(scope);
+                }
+            }
+            Heard::Request { connection, peer, request, answer } => {
+                let response = self.answer(connection, peer, request);
+                reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: ConnectionId, peer: Option<u32>, request: Request) -> Result<Response, Fault> {
+        match request {
+            Request::Start(choice) => self.switch(&choice, true),
+            Request::Stop(choice) => self.switch(&choice, false),
+            Request::Status(choice) => self.say_status(&choice),
+            Request::SpanStart(headers) => self.span_start(connection, peer, &headers),
+            Request::SpanEnd(headers) => self.span_end(connection, &headers),
+        }
+    }
+
+    fn target(&self, name: &str) -> Result<TargetId, Fault> {
+        let targets = &self.settings.targets;
+        if let Some(found) = targets.iter().position(|target| target.name == name) {
+            return Ok(TargetId(found as u32));
+        }
+        let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+        let rule = format!("is none of the configured targets, which are {}", names.join(", "));
+        Err(Fault { place: "target".to_owned(), rule })
+    }
+
+    /// The attached processes that a request names. If it names one and there is none, that is an error.
+    fn choose(&self, choice: &Choice) -> Result<Vec<u64>, Fault> {
+        let target = choice.target.as_deref().map(|name| self.target(name)).transpose()?;
+        let mut chosen: Vec<u64> = self.live.values().copied().collect();
+        chosen.sort_unstable();
+        chosen.retain(|number| {
+            self.processes.get(number).is_some_and(|tracked| {
+                target.is_none_or(|target| tracked.process.target == target)
+                    && choice.pid.is_none_or(|pid| tracked.process.pid == pid)
+            })
+        });
+        match (choice.pid, chosen.is_empty()) {
+            (Some(_), true) => {
+                let rule = "is no process that is attached for a configured target".to_owned();
+                Err(Fault { place: "pid".to_owned(), rule })
+            }
+            _ => Ok(chosen),
+        }
+    }
+
+    fn switch(&mut self, choice: &Choice, on: bool) -> Result<Response, Fault> {
+        let chosen = self.choose(choice)?;
+        if chosen.is_empty() {
+            return Ok(Response::said("no process is attached at the moment"));
+        }
+        let mut response = Response { ok: true, ..Response::default() };
+        for number in chosen {
+            let Some(tracked) = self.processes.get_mut(&number) else { continue };
+            let outcome = tracked.change(|lifecycle| if on { lifecycle.start() } else { lifecycle.stop() });
+            let message = match outcome {
+                Outcome::Started => "the profiler runs now".to_owned(),
+                Outcome::Stopped => "the profiler has stopped".to_owned(),
+                Outcome::Nothing(why) => why.to_string(),
+            };
+            let (pid, target) = (tracked.process.pid, tracked.process.target);
+            if let Outcome::Nothing(why) = outcome {
+                // The profiles specification wants a warning in debug mode.
+                let what = if on { "start" } else { "stop" };
+                tracing::debug!("{}: {what} of process {pid} does nothing: {why}", self.parts.id);
+            }
+            let profiling = tracked.lifecycle().is_running();
+            response.changed += u64::from(self.apply(number, outcome));
+            response.processes.push(ProcessAnswer { target: self.name(target).to_owned(), pid, profiling, message });
+        }
+        Ok(response)
+    }
+
+    fn say_status(&self, choice: &Choice) -> Result<Response, Fault> {
+        let chosen = self.choose(choice)?;
+        let mut targets = Vec::new();
+        for (index, target) in self.settings.targets.iter().enumerate() {
+            if choice.target.as_ref().is_some_and(|name| *name != target.name) {
+                continue;
+            }
+            let of_target = chosen
+                .iter()
+                .filter_map(|number| self.processes.get(number))
+                .filter(|tracked| tracked.process.target.0 as usize == index);
+            let processes = of_target.map(|tracked| {
+                let process = &tracked.process;
+                ProcessStatus {
+                    pid: process.pid,
+                    executable: process.executable.clone(),
+                    session: tracked.session.attribute(),
+                    sampled: tracked.session.sampled,
+                    profiling: tracked.lifecycle().is_running(),
+                    open_spans: self.spans.sampled(process.target, process.pid) as u64,
+                    threads: tracked.status.threads,
+                    rate_hertz: tracked.status.rate_hertz,
+                    configured_hertz: target.sampling.rate_hertz,
+                    lowered_ticks: tracked.status.lowered_ticks,
+                    missed_ticks: tracked.status.missed_ticks,
+                    stops: tracked.status.stops,
+                    refused_stops: tracked.status.refused_stops,
+                    stop_p99_micros: stop_p99_micros(&tracked.status),
+                    longest_stop_micros: tracked.status.longest_stop_nano.div_ceil(1000),
+                    observations: tracked.status.observations,
+                    complete: tracked.status.complete,
+                    lost: tracked.status.lost_observations,
+                    running: tracked.status.rung.description(target.sampling.stops).to_owned(),
+                    not_sampled_millis: tracked.status.not_sampled_nano / 1_000_000,
+                    more: profbridge_sampler::what_shows_more(tracked.status.rung, target.sampling.stops)
+                        .unwrap_or_default()
+                        .to_owned(),
+                    cut_calls: tracked.status.cut_calls,
+                }
+            });
+            let processes: Vec<_> = processes.collect();
+            targets.push(TargetStatus { target: target.name.clone(), profile_lifecycle: target.lifecycle, processes });
+        }
+        let message = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
+        Ok(Response { ok: true, message, targets, ..Response::default() })
+    }
+
+    fn span_start(
+        &mut self,
+        connection: ConnectionId,
+        peer: Option<u32>,
+        headers: &SpanHeaders,
+    ) -> Result<Response, Fault> {
+        let (key, decision) = headers.span()?;
+        let target = headers.target.as_deref().map(|name| self.target(name)).transpose()?;
+        let scope = match (headers.pid, target, peer) {
+            (None, Some(target), _) => Scope::Target(target),
+            (Some(pid), Some(target), _) => self.member(pid, target)?,
+            (Some(pid), None, _) | (None, None, Some(pid)) => Scope::Process(pid),
+            (None, None, None) => {
+                let rule = "the client's process id is not known here (another PID namespace?): name a target";
+                return Err(Fault { place: "pid".to_owned(), rule: rule.to_owned() });
+            }
+        };
+        let announced = self
+            .spans
+            .start(connection, scope, key, decision)
+            .map_err(|refused| Fault { place: "request".to_owned(), rule: refused.to_string() })?;
+        self.heard_of(scope);
+        let changed = match announced {
+            Announced::Counts => self.spans_changed(scope),
+            Announced::NotSampled => return Ok(Response::said("the root span is not sampled")),
+            Announced::Deferred => {
+                return Ok(Response::said(
+                    "the sampling decision is deferred: announce the span again when it is made",
+                ));
+            }
+            Announced::Known => return Ok(Response::said("the span is known")),
+        };
+        Ok(Response { ok: true, changed, message: self.why_not(scope), ..Response::default() })
+    }
+
+    /// A process of a target, which need not be attached yet.
+    fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
+        let attached = self.live.values().filter_map(|number| self.processes.get(number));
+        let targets: Vec<TargetId> =
+            attached.filter(|tracked| tracked.process.pid == pid).map(|tracked| tracked.process.target).collect();
+        if targets.is_empty() || targets.contains(&target) {
+            return Ok(Scope::Member(pid, target));
+        }
+        let names: Vec<&str> = targets.iter().map(|&target| self.name(target)).collect();
+        let rule = format!("is a process of {}, and not of {}", names.join(", "), self.name(target));
+        Err(Fault { place: "pid".to_owned(), rule })
+    }
+
+    fn span_end(&mut self, connection: ConnectionId, headers: &SpanHeaders) -> Result<Response, Fault> {
+        let (key, _) = headers.span()?;
+        match self.spans.end(connection, key) {
+            None => Ok(Response::said("this connection has no such span open")),
+            Some(scope) => {
+                let changed = self.spans_changed(scope);
+                Ok(Response { ok: true, changed, ..Response::default() })
+            }
+        }
+    }
+
+    /// A client announces spans for the targets of a scope.
+    fn heard_of(&mut self, scope: Scope) {
+        if let Scope::Target(target) | Scope::Member(_, target) = scope {
+            self.announcers.announced(target);
+        }
+        for number in self.in_scope(scope) {
+            if let Some(tracked) = self.processes.get(&number) {
+                self.announcers.announced(tracked.process.target);
+            }
+        }
+    }
+
+    fn in_scope(&self, scope: Scope) -> Vec<u64> {
+        let is_in = |number: &&u64| {
+            self.processes.get(number).is_some_and(|tracked| scope.covers(tracked.process.target, tracked.process.pid))
+        };
+        self.live.values().filter(is_in).copied().collect()
+    }
+
+    /// Spans of a scope started or ended. Returns how many profilers started or stopped.
+    fn spans_changed(&mut self, scope: Scope) -> u64 {
+        let mut changed = 0;
+        for number in self.in_scope(scope) {
+            let Some(tracked) = self.processes.get_mut(&number) else { continue };
+            let open = self.spans.sampled(tracked.process.target, tracked.process.pid);
+            let outcome = tracked.change(|lifecycle| lifecycle.spans_changed(open));
+            changed += u64::from(self.apply(number, outcome));
+        }
+        let spans = &self.spans;
+        self.remembered.spans_changed(scope, |target, pid| spans.sampled(target, pid));
+        changed
+    }
+
+    /// Why a sampled root span does not start a profiler, if it does not.
+    fn why_not(&self, scope: Scope) -> Option<String> {
+        let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
+        if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {
+            return None;
+        }
+        let Some(first) = processes.first() else {
+            return Some(match scope {
+                Scope::Process(pid) => format!("process {pid} is not attached for a configured target (yet)"),
+                Scope::Target(target) => format!("no process of {} is attached (yet)", self.name(target)),
+                Scope::Member(pid, target) => format!("process {pid} is not attached for {} (yet)", self.name(target)),
+            });
+        };
+        Some(match (first.lifecycle().mode(), first.lifecycle().is_sampled()) {
+            (Mode::Manual, _) => "profile_lifecycle is manual: spans do not start the profiler".to_owned(),
+            (Mode::Trace, _) => crate::lifecycle::Why::NotSampled.to_string(),
+        })
+    }
+}
+
+/// The length that 99 of 100 stops do not exceed, in microseconds: the upper bound of its class, see
+/// [`Status::stop_lengths`].
+fn stop_p99_micros(status: &Status) -> u64 {
+    let all: u64 = status.stop_lengths.iter().fold(0, |sum, count| sum.saturating_add(*count));
+    let mut left = all.saturating_sub(all / 100);
+    let longest = status.longest_stop_nano.div_ceil(1000);
+    for (class, count) in status.stop_lengths.iter().enumerate() {
+        left = left.saturating_sub(*count);
+        if left == 0 {
+            return longest.min(1 << class);
+        }
+    }
+    longest
+}
+
+fn reply(answer: oneshot::Sender<Response>, response: Response) {
+    // Fails only if the client is gone.
+    answer.send(response).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: the 99th percentile is computed from the classes of lengths, is never longer than the longest stop,
+    /// and contradictory counters do no harm.
+    #[test]
+    fn stop_lengths() {
+        let mut status = Status::default();
+        assert_eq!(stop_p99_micros(&status), 0);
+        status.longest_stop_nano = 900_500;
+        status.stop_lengths[5] = 990;
+        status.stop_lengths[10] = 10;
+        assert_eq!(stop_p99_micros(&status), 32);
+        status.stop_lengths[10] = 11;
+        assert_eq!(stop_p99_micros(&status), 901);
+        status.stop_lengths = [u64::MAX; 24];
+        assert!(stop_p99_micros(&status) <= 901);
+    }
+}

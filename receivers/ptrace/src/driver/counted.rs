@@ -1,0 +1,87 @@
+//! The sampler's counters: as metrics, and in the log when a process is let go.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use profbridge_model::{Quantities, Reason};
+use profbridge_sampler::message::{Status, Stops};
+use profbridge_sampler::what_shows_more;
+
+use super::Driver;
+
+impl Driver {
+    /// Adds to the metrics what the counters of a process have grown by.
+    pub(super) fn status(&mut self, status: Status) {
+        let Some(&number) = self.live.get(&status.process) else { return };
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut process.status, status);
+        let more = |after: u64, before: u64| after.saturating_sub(before);
+        let notes = [
+            ("sampler_ticks", more(status.ticks, before.ticks)),
+            ("sampler_missed_ticks", more(status.missed_ticks, before.missed_ticks)),
+            ("sampler_lowered_ticks", more(status.lowered_ticks, before.lowered_ticks)),
+            ("sampler_stops", more(status.stops, before.stops)),
+            ("sampler_refused_stops", more(status.refused_stops, before.refused_stops)),
+            ("sampler_stopped_nanoseconds", more(status.stopped_nano, before.stopped_nano)),
+            ("sampler_complete_stacks", more(status.complete, before.complete)),
+            ("sampler_truncated_stacks", more(status.truncated, before.truncated)),
+            ("sampler_guessed_stacks", more(status.guessed, before.guessed)),
+            ("sampler_lost_samples", more(status.lost_samples, before.lost_samples)),
+            ("sampler_not_sampled_nanoseconds", more(status.not_sampled_nano, before.not_sampled_nano)),
+            ("sampler_cut_calls", more(status.cut_calls, before.cut_calls)),
+        ];
+        for (name, count) in notes {
+            if count > 0 {
+                self.parts.intake.note(name, count);
+            }
+        }
+        let lost = more(status.lost_observations, before.lost_observations);
+        if lost > 0 {
+            self.parts.intake.refused(Reason::QueueFull, Quantities::observations(lost));
+        }
+        self.count_rung(number);
+        self.say_rung(number);
+    }
+}
+
+/// Describes what is not known of a process's running threads, which right would show it, and what sampling did to the
+/// process. Empty if there is nothing to say.
+pub(super) fn missing(status: &Status, stops: Stops) -> String {
+    let mut said = String::new();
+    // Writing into memory never fails.
+    if status.not_sampled_nano > 0 {
+        let seconds = Duration::from_nanos(status.not_sampled_nano).as_secs_f64();
+        write!(said, "; {seconds:.2} s of its processor time were not sampled").ok();
+        if let Some(more) = what_shows_more(status.rung, stops) {
+            write!(said, " ({more})").ok();
+        }
+    }
+    if status.cut_calls > 0 {
+        write!(said, "; {} of its system calls came back early since their thread was stopped", status.cut_calls).ok();
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_sampler::message::Rung;
+
+    use super::*;
+
+    /// Guarantees: the log says what was not sampled with the right that would show it, and which calls were cut;
+    /// nothing if there is nothing to say.
+    #[test]
+    fn what_is_missing() {
+        assert_eq!(missing(&Status::default(), Stops::UserBound), "");
+        let status = Status { not_sampled_nano: 1_234_000_000, cut_calls: 2, ..Status::default() };
+        let said = missing(&status, Stops::UserBound);
+        assert!(
+            said.starts_with("; 1.23 s of its processor time were not sampled (") && said.contains("CAP_PERFMON"),
+            "{said}"
+        );
+        assert!(said.ends_with("; 2 of its system calls came back early since their thread was stopped"), "{said}");
+        assert!(missing(&status, Stops::Always).contains("choose user-bound or never"));
+        let all_seen = Status { rung: Rung::Kernel, cut_calls: 0, ..status };
+        assert_eq!(missing(&all_seen, Stops::UserBound), "; 1.23 s of its processor time were not sampled");
+    }
+}

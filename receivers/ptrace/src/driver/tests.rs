@@ -1,0 +1,316 @@
+//! Tests of the driver, between a sampler process and pipelines that the test plays.
+
+use profbridge_engine::budget::Budget;
+use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
+use profbridge_engine::config::Section;
+use profbridge_engine::delivery::Overflow;
+use profbridge_engine::telemetry::Metrics;
+use profbridge_engine::testing::{Consumer, intake};
+use profbridge_model::{Profiles, Telemetry, Value};
+use profbridge_net::Trigger;
+use profbridge_sampler::message::{
+    Batch, Location, Mode, Rights, Rung, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use self::log::{keep_log, logged};
+use super::*;
+use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
+use crate::spans::ConnectionId;
+
+mod control;
+mod delivery;
+mod gaps;
+mod log;
+mod rungs;
+
+const START: u64 = 1_767_225_600_000_000_000;
+const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
+const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
+
+/// A sampler process that a test plays.
+struct Played {
+    commands: mpsc::Receiver<Command>,
+    heard: mpsc::Sender<Heard>,
+}
+
+/// A driver between a sampler and pipelines that the test plays.
+struct Rig {
+    samplers: mpsc::Receiver<Played>,
+    sampler: Played,
+    control: mpsc::Sender<Control>,
+    consumer: Consumer,
+    trigger: Trigger,
+    driver: JoinHandle<()>,
+    couriers: JoinHandle<()>,
+}
+
+impl Rig {
+    fn start(yaml: &str) -> Self {
+        let yaml = format!("{{symbolize: {{enabled: false}}, targets: {yaml}}}");
+        let settings = Settings::read(&Section::from_yaml(&yaml).unwrap()).unwrap_or_else(|p| panic!("{p}"));
+        let (intake, consumer) = intake(1 << 30);
+        let metrics = Metrics::new(Budget::new(1 << 30));
+        let (trigger, shutdown) = Shutdown::pair();
+        let transport = metrics.receiver("ptrace").transport("sampler");
+        let limit = delivery_limit(&settings);
+        let (delivery, couriers) = Delivery::new(intake.clone(), transport, shutdown.clone(), limit);
+        let (started, mut samplers) = mpsc::channel(8);
+        let mut launch: Launch = Box::new(move || {
+            let (commands, waiting) = mpsc::channel(64);
+            let (heard_sender, heard) = mpsc::channel(64);
+            started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
+            Ok(Link { commands, heard })
+        });
+        let link = launch().unwrap();
+        let sampler = samplers.try_recv().unwrap();
+        let parts =
+            Parts { id: "ptrace".to_owned(), intake, host: "node-1".to_owned(), symbolizer: None, delivery, launch };
+        let (control, heard) = mpsc::channel(8);
+        let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));
+        let couriers = tokio::spawn(couriers);
+        Self { samplers, sampler, control, consumer, trigger, driver, couriers }
+    }
+
+    async fn command(&mut self) -> Command {
+        self.sampler.commands.recv().await.unwrap()
+    }
+
+    async fn watched(&mut self) -> Target {
+        match self.command().await {
+            Command::Watch(target) => target,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The log line about how a process is sampled.
+    async fn sample(&mut self) -> (u64, bool) {
+        match self.command().await {
+            Command::Sample { process, on } => (process.0, on),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until the driver has handled everything that was sent to it. Returns whether it has sent nothing.
+    async fn is_silent(&mut self) -> bool {
+        self.ask(1, None, Request::Status(Choice::default())).await;
+        self.sampler.commands.try_recv().is_err()
+    }
+
+    async fn say(&self, event: Event) {
+        self.sampler.heard.send(Heard::Event(Box::new(event))).await.unwrap();
+    }
+
+    async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
+        // What the sampler sent first is received first, since both queues were empty.
+        while self.sampler.heard.capacity() < self.sampler.heard.max_capacity() {
+            tokio::task::yield_now().await;
+        }
+        let (answer, answered) = oneshot::channel();
+        let heard = Control::Request { connection: ConnectionId(connection), peer, request, answer };
+        self.control.send(heard).await.unwrap();
+        answered.await.unwrap()
+    }
+
+    async fn profiles(&mut self) -> Profiles {
+        match self.consumer.take().await.unwrap() {
+            Telemetry::Profiles(profiles) => profiles,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
+    async fn die(&mut self) {
+        self.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+        self.sampler = self.samplers.recv().await.unwrap();
+        self.watched().await;
+    }
+
+    /// Shuts the driver down. Returns what the sampler process was told at the end.
+    async fn stop(mut self) -> Consumer {
+        self.trigger.trigger();
+        loop {
+            match self.command().await {
+                Command::Stop => break,
+                Command::Sample { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(self.sampler.heard);
+        self.driver.await.unwrap();
+        self.couriers.await.unwrap();
+        self.consumer
+    }
+}
+
+fn process(id: u64, pid: u32) -> Process {
+    Process {
+        id: ProcessId(id),
+        target: TargetId(0),
+        pid,
+        namespace_pid: pid,
+        start_unix_nano: START + u64::from(pid) * 1_000_000_000,
+        exec_id: u64::from(pid),
+        executable: "/usr/bin/app".to_owned(),
+        arguments: vec!["app".to_owned()],
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: Vec::new(),
+        root: None,
+    }
+}
+
+fn attached(id: u64, pid: u32) -> Event {
+    Event::Attached(Box::new(process(id, pid)))
+}
+
+fn batch(process: u64, samples: u32) -> Event {
+    let sample = |n: u32| Sample {
+        time_unix_nano: START + u64::from(n) * 10_000_000,
+        weight_nano: 10_000_000,
+        observations: 1,
+        ..Sample::default()
+    };
+    Event::Batch(Batch {
+        process: ProcessId(process),
+        period_nano: 9_900_990,
+        mode: Mode::Wall,
+        threads: vec![Thread { id: 1, namespace_id: 1, name: "main".to_owned(), pointer: 0 }],
+        locations: vec![Location { mapping: None, address: 1 }],
+        stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
+        samples: (0..samples).map(sample).collect(),
+    })
+}
+
+fn start() -> Request {
+    Request::Start(Choice::default())
+}
+
+fn stop() -> Request {
+    Request::Stop(Choice::default())
+}
+
+fn span(header: &str) -> SpanHeaders {
+    SpanHeaders { sentry_trace: Some(header.to_owned()), ..SpanHeaders::default() }
+}
+
+fn session_of(profiles: &Profiles) -> String {
+    let resource = &profiles.resources()[0].resource.attributes;
+    match profiles.find(resource, crate::session::SESSION_ATTRIBUTE) {
+        Some(Value::String(id)) => profiles.dictionary().string(*id).to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const WEB: &str = "{web: {executable: app}}";
+
+/// Guarantees: the sampler is told which processes to look for and how to sample them, and to sample at once if no
+/// lifecycle has to decide.
+#[tokio::test(start_paused = true)]
+async fn watches_its_targets() {
+    let mut rig = Rig::start(
+        "{a: {pid: 7, rate: 50}, b: {executable: x, start_on_launch: false}, c: {pid: 8, profile_session_sample_rate: 0.5}}",
+    );
+    let first = rig.watched().await;
+    assert_eq!((first.id, &first.select, first.sample_at_once), (TargetId(0), &Select::Pid(7), true));
+    assert_eq!(first.settings, Sampling { rate_hertz: 50.0, ..Sampling::default() });
+    assert!(first.environment.iter().any(|name| name == "OTEL_SERVICE_NAME"));
+    assert!(!rig.watched().await.sample_at_once);
+    assert!(!rig.watched().await.sample_at_once, "its session may not be sampled");
+    rig.stop().await;
+}
+
+/// Guarantees: the mappings of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
+#[tokio::test(start_paused = true)]
+async fn endless_paths() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(attached(1, 7)).await;
+    let mapping = |index, length| {
+        Event::Mapping(message::Mapping {
+            process: ProcessId(1),
+            index,
+            path: "x".repeat(length),
+            start: 0,
+            end: 1,
+            file_offset: 0,
+            build_id: None,
+            htlhash: None,
+            main: false,
+            go: false,
+            file: None,
+        })
+    };
+    let each = 4096;
+    let fitting = (MAX_MAPPINGS.0 / (2 * each as u64 + 2 * size_of::<crate::assemble::FileMapping>() as u64)) as u32;
+    for index in 0..fitting + 5 {
+        rig.say(mapping(index, each)).await;
+    }
+    // It would fit, but an earlier one was left out, and indices have no gaps.
+    rig.say(mapping(fitting + 5, 0)).await;
+    rig.ask(1, None, Request::Status(Choice::default())).await;
+    assert!(rig.consumer.totals().notes.contains(&("sampler_mappings_left_out", 6)));
+    rig.stop().await;
+}
+
+/// Guarantees: other events of the sampler (hints, problems, the end of a command, unknown processes) need no answer.
+#[tokio::test(start_paused = true)]
+async fn takes_anything() {
+    let mut rig = Rig::start(WEB);
+    rig.watched().await;
+    rig.say(Event::Ready(Rights { hints: vec!["set ptrace_scope".to_owned()], ..Rights::default() })).await;
+    for pid in [None, Some(7)] {
+        let kind = ProblemKind::Permission;
+        let message = "no".to_owned();
+        rig.say(Event::Problem(message::Problem { target: TargetId(9), pid, kind, message })).await;
+    }
+    rig.say(Event::CommandEnded { target: TargetId(9), code: 1 }).await;
+    rig.say(Event::Attached(Box::new(Process { target: TargetId(9), ..process(5, 7) }))).await;
+    rig.say(batch(77, 2)).await;
+    rig.say(Event::Detached { process: ProcessId(77), why: Detached::Failed }).await;
+    assert!(rig.is_silent().await);
+    let consumer = rig.stop().await;
+    assert_eq!(consumer.totals().dropped.get(Reason::Internal).total(), 2);
+}
+
+/// Guarantees: the receiver starts through its contract, with a control socket that answers, and stops at the shutdown.
+#[tokio::test]
+async fn as_a_receiver() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("p").join("control.sock");
+    let yaml = format!("{{targets: {{web: {{executable: app}}}}, control: {{socket: '{}'}}}}", socket.display());
+    let settings = Settings::read(&Section::from_yaml(&yaml).unwrap()).unwrap();
+    let (intake, _consumer) = intake(1 << 30);
+    let metrics = Metrics::new(Budget::new(1 << 30));
+    let (trigger, shutdown) = Shutdown::pair();
+    let context =
+        ReceiverContext { id: "ptrace".to_owned(), next: intake, shutdown, telemetry: metrics.receiver("ptrace") };
+    let (started, mut samplers) = mpsc::channel(1);
+    let launch: Launch = Box::new(move || {
+        let (commands, waiting) = mpsc::channel(64);
+        let (heard_sender, heard) = mpsc::channel(64);
+        started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
+        Ok(Link { commands, heard })
+    });
+    let Running { stopped, .. } = crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
+    let running = tokio::spawn(stopped);
+    let sampler = samplers.recv().await.unwrap();
+    let path = socket.clone();
+    let status = tokio::task::spawn_blocking(move || {
+        crate::control::client::request(&path, &Request::Status(Choice::default())).unwrap()
+    });
+    assert_eq!(status.await.unwrap().targets[0].target, "web");
+    trigger.trigger();
+    drop(sampler);
+    running.await.unwrap();
+    assert!(!socket.exists(), "the socket goes with its owner");
+}
+
+/// Guarantees: text of a sampler process that was taken over cannot add lines to the log, nor long ones.
+#[test]
+fn log_lines() {
+    assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");
+    assert_eq!(one_line(&"x".repeat(100_000)).len(), MAX_SAID);
+}

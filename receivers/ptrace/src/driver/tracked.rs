@@ -1,0 +1,176 @@
+//! One life of a process, and its samples on the way out.
+
+use std::mem::size_of;
+
+use profbridge_sampler::message::{Batch, Location, Mapping, Process, Rung, Sample, Stack, Status, Thread};
+use profbridge_sampler::owner::Gaps;
+use tokio::time::Instant;
+
+use super::rungs::Line;
+use crate::assemble::{Attribute, FileMapping, Nameless, Subject};
+use crate::lifecycle::{Lifecycle, Outcome};
+use crate::session::Session;
+use crate::symbols::ProcessNames;
+
+/// A process that is or was attached.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) process: Process,
+    pub(super) session: Session,
+    lifecycle: Lifecycle,
+    /// Whether its profiler has run since it was attached.
+    has_run: bool,
+    /// Where its samples end, while its profiler runs, and the gaps left by sampler processes that ended.
+    pub(super) gaps: Gaps,
+    pub(super) status: Status,
+    /// The gauge that it is counted in.
+    pub(super) counted: Option<Option<Rung>>,
+    /// What the log has said of its running threads.
+    pub(super) said_rung: Option<Line>,
+    pub(super) names: Option<ProcessNames>,
+    resource: Vec<Attribute>,
+    mappings: Vec<FileMapping>,
+    /// The bytes that its mappings take.
+    pub(super) mapping_bytes: u64,
+    pending: Vec<Batch>,
+    pub(super) pending_bytes: u64,
+    /// When its samples are due.
+    pub(super) due: Instant,
+    /// When they are checked: later than `due` if they wait for names.
+    pub(super) look_at: Instant,
+    /// Nothing more comes.
+    pub(super) ended: bool,
+}
+
+impl Tracked {
+    pub(super) fn new(
+        process: Process,
+        session: Session,
+        lifecycle: Lifecycle,
+        resource: Vec<Attribute>,
+        names: Option<ProcessNames>,
+        due: Instant,
+    ) -> Self {
+        Self {
+            status: Status { process: process.id, ..Status::default() },
+            process,
+            session,
+            lifecycle,
+            has_run: lifecycle.is_running(),
+            gaps: Gaps::default(),
+            counted: None,
+            said_rung: None,
+            names,
+            resource,
+            mappings: Vec::new(),
+            mapping_bytes: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            due,
+            look_at: due,
+            ended: false,
+        }
+    }
+
+    pub(super) fn lifecycle(&self) -> Lifecycle {
+        self.lifecycle
+    }
+
+    /// The rung of its running threads; `None` before that was found out.
+    pub(super) fn rung(&self) -> Option<Rung> {
+        // The rung of a process that is sampled from its start is known before its first tick.
+        let decided = self.status.ticks > 0 || self.status.rung != Rung::None;
+        decided.then_some(self.status.rung)
+    }
+
+    /// The rung of its running threads, if the log has not said it yet.
+    pub(super) fn unsaid_rung(&self) -> Option<Rung> {
+        self.rung().filter(|rung| self.said_rung.is_none_or(|line| line.rung != *rung))
+    }
+
+    /// Applies an event to the lifecycle.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Lifecycle) -> Outcome) -> Outcome {
+        let outcome = change(&mut self.lifecycle);
+        self.has_run |= self.lifecycle.is_running();
+        if outcome == Outcome::Stopped {
+            self.gaps.forget();
+        }
+        outcome
+    }
+
+    /// Whether its profiler runs, or has run since it was attached: samples taken before a stop may arrive after it.
+    pub(super) fn has_run(&self) -> bool {
+        self.has_run
+    }
+
+    /// Adds a mapped file. One that takes more than `left` bytes is left out with all later ones, and their addresses
+    /// have no mapping. Returns whether it was added.
+    pub(super) fn mapping(&mut self, mapping: Mapping, left: u64) -> bool {
+        let bytes = mapping_size(&mapping);
+        // Mappings are found by their index, so none may follow one that is missing.
+        if bytes > left || mapping.index as usize != self.mappings.len() {
+            return false;
+        }
+        self.mapping_bytes += bytes;
+        self.mappings.push(FileMapping::from(&mapping));
+        if let Some(names) = &mut self.names {
+            names.mapping(mapping);
+        }
+        true
+    }
+
+    /// Adds samples, and fills gaps left by sampler processes that ended.
+    pub(super) fn take(&mut self, mut batch: Batch) {
+        // Samples that arrive after a stop were taken before it; those after the next start do not continue them.
+        if self.lifecycle.is_running() {
+            self.gaps.fill(&mut batch);
+        }
+        if let Some(names) = &mut self.names {
+            names.ask(&batch);
+        }
+        self.pending_bytes += size(&batch);
+        self.pending.push(batch);
+    }
+
+    /// Nothing more will come: what waits is due now.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.ended = true;
+        self.due = self.due.min(now);
+        self.look_at = now;
+    }
+
+    pub(super) fn waits_for_names(&mut self) -> bool {
+        let Some(names) = &mut self.names else { return false };
+        self.pending.iter().any(|batch| names.is_late(batch))
+    }
+
+    pub(super) fn take_pending(&mut self) -> Vec<Batch> {
+        self.pending_bytes = 0;
+        std::mem::take(&mut self.pending)
+    }
+
+    pub(super) fn subject(&self) -> Subject<'_> {
+        let names: &dyn crate::assemble::Names = match &self.names {
+            Some(names) => names,
+            None => &Nameless,
+        };
+        Subject { resource: &self.resource, mappings: &self.mappings, names }
+    }
+}
+
+/// How much memory a mapping takes, in bytes: its path is stored here and with its names.
+fn mapping_size(mapping: &Mapping) -> u64 {
+    let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
+    (2 * size_of::<FileMapping>() + 2 * mapping.path.len() + build_id) as u64
+}
+
+/// How much memory a batch takes, in bytes.
+pub(super) fn size(batch: &Batch) -> u64 {
+    let stacks: usize = batch.stacks.iter().map(|stack| size_of::<Stack>() + 4 * stack.locations.len()).sum();
+    let bytes = size_of::<Batch>()
+        + stacks
+        + batch.samples.len() * size_of::<Sample>()
+        + batch.locations.len() * size_of::<Location>()
+        + batch.threads.len() * (size_of::<Thread>() + 16);
+    bytes as u64
+}

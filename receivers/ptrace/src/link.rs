@@ -1,0 +1,76 @@
+//! The driver's link to a sampler process: a channel in each direction.
+
+use profbridge_sampler::message::{Command, Event};
+use profbridge_sampler::owner::{Ending, Notice, SamplerProcess, StartOptions};
+use tokio::sync::mpsc;
+
+/// How many commands may wait: far more than there are targets and processes. A sampler process that leaves so many
+/// unread hangs.
+const COMMANDS: usize = 4096;
+
+/// How many notices may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest
+/// samples and counts them.
+const NOTICES: usize = 32;
+
+/// What the driver receives.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// An event of the sampler process.
+    Event(Box<Event>),
+    /// The sampler process has ended: `None` if it was asked to, else how it ended, for a person.
+    Ended(Option<String>),
+}
+
+/// A running sampler process. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) heard: mpsc::Receiver<Heard>,
+}
+
+/// Starts a sampler process. The error says why that failed, for a person.
+pub(crate) type Launch = Box<dyn FnMut() -> Result<Link, String> + Send>;
+
+/// Starts real ones.
+pub(crate) fn real(realtime: bool) -> Launch {
+    Box::new(move || launch(StartOptions { realtime, ..StartOptions::default() }))
+}
+
+fn launch(options: StartOptions) -> Result<Link, String> {
+    let (heard_sender, heard) = mpsc::channel(NOTICES);
+    let (commands, mut waiting) = mpsc::channel(COMMANDS);
+    let hear = move |notice| {
+        // Fails only if the driver is gone.
+        heard_sender.blocking_send(translate(notice)).ok();
+    };
+    let process = SamplerProcess::start_with(options, hear).map_err(|error| profbridge_net::error_chain(&error))?;
+    // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
+    let say = move || {
+        let mut said = false;
+        while let Some(command) = waiting.blocking_recv() {
+            // A sampler process that does not read will end soon, which is reported anyway.
+            if let Err(error) = process.send(command)
+                && !std::mem::replace(&mut said, true)
+            {
+                tracing::warn!("the sampler process was not told: {}", profbridge_net::error_chain(&error));
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("ptrace-commands".to_owned()).spawn(say);
+    thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+    Ok(Link { commands, heard })
+}
+
+fn translate(notice: Notice) -> Heard {
+    match notice {
+        Notice::Event(event) => Heard::Event(Box::new(event)),
+        Notice::Ended(Ending::Stopped) => Heard::Ended(None),
+        Notice::Ended(ending) => Heard::Ended(Some(match ending {
+            Ending::Stopped | Ending::Unknown => "it ended".to_owned(),
+            Ending::Exited(code) => format!("it ended with code {code}"),
+            Ending::Killed(signal) => format!("signal {signal} ended it"),
+            Ending::TimedOut => "it did not stop in time and was ended".to_owned(),
+            Ending::Misbehaved(how) => format!("it was ended since it broke the rules: {how}"),
+        })),
+    }
+}

@@ -1,0 +1,121 @@
+//! Starts the receiver: the sampler process, the control socket, and the driver that connects them with the pipelines.
+
+use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
+use profbridge_symbolizer::Symbolizer;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::config::{ControlSettings, Settings};
+use crate::control::server::{Heard, Server};
+use crate::control::socket::Socket;
+use crate::delivery::Delivery;
+use crate::driver::{Driver, Parts};
+use crate::link::{self, Launch};
+use crate::resource;
+
+/// Makes receivers of type `ptrace`.
+pub const FACTORY: ReceiverFactory = ReceiverFactory {
+    description: Description::receiver(
+        "ptrace",
+        "samples processes of this machine with the built-in sampler",
+        PROFILES,
+    ),
+    create,
+};
+
+/// How many requests of the control socket may wait for the driver.
+const WAITING_REQUESTS: usize = 64;
+
+fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
+    Ok(Box::new(Ptrace::new(Settings::read(section)?)))
+}
+
+/// The receiver `ptrace`.
+#[derive(Debug, Clone)]
+pub struct Ptrace {
+    settings: Settings,
+}
+
+impl Ptrace {
+    /// A receiver that has not started.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Receiver for Ptrace {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+        let launch = link::real(self.settings.realtime);
+        Box::pin(start(self.settings, context, launch, resource::host_name()))
+    }
+}
+
+/// Starts with any source of sampler processes: tests bring their own.
+pub(crate) async fn start(
+    settings: Settings,
+    context: ReceiverContext,
+    mut launch: Launch,
+    host: String,
+) -> Result<Running, StartError> {
+    for target in &settings.targets {
+        if let Some(warning) = target.sampling.stops.warning() {
+            tracing::warn!("{}: targets.{}: {warning}", context.id, target.name);
+        }
+    }
+    let (heard_sender, heard) = mpsc::channel(WAITING_REQUESTS);
+    let server = match &settings.control {
+        Some(control) => serve(control, &context.id, heard_sender)?,
+        None => None,
+    };
+    let symbolizer = settings.symbolizer.clone().map(Symbolizer::start).transpose();
+    let symbolizer = symbolizer.map_err(|error| StartError(format!("symbolize: cannot start a thread: {error}")))?;
+    let link = launch().map_err(StartError)?;
+    let transport = context.telemetry.transport("sampler");
+    let limit = crate::driver::delivery_limit(&settings);
+    let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
+    let parts = Parts { id: context.id, intake: context.next, host, symbolizer, delivery, launch };
+    let driver = Driver::new(settings, parts);
+    let shutdown = context.shutdown;
+    let stopped = Box::pin(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(couriers);
+        // Dropping the set ends the server, which runs for ever by itself.
+        let mut server_task = JoinSet::new();
+        if let Some(server) = server {
+            server_task.spawn(server.run());
+        }
+        tasks.spawn(driver.run(link, heard, shutdown));
+        while let Some(ended) = tasks.join_next().await {
+            // A panic of the task becomes one of the receiver, which the engine handles.
+            if let Err(error) = ended
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        drop(server_task);
+    });
+    Ok(Running { addresses: Vec::new(), stopped })
+}
+
+fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<Heard>) -> Result<Option<Server>, StartError> {
+    let made = Socket::listen(&control.socket)
+        .map_err(|error| error.to_string())
+        .and_then(|(socket, listener)| Ok((socket, UnixListener::from_std(listener).map_err(|e| e.to_string())?)));
+    match made {
+        Ok((socket, listener)) => {
+            Ok(Some(Server { listener, socket, max_connections: control.max_connections, heard }))
+        }
+        Err(error) if control.required => Err(StartError(format!("control.socket: {error}"))),
+        Err(error) => {
+            tracing::warn!(
+                "{id}: processes cannot be started and stopped while it runs, there is no control socket: {error}"
+            );
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The resource of a process: the attributes that describe it.
+//!
+//! The configuration comes first, then what the process's own environment tells OpenTelemetry and Sentry SDKs
+//! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
+//! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too
+//! often.
+
+mod time;
+
+use std::borrow::Cow;
+
+use profbridge_sampler::message::Process;
+use profbridge_wire::otlp::environment;
+
+use crate::assemble::{Attribute, Value};
+use crate::config::ServiceNames;
+use crate::session::{SESSION_ATTRIBUTE, Session};
+
+/// The environment variables of a target that the sampler process is asked for.
+pub const ENVIRONMENT: [&str; 4] =
+    ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "SENTRY_RELEASE", "SENTRY_ENVIRONMENT"];
+
+/// The longest value of an attribute, in bytes: what Sentry accepts for a string.
+const MAX_TEXT: usize = 4096;
+
+/// The longest key from a process's environment that is passed on, in bytes; a longer one is no sensible name.
+const MAX_KEY: usize = 256;
+
+/// So many attributes of a process's environment are passed on beyond those that have a meaning here.
+const MAX_PASSED: usize = 64;
+
+/// What these may take, keys and values, in bytes. They are part of each batch.
+const MAX_PASSED_BYTES: usize = 16 << 10;
+
+/// Attributes, and beginnings of attributes, that say what is observed here: a process's environment has no say in
+/// them, also where they are not set. `deployment.environment` is the former name of `deployment.environment.name`.
+const OWN: [&str; 9] = [
+    "process.",
+    "container.id",
+    "telemetry.",
+    "thread.",
+    "profile.",
+    "profbridge.",
+    "host.name",
+    "os.type",
+    "deployment.environment",
+];
+
+/// The resource of a process, and what was wrong with its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Described {
+    /// The attributes, each key once.
+    pub attributes: Vec<Attribute>,
+    /// For the log: the environment variable that was discarded because it is malformed.
+    pub complaint: Option<String>,
+}
+
+/// Describes a process on the host named `host`. `insert` are the attributes, as keys and values, that the
+/// configuration adds where they are missing; they take precedence over variables of the process's environment that
+/// have no meaning here.
+#[must_use]
+pub fn describe(
+    host: &str,
+    process: &Process,
+    names: &ServiceNames,
+    session: Session,
+    insert: &[(String, String)],
+) -> Described {
+    let variable = |name: &str| {
+        let found = process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        found.filter(|value| !value.is_empty())
+    };
+    let (told, complaint) = match variable("OTEL_RESOURCE_ATTRIBUTES").map(environment::resource_attributes) {
+        // A malformed entry discards the whole variable (opentelemetry-specification `specification/resource/sdk.md`).
+        Some(Err(fault)) => (Vec::new(), Some(format!("OTEL_RESOURCE_ATTRIBUTES is ignored: {fault}"))),
+        Some(Ok(told)) => (told, None),
+        None => (Vec::new(), None),
+    };
+    let all = &told;
+    let told = |key: &str| all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+    let mut resource = Resource(Vec::new());
+    resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(told("service.name")));
+    resource.text("service.version", names.version.as_deref().or(told("service.version")));
+    resource.text("service.namespace", told("service.namespace"));
+    resource.text("service.instance.id", told("service.instance.id"));
+    let environment = names.environment.as_deref().or(variable("SENTRY_ENVIRONMENT"));
+    let deployment = told("deployment.environment.name").or(told("deployment.environment"));
+    resource.text("deployment.environment.name", environment.or(deployment));
+    // Sentry's own attribute for the release, which need not be made of the service's name and version
+    // (sentry-conventions, `sentry.release`).
+    resource.text("sentry.release", names.release.as_deref().or(variable("SENTRY_RELEASE")));
+    resource.int("process.pid", process.pid.into());
+    if process.namespace_pid != process.pid && process.namespace_pid != 0 {
+        resource.int("process.vpid", process.namespace_pid.into());
+    }
+    resource.text("process.executable.name", process.executable.rsplit('/').next());
+    resource.text("process.executable.path", Some(&process.executable));
+    resource.text("process.creation.time", Some(&time::rfc3339(process.start_unix_nano)));
+    resource.text("container.id", process.container.as_deref());
+    resource.text("host.name", Some(host));
+    resource.text("os.type", Some("linux"));
+    resource.text(SESSION_ATTRIBUTE, Some(&session.attribute()));
+    resource.insert(insert);
+    let left_out = resource.pass_on(all);
+    let complaint = complaint.or_else(|| {
+        (left_out > 0).then(|| {
+            format!(
+                "{left_out} attributes of OTEL_RESOURCE_ATTRIBUTES are left out: at most {MAX_PASSED} are passed on, with \
+                 {MAX_PASSED_BYTES} bytes together and keys of at most {MAX_KEY}"
+            )
+        })
+    });
+    Described { attributes: resource.0, complaint }
+}
+
+/// The name of this host, as `host.name` (opentelemetry semantic conventions: what `hostname` says).
+#[must_use]
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+struct Resource(Vec<Attribute>);
+
+impl Resource {
+    fn text(&mut self, key: &'static str, text: Option<&str>) {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return };
+        let cut = text.floor_char_boundary_at(MAX_TEXT);
+        self.0.push(Attribute { key: key.into(), value: Value::Text(cut.to_owned()) });
+    }
+
+    /// Adds an attribute unless its key exists.
+    fn insert(&mut self, attributes: &[(String, String)]) {
+        for (key, value) in attributes {
+            if !self.0.iter().any(|known| known.key == *key) {
+                self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.clone()) });
+            }
+        }
+    }
+
+    /// Adds the attributes that only the process's environment has. Returns how many found no room.
+    fn pass_on(&mut self, told: &[(String, String)]) -> usize {
+        let (mut count, mut bytes, mut left_out) = (0, 0, 0);
+        for (position, (key, value)) in told.iter().enumerate() {
+            let is_own = OWN.iter().any(|own| key == own || (own.ends_with('.') && key.starts_with(own)));
+            // If a key is repeated, the last one counts.
+            let is_said_again = told[position + 1..].iter().any(|(later, _)| later == key);
+            if is_own || is_said_again || value.is_empty() || self.0.iter().any(|known| known.key == *key) {
+                continue;
+            }
+            let value = value.floor_char_boundary_at(MAX_TEXT);
+            let size = key.len() + value.len();
+            if key.len() > MAX_KEY || count == MAX_PASSED || bytes + size > MAX_PASSED_BYTES {
+                left_out += 1;
+                continue;
+            }
+            count += 1;
+            bytes += size;
+            self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.to_owned()) });
+        }
+        left_out
+    }
+
+    fn int(&mut self, key: &'static str, number: i64) {
+        self.0.push(Attribute { key: key.into(), value: Value::Int(number) });
+    }
+}
+
+trait Cut {
+    fn floor_char_boundary_at(&self, bytes: usize) -> &str;
+}
+
+impl Cut for str {
+    /// The longest prefix of a text with at most this many bytes.
+    fn floor_char_boundary_at(&self, bytes: usize) -> &str {
+        let end = (0..=bytes.min(self.len())).rev().find(|&end| self.is_char_boundary(end)).unwrap_or(0);
+        &self[..end]
+    }
+}
+
+#[cfg(test)]
+mod tests;

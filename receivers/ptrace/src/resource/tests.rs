@@ -1,0 +1,182 @@
+use profbridge_sampler::message::{ProcessId, TargetId};
+
+use super::*;
+
+fn process(environment: &[(&str, &str)]) -> Process {
+    let environment = environment.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Process {
+        id: ProcessId(1),
+        target: TargetId(0),
+        pid: 1234,
+        namespace_pid: 7,
+        start_unix_nano: 1_767_225_600_000_000_000,
+        exec_id: 5,
+        executable: "/opt/app/server".to_owned(),
+        arguments: vec!["server".to_owned(), "--password=secret".to_owned()],
+        user: 1000,
+        control_group: None,
+        container: Some("0123456789abcdef".to_owned()),
+        environment,
+        root: None,
+    }
+}
+
+fn described(environment: &[(&str, &str)], names: &ServiceNames) -> Described {
+    describe("node-1", &process(environment), names, Session { id: 0xab, sampled: true }, &[])
+}
+
+fn find<'a>(described: &'a Described, key: &str) -> Option<&'a str> {
+    let found = described.attributes.iter().find(|attribute| attribute.key == key)?;
+    match &found.value {
+        Value::Text(text) => Some(text),
+        Value::Int(_) => None,
+    }
+}
+
+/// Guarantees: the process is described by its ids, executable, start, container, host and session, and never by its
+/// arguments.
+#[test]
+fn process_attributes() {
+    let described = described(&[], &ServiceNames::default());
+    let expected = [
+        ("process.executable.name", "server"),
+        ("process.executable.path", "/opt/app/server"),
+        ("process.creation.time", "2026-01-01T00:00:00.000000000Z"),
+        ("container.id", "0123456789abcdef"),
+        ("host.name", "node-1"),
+        ("os.type", "linux"),
+        (SESSION_ATTRIBUTE, "00000000000000ab"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(find(&described, key), Some(value), "{key}");
+    }
+    let ints: Vec<_> =
+        described.attributes.iter().filter(|a| matches!(a.value, Value::Int(_))).map(|a| (&*a.key, &a.value)).collect();
+    assert_eq!(ints, [("process.pid", &Value::Int(1234)), ("process.vpid", &Value::Int(7))]);
+    assert_eq!(find(&described, "service.name"), None);
+    assert!(!format!("{described:?}").contains("secret"));
+    let mut keys: Vec<_> = described.attributes.iter().map(|attribute| &attribute.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), described.attributes.len(), "each key once");
+}
+
+/// Guarantees: outside of a PID namespace there is no second id.
+#[test]
+fn no_second_pid() {
+    let process = Process { namespace_pid: 1234, container: None, ..process(&[]) };
+    let described = describe("h", &process, &ServiceNames::default(), Session { id: 1, sampled: true }, &[]);
+    assert!(described.attributes.iter().all(|a| a.key != "process.vpid" && a.key != "container.id"));
+}
+
+/// Guarantees: the configuration comes before the environment's own variables, and those before what stands in
+/// `OTEL_RESOURCE_ATTRIBUTES`.
+#[test]
+fn precedence() {
+    let attributes = "service.name=from-attributes,service.version=1.0,deployment.environment.name=attributes%20env,\
+                      service.instance.id=i-1,other=x";
+    let environment = [("OTEL_RESOURCE_ATTRIBUTES", attributes)];
+    let told = described(&environment, &ServiceNames::default());
+    assert_eq!(find(&told, "service.name"), Some("from-attributes"));
+    assert_eq!(find(&told, "service.version"), Some("1.0"));
+    assert_eq!(find(&told, "service.instance.id"), Some("i-1"));
+    assert_eq!(find(&told, "deployment.environment.name"), Some("attributes env"));
+    assert_eq!(find(&told, "sentry.release"), None);
+
+    let environment = [
+        environment[0],
+        ("OTEL_SERVICE_NAME", "from-variable"),
+        ("SENTRY_RELEASE", "app@2.0"),
+        ("SENTRY_ENVIRONMENT", "staging"),
+    ];
+    let told = described(&environment, &ServiceNames::default());
+    assert_eq!(find(&told, "service.name"), Some("from-variable"));
+    assert_eq!(find(&told, "sentry.release"), Some("app@2.0"));
+    assert_eq!(find(&told, "deployment.environment.name"), Some("staging"));
+
+    let names = ServiceNames {
+        name: Some("configured".to_owned()),
+        version: Some("3".to_owned()),
+        environment: Some("canary".to_owned()),
+        release: Some("r".to_owned()),
+    };
+    let told = described(&environment, &names);
+    assert_eq!(find(&told, "service.name"), Some("configured"));
+    assert_eq!(find(&told, "service.version"), Some("3"));
+    assert_eq!(find(&told, "sentry.release"), Some("r"));
+    assert_eq!(find(&told, "deployment.environment.name"), Some("canary"));
+}
+
+/// Guarantees: a variable that breaks its rules is left out as a whole and named, and texts are cut at a character.
+#[test]
+fn bad_variables() {
+    let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,b")], &ServiceNames::default());
+    assert_eq!(find(&told, "service.name"), None);
+    let complaint = told.complaint.unwrap();
+    assert!(complaint.contains("OTEL_RESOURCE_ATTRIBUTES") && complaint.contains("attribute 2"), "{complaint}");
+    let long = "ä".repeat(5000);
+    let told = described(&[("OTEL_SERVICE_NAME", &long)], &ServiceNames::default());
+    assert_eq!(find(&told, "service.name").unwrap(), "ä".repeat(2048));
+    let told = described(&[("OTEL_SERVICE_NAME", "")], &ServiceNames::default());
+    assert_eq!(find(&told, "service.name"), None, "an empty variable is none");
+}
+
+/// Guarantees: whatever else a process says of itself is passed on, the last of several; what profbridge says itself is
+/// not, whether it is set or not, and configuration comes first.
+#[test]
+fn passed_on() {
+    let attributes = "k8s.pod.name=web-0,cloud.region=eu%2Dwest,k8s.pod.name=web-1,process.pid=1,process.owner=root,container.id=x,\
+                      telemetry.sdk.name=y,profbridge.session.id=0,host.name=z,host.id=h,os.type=plan9,service.name=told,\
+                      service.criticality=high,deployment.environment=old,thread.id=9,empty=";
+    let names = ServiceNames { name: Some("configured".to_owned()), ..ServiceNames::default() };
+    let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", attributes)], &names);
+    assert_eq!(told.complaint, None);
+    let before = described(&[], &names);
+    let mut more: Vec<_> =
+        told.attributes.iter().filter(|attribute| !before.attributes.contains(attribute)).map(|a| &*a.key).collect();
+    more.sort_unstable();
+    let expected = ["cloud.region", "deployment.environment.name", "host.id", "k8s.pod.name", "service.criticality"];
+    assert_eq!(more, expected);
+    assert_eq!(find(&told, "k8s.pod.name"), Some("web-1"));
+    assert_eq!(find(&told, "cloud.region"), Some("eu-west"));
+    assert!(before.attributes.iter().all(|attribute| told.attributes.contains(attribute)));
+}
+
+/// Guarantees: what is passed on has a bound in number and in bytes, and what is left out is said.
+#[test]
+fn passed_on_is_bounded() {
+    let many: Vec<String> = (0..100).map(|n| format!("key{n}=v")).collect();
+    let long: Vec<String> = (0..6).map(|n| format!("key{n}={}", "v".repeat(5000))).collect();
+    let key = format!("{}=v", "k".repeat(MAX_KEY + 1));
+    for (attributes, passed, left_out) in
+        [(many.join(","), MAX_PASSED, 36), (long.join(","), MAX_PASSED_BYTES / (MAX_TEXT + 4), 3), (key, 0, 1)]
+    {
+        let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", &attributes)], &ServiceNames::default());
+        let count = told.attributes.iter().filter(|attribute| attribute.key.starts_with('k')).count();
+        assert_eq!(count, passed);
+        assert!(told.complaint.unwrap().starts_with(&format!("{left_out} attributes")), "{left_out}");
+    }
+}
+
+/// Guarantees: what the configuration inserts is said where it is not said otherwise: before what the process's
+/// environment says without a meaning here, and never instead of what is observed or has a key of its own in the
+/// configuration.
+#[test]
+fn configured_attributes_are_inserted() {
+    let process = process(&[("OTEL_RESOURCE_ATTRIBUTES", "zone=told,team=told,service.name=shop")]);
+    let insert = [("host.id", "node-3"), ("host.name", "else"), ("service.name", "else"), ("zone", "b")];
+    let insert = insert.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let session = Session { id: 1, sampled: true };
+    let described = describe("node-1", &process, &ServiceNames::default(), session, &insert);
+    let said = |key: &str| {
+        let mut all = described.attributes.iter().filter(|attribute| attribute.key == key);
+        let value = all.next().map(|attribute| attribute.value.clone());
+        assert!(all.next().is_none(), "{key} is said once");
+        value
+    };
+    let expected =
+        [("host.id", "node-3"), ("host.name", "node-1"), ("service.name", "shop"), ("zone", "b"), ("team", "told")];
+    for (key, value) in expected {
+        assert_eq!(said(key), Some(Value::Text(value.to_owned())), "{key}");
+    }
+}

@@ -1,0 +1,250 @@
+//! The names of one process's locations: which file the symbolizer reads for each mapping, and the names it has found
+//! so far.
+//!
+//! Files are identified by device and inode on this machine and not by their build id, since a process could map a
+//! forged file with another file's build id. Until a file is sampled it only costs its descriptor. All processes
+//! together keep a bounded number of these; other files are opened again through the process's root, if they are still
+//! the same. So are those that the symbolizer closed or forgot to make room for others.
+
+mod kept;
+mod kernel;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use profbridge_sampler::message::{Batch, Location, Mapping};
+use profbridge_symbolizer::{Answer, FileIdentity, Key, Object, ObjectId, Source, Symbolizer, Symbols, Unknown};
+
+use self::kept::{KEPT, Kept};
+use self::kernel::Kernel;
+pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
+use crate::assemble::{self, Names};
+
+/// A file that was not found is looked for again after this time: it may have come back, or be found through another
+/// process's root.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The kernel's symbols are shared by all processes.
+static KERNEL: Mutex<Option<Kernel>> = Mutex::new(None);
+
+/// What the addresses of a mapping belong to.
+#[derive(Debug)]
+enum Origin {
+    /// A file. It is open if it was kept and nothing of it was sampled yet.
+    File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
+    /// The code that the kernel maps into every process.
+    Vdso,
+    /// Code that was compiled at run time.
+    PerfMap(File),
+    /// There is no file.
+    Nothing,
+}
+
+/// An origin, and its object in the symbolizer.
+#[derive(Debug)]
+struct SymbolSource {
+    origin: Origin,
+    /// `None` until something of it was sampled. The symbolizer may have forgotten the object since.
+    object: Option<ObjectId>,
+    /// When the file was last looked for again.
+    retried: Option<Instant>,
+    /// That has not helped.
+    missing: bool,
+}
+
+impl SymbolSource {
+    fn new(origin: Origin) -> Self {
+        Self { origin, object: None, retried: None, missing: false }
+    }
+
+    /// Whether it is worth looking for the file now.
+    fn is_retried(&self) -> bool {
+        let has_file = matches!(self.origin, Origin::File { .. });
+        has_file && self.retried.is_none_or(|retried| retried.elapsed() >= RETRY)
+    }
+}
+
+/// The names of one process's locations.
+#[derive(Debug)]
+pub struct ProcessNames {
+    symbolizer: Symbolizer,
+    /// Distinguishes the perf maps of processes.
+    number: u64,
+    root: Option<Arc<File>>,
+    kept: &'static Kept,
+    sources: Vec<SymbolSource>,
+    perf_map: Option<SymbolSource>,
+}
+
+impl ProcessNames {
+    /// A process without mappings. `number` must be different for each process that uses this symbolizer.
+    #[must_use]
+    pub fn new(symbolizer: Symbolizer, number: u64, root: Option<File>) -> Self {
+        let root = root.map(Arc::new);
+        Self { symbolizer, number, root, kept: &KEPT, sources: Vec::new(), perf_map: None }
+    }
+
+    /// Adds a mapped file. Mappings come in the order of their index.
+    pub fn mapping(&mut self, mapping: Mapping) {
+        let origin = match (mapping.file, mapping.path) {
+            (_, path) if path == "[vdso]" => Origin::Vdso,
+            (Some(file), path) => match FileIdentity::of(&file) {
+                Ok(identity) => {
+                    let file = self.kept.keep(identity, file, self.root.is_some());
+                    Origin::File { identity, file, path }
+                }
+                Err(_) => Origin::Nothing,
+            },
+            (None, _) => Origin::Nothing,
+        };
+        self.sources.push(SymbolSource::new(origin));
+    }
+
+    /// Sets the process's perf map.
+    pub fn perf_map(&mut self, file: File) {
+        self.perf_map = Some(SymbolSource::new(Origin::PerfMap(file)));
+        self.register(None);
+    }
+
+    /// Asks for the names of all locations of a batch.
+    pub fn ask(&mut self, batch: &Batch) {
+        self.ask_for(batch.locations.clone());
+    }
+
+    /// Whether the symbolizer may still find more names for a batch. Names that it forgot or refused are requested
+    /// again, and a file that it closed to make room is opened again.
+    pub fn is_late(&mut self, batch: &Batch) -> bool {
+        let mut late = false;
+        let mut again = Vec::new();
+        for &location in &batch.locations {
+            let Some(object) = self.object(location) else { continue };
+            let answer = self.symbolizer.answer(object, location.address);
+            late |= answer.is_late();
+            match answer {
+                Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
+                Answer::Unknown(Unknown::NoFile) => {
+                    if self.source(location.mapping).is_some_and(SymbolSource::is_retried) {
+                        again.push(location);
+                    }
+                }
+                _ => {
+                    if answer.symbols().is_some()
+                        && let Some(source) = self.source_mut(location.mapping)
+                    {
+                        source.missing = false;
+                    }
+                }
+            }
+        }
+        let late = late || !again.is_empty();
+        self.ask_for(again);
+        late
+    }
+
+    fn ask_for(&mut self, mut locations: Vec<Location>) {
+        locations.retain(|location| location.explanation().is_none() && !location.is_kernel());
+        locations.sort_unstable_by_key(|location| (location.mapping, location.address));
+        locations.dedup();
+        for group in locations.chunk_by(|left, right| left.mapping == right.mapping) {
+            let mapping = group[0].mapping;
+            let addresses: Vec<u64> = group.iter().map(|location| location.address).collect();
+            let known = self.source(mapping).and_then(|source| source.object);
+            // The symbolizer may have closed the perf map, and would not read what was added to it since.
+            let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
+            let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
+            let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
+            let was_missing = addresses.iter().any(is_missing);
+            if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
+                // The symbolizer forgot it to make room for others.
+                if let Some(object) = self.register(mapping) {
+                    self.symbolizer.ask(object, &addresses);
+                }
+            } else if (was_missing || addresses.iter().any(is_missing))
+                && let Some(source) = self.source_mut(mapping)
+                && source.is_retried()
+            {
+                source.retried = Some(Instant::now());
+                if std::mem::replace(&mut source.missing, true) {
+                    // It was not found through this process's root, but another process's root may lead to it now.
+                    self.symbolizer.forget(object);
+                }
+                if let Some(object) = self.register(mapping) {
+                    self.symbolizer.ask(object, &addresses);
+                }
+            }
+        }
+    }
+
+    /// Registers an object with the symbolizer, and opens its file again if that was closed.
+    fn register(&mut self, mapping: Option<u32>) -> Option<ObjectId> {
+        let Self { symbolizer, number, root, sources, perf_map, .. } = self;
+        let source = match mapping {
+            None => perf_map.as_mut()?,
+            Some(index) => sources.get_mut(index as usize)?,
+        };
+        let registered = match &mut source.origin {
+            Origin::Nothing => None,
+            Origin::Vdso => Some(symbolizer.vdso()),
+            Origin::PerfMap(file) => file.try_clone().ok().map(|file| symbolizer.perf_map(*number, file)),
+            Origin::File { identity, file, path } => {
+                let open = file.take().and_then(|file| Arc::try_unwrap(file).or_else(|shared| shared.try_clone()).ok());
+                let in_root =
+                    || Some(Source::InRoot { root: Arc::clone(root.as_ref()?), path: PathBuf::from(path.as_str()) });
+                open.map(Source::File).or_else(in_root).map(|source| {
+                    let key = Key::File(*identity);
+                    symbolizer.object(Object { key, source, root: root.clone(), path: path.clone() })
+                })
+            }
+        };
+        source.object = registered.or(source.object);
+        registered.or(source.object)
+    }
+
+    fn source(&self, mapping: Option<u32>) -> Option<&SymbolSource> {
+        match mapping {
+            None => self.perf_map.as_ref(),
+            Some(index) => self.sources.get(index as usize),
+        }
+    }
+
+    fn source_mut(&mut self, mapping: Option<u32>) -> Option<&mut SymbolSource> {
+        match mapping {
+            None => self.perf_map.as_mut(),
+            Some(index) => self.sources.get_mut(index as usize),
+        }
+    }
+
+    fn object(&self, location: Location) -> Option<ObjectId> {
+        if location.explanation().is_some() || location.is_kernel() {
+            return None;
+        }
+        self.source(location.mapping)?.object
+    }
+}
+
+impl Names for ProcessNames {
+    fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
+        if let Some(explanation) = assemble::explanation(location) {
+            return Some(explanation);
+        }
+        if location.is_kernel() {
+            let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+            return Some(kernel.get_or_insert_default().symbols(location.address));
+        }
+        let object = self.object(location)?;
+        self.symbolizer.last_answer(object, location.address).symbols().cloned()
+    }
+}
+
+impl Drop for ProcessNames {
+    fn drop(&mut self) {
+        if let Some(map) = self.perf_map.as_ref().and_then(|map| map.object) {
+            self.symbolizer.forget(map);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

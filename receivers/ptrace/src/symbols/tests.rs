@@ -1,0 +1,178 @@
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use profbridge_sampler::message::ProcessId;
+use profbridge_symbolizer::Settings;
+
+use super::*;
+
+fn batch(locations: &[Location]) -> Batch {
+    Batch { locations: locations.to_vec(), ..Batch::default() }
+}
+
+fn mapping(path: &str, file: Option<File>) -> Mapping {
+    Mapping {
+        process: ProcessId(1),
+        index: 0,
+        path: path.to_owned(),
+        start: 0,
+        end: u64::MAX,
+        file_offset: 0,
+        build_id: None,
+        htlhash: None,
+        main: true,
+        go: false,
+        file,
+    }
+}
+
+/// Guarantees: an address of the perf map gets the name that stands there, as soon as it was asked for.
+#[test]
+fn perf_maps_name_addresses_without_a_mapping() {
+    let symbolizer = Symbolizer::start(Settings::default()).unwrap();
+    let mut names = ProcessNames::new(symbolizer.clone(), 1, None);
+    let mut file = tempfile::tempfile().unwrap();
+    writeln!(file, "1000 100 py::work:app.py").unwrap();
+    let jit = Location { mapping: None, address: 0x1010 };
+    assert!(names.symbols(jit).is_none());
+    names.perf_map(file);
+    let batch = batch(&[jit, Location { mapping: Some(7), address: 1 }]);
+    names.ask(&batch);
+    assert!(symbolizer.wait(Duration::from_secs(60)));
+    assert!(!names.is_late(&batch));
+    assert_eq!(&*names.symbols(jit).unwrap().frames[0].function, "py::work:app.py");
+}
+
+/// A symbolizer that reads no DWARF, and the test's own program in a folder that stands for a root.
+fn rig(settings: Settings) -> (Symbolizer, tempfile::TempDir) {
+    let symbolizer = Symbolizer::start(Settings { dwarf: false, ..settings }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        std::fs::copy(std::env::current_exe().unwrap(), folder.path().join(name)).unwrap();
+    }
+    (symbolizer, folder)
+}
+
+/// A process in that root whose mappings are of `one` and `two`. Its files are kept in a table of its own.
+fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames {
+    let mut names = ProcessNames::new(symbolizer.clone(), number, Some(File::open(folder).unwrap()));
+    names.kept = Box::leak(Box::default());
+    for name in ["one", "two"] {
+        names.mapping(mapping(&format!("/{name}"), Some(File::open(folder.join(name)).unwrap())));
+    }
+    names
+}
+
+/// Addresses of functions of this program as its file has them. It can be loaded anywhere, and its first mapping begins
+/// with its file.
+fn addresses() -> [u64; 2] {
+    let program = std::env::current_exe().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.ends_with(program.to_str().unwrap())).unwrap();
+    let base = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    [rig as *const () as u64 - base + 1, addresses as *const () as u64 - base + 1]
+}
+
+fn name(names: &ProcessNames, mapping: u32, address: u64) -> Option<String> {
+    let symbols = names.symbols(Location { mapping: Some(mapping), address })?;
+    Some(symbols.frames[0].function.to_string())
+}
+
+/// Asks until nothing more is to come.
+fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address: u64) {
+    let batch = batch(&[Location { mapping: Some(mapping), address }]);
+    names.ask(&batch);
+    for _ in 0..5 {
+        assert!(symbolizer.wait(Duration::from_secs(60)));
+        if !names.is_late(&batch) {
+            return;
+        }
+    }
+    panic!("always late");
+}
+
+/// Guarantees: a file is asked for by its identity; one that was not kept open is found again inside of the process's
+/// root; what is no ELF file has no names and is waited for no longer.
+#[test]
+fn files() {
+    let (symbolizer, folder) = rig(Settings::default());
+    let mut names = process(&symbolizer, folder.path(), 1);
+    names.mapping(mapping("", None));
+    let mut text = tempfile::tempfile().unwrap();
+    text.write_all(b"no program").unwrap();
+    names.mapping(mapping("/text", Some(text)));
+    for source in &mut names.sources[..2] {
+        let Origin::File { file, .. } = &mut source.origin else { panic!() };
+        assert!(file.take().is_some());
+    }
+    for (index, expected) in [(0, true), (1, true), (2, false), (3, false), (9, false)] {
+        ask(&mut names, &symbolizer, index, addresses()[0]);
+        assert_eq!(name(&names, index, addresses()[0]).is_some_and(|name| name.contains("rig")), expected, "{index}");
+    }
+    assert_eq!((symbolizer.counters().files_missing, symbolizer.counters().symbol_tables), (0, 2));
+}
+
+/// Guarantees: what the symbolizer closed to make room, or forgot with all it knew, gets names again through the
+/// process's root.
+#[test]
+fn room_for_others() {
+    for settings in [
+        Settings { max_open_files: 1, cache_bytes: 64 << 10, ..Settings::default() },
+        Settings { max_objects: 1, ..Settings::default() },
+    ] {
+        let (symbolizer, folder) = rig(settings);
+        let mut names = process(&symbolizer, folder.path(), 1);
+        let [first, second] = addresses();
+        ask(&mut names, &symbolizer, 0, first);
+        assert!(name(&names, 0, first).unwrap().contains("rig"));
+        ask(&mut names, &symbolizer, 1, first);
+        ask(&mut names, &symbolizer, 0, second);
+        assert!(name(&names, 0, second).unwrap().contains("addresses"));
+    }
+}
+
+/// Guarantees: a file that one process's root leads to no more is found through the root of another that has it mapped,
+/// and one that is nowhere is not waited for.
+#[test]
+fn lost_files() {
+    let (symbolizer, folder) = rig(Settings { max_open_files: 1, cache_bytes: 64 << 10, ..Settings::default() });
+    let other = tempfile::tempdir_in(folder.path().parent().unwrap()).unwrap();
+    std::fs::hard_link(folder.path().join("one"), other.path().join("one")).unwrap();
+    std::fs::hard_link(folder.path().join("two"), other.path().join("two")).unwrap();
+    let [first, second] = addresses();
+    let mut names = process(&symbolizer, folder.path(), 1);
+    let mut others = process(&symbolizer, other.path(), 2);
+    // Nothing is open, and the first process's path is gone.
+    for source in names.sources.iter_mut().chain(&mut others.sources) {
+        let Origin::File { file, .. } = &mut source.origin else { panic!() };
+        *file = None;
+    }
+    std::fs::remove_file(folder.path().join("one")).unwrap();
+    ask(&mut names, &symbolizer, 0, first);
+    assert_eq!(name(&names, 0, first), None);
+    for _ in 0..2 {
+        ask(&mut others, &symbolizer, 0, second);
+        // As if time had passed.
+        others.sources[0].retried = None;
+    }
+    assert!(name(&others, 0, second).unwrap().contains("addresses"));
+}
+
+/// Guarantees: a perf map that the symbolizer closed to make room is read on where it has grown.
+#[test]
+fn closed_perf_maps() {
+    let (symbolizer, folder) = rig(Settings { max_open_files: 1, ..Settings::default() });
+    let mut names = process(&symbolizer, folder.path(), 1);
+    let mut file = tempfile::tempfile().unwrap();
+    writeln!(file, "1000 100 early").unwrap();
+    names.perf_map(file.try_clone().unwrap());
+    let at = |address| batch(&[Location { mapping: None, address }]);
+    names.ask(&at(0x1010));
+    assert!(symbolizer.wait(Duration::from_secs(60)));
+    ask(&mut names, &symbolizer, 0, addresses()[0]);
+    writeln!(file, "2000 100 late").unwrap();
+    names.ask(&at(0x2010));
+    assert!(symbolizer.wait(Duration::from_secs(60)));
+    assert_eq!(&*names.symbols(Location { mapping: None, address: 0x2010 }).unwrap().frames[0].function, "late");
+}

@@ -1,0 +1,93 @@
+//! The clients of `examples/` against a socket that hears them out.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use profbridge_receiver_ptrace::control::protocol::{Request, Response};
+use profbridge_receiver_ptrace::trace_header::Decision;
+
+// The example's own `main` is not run here.
+#[allow(dead_code)]
+#[path = "../examples/announce.rs"]
+mod announce;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sampler")
+}
+
+/// Answers one client after the other with "ok" and returns what each asked, until a client asks nothing.
+fn listen(path: &Path, clients: usize) -> JoinHandle<Vec<Vec<Request>>> {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        for stream in listener.incoming().take(clients) {
+            let mut stream = stream.unwrap();
+            let mut requests = Vec::new();
+            for line in BufReader::new(stream.try_clone().unwrap()).split(b'\n') {
+                requests.push(Request::read(&line.unwrap()).unwrap());
+                let mut answer = serde_json::to_vec(&Response::said("heard")).unwrap();
+                answer.push(b'\n');
+                stream.write_all(&answer).unwrap();
+            }
+            heard.push(requests);
+        }
+        heard
+    })
+}
+
+/// The spans of a conversation: whether each is sampled. Panics unless each starts, ends and is another one.
+fn spans(requests: &[Request]) -> Vec<bool> {
+    let mut known = Vec::new();
+    let (pairs, rest) = requests.as_chunks::<2>();
+    assert!(rest.is_empty(), "{requests:?}");
+    let sampled = pairs.iter().map(|pair| {
+        let [Request::SpanStart(start), Request::SpanEnd(end)] = pair else { panic!("{pair:?}") };
+        let ((key, decision), (ended, _)) = (start.span().unwrap(), end.span().unwrap());
+        assert!(key == ended && !known.contains(&key));
+        known.push(key);
+        decision == Decision::Sampled
+    });
+    sampled.collect()
+}
+
+/// Guarantees: the Python example announces each of its requests, sampled and not, and ends them all.
+#[test]
+fn python() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let heard = listen(&path, 1);
+    let status = Command::new("python3").arg(examples().join("app.py")).arg("2").arg(&path).status().unwrap();
+    assert!(status.success());
+    assert_eq!(spans(&heard.join().unwrap()[0]), [true, false]);
+}
+
+/// Guarantees: the Python client does nothing, and fails nothing, where no profbridge runs.
+#[test]
+fn python_alone() {
+    let script = "from profbridge_spans import Announcer\n\
+                  with Announcer('/nowhere/control.sock') as spans:\n    \
+                      with spans.root_span():\n        print('worked')\n    \
+                      assert spans.request(command='status') is None";
+    let output = Command::new("python3").arg("-c").arg(script).current_dir(examples()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"worked\n");
+}
+
+/// Guarantees: the Rust example holds its span open for as long as it works.
+#[test]
+fn rust() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let heard = listen(&path, 1);
+    let header = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
+    let mut worked = false;
+    let answer = announce::in_root_span(&path, header, || worked = true).unwrap();
+    assert!(answer.ok && worked);
+    assert_eq!(spans(&heard.join().unwrap()[0]), [true]);
+}
