@@ -43,7 +43,7 @@ impl Exporter for DebugExporter {
             quantities: telemetry.quantities(),
             samples: match telemetry {
                 Telemetry::Profiles(batch) => samples(batch),
-                Telemetry::Envelope(envelope) => envelope.profiles.iter().map(samples).sum(),
+                Telemetry::Envelope(envelope) => envelope.profiles().map(samples).sum(),
             },
             meta: (),
         };

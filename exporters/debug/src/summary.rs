@@ -44,7 +44,7 @@ fn envelope(text: &mut String, envelope: &Envelope, verbosity: Verbosity) -> fmt
             text.push(')');
         }
     }
-    for batch in &envelope.profiles {
+    for batch in envelope.profiles() {
         text.push_str("; ");
         profiles(text, batch, verbosity)?;
     }

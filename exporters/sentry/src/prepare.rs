@@ -42,7 +42,7 @@ pub(crate) struct Contained {
 /// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
 /// server was not told about losses yet.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
-    let Some(position) = route(settings, std::slice::from_ref(profiles)) else {
+    let Some(position) = route(settings, [profiles]) else {
         return unroutable(Quantities::observations(profiles.observations()));
     };
     let destination = &settings.destinations[position];
@@ -68,7 +68,7 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
 
 /// An envelope as a request, with the client's own headers.
 pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope) -> Prepared<Meta> {
-    let Some(position) = route(settings, &envelope.profiles) else { return unroutable(envelope.quantities()) };
+    let Some(position) = route(settings, envelope.profiles()) else { return unroutable(envelope.quantities()) };
     let destination = &settings.destinations[position];
     let compression = compression(settings.compression, destination);
     let items = envelope.items.iter().map(|item| Contained {
@@ -94,11 +94,11 @@ fn unroutable(quantities: Quantities) -> Prepared<Meta> {
 
 /// Where profiles go: the first of their resources that has the attribute decides, else what their environment says of
 /// it. A service is called in the same way as in the release, see [`Told::service`].
-fn route(settings: &Settings, batches: &[Profiles]) -> Option<usize> {
+fn route<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
     if settings.routes.is_empty() {
         return settings.default;
     }
-    let value = batches.iter().find_map(|batch| match settings.from_attribute.as_str() {
+    let value = batches.into_iter().find_map(|batch| match settings.from_attribute.as_str() {
         "service.name" => Told::of(batch).service(),
         key => Told::of(batch).text(key),
     });

@@ -24,10 +24,6 @@ use crate::prepare::{Meta, seconds};
 const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
-/// The largest body that is compressed anew for a server that does not take zstd: Sentry's own limit for an envelope
-/// (getsentry/relay `relay-config/src/config.rs`, `max_envelope_size`).
-const MAX_ENVELOPE: usize = 200 << 20;
-
 /// What a server answered, as far as it decides anything.
 struct Answered {
     status: u16,
@@ -179,7 +175,8 @@ impl SentryExporter {
             let Some(report) = destination.take_report() else { continue };
             let Some(item) = report.item(seconds(now)) else { continue };
             let envelope = Envelope { items: vec![item], ..Envelope::default() };
-            let body = Bytes::from(envelope::write(&envelope, Ending::Newline));
+            let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
+            let body = Bytes::from(body);
             // Small, sent once in a lifetime, and the last word: neither compressed nor retried.
             let result = self.post(destination, &HeaderMap::new(), Compression::None, body).await;
             let message = match result {
@@ -211,7 +208,7 @@ fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
 /// The same body as gzip. Takes a tenth of a second for the largest chunks, so it runs beside the runtime.
 async fn gzipped(zstd: Bytes) -> Result<Bytes, SendError> {
     let work = move || {
-        let plain = decompress(Coding::Zstd, zstd, MAX_ENVELOPE).map_err(|error| error.to_string())?;
+        let plain = decompress(Coding::Zstd, zstd, envelope::MAX_BYTES).map_err(|error| error.to_string())?;
         compress(Compression::GZIP.with_level(1), &plain).map_err(|error| error.to_string())
     };
     match tokio::task::spawn_blocking(work).await {

@@ -217,7 +217,7 @@ fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let (mut findings, mut profiles) = (Findings::default(), Vec::new());
     let read = decode(&shown(path), bytes.into(), usize::MAX, &mut findings, |telemetry| match telemetry {
         Telemetry::Profiles(read) => profiles.push(read),
-        Telemetry::Envelope(envelope) => profiles.extend(envelope.profiles),
+        Telemetry::Envelope(envelope) => profiles.extend(envelope.into_profiles()),
     });
     match read.err().or(findings.refused.pop()) {
         None => Ok(profiles),

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry};
+use profbridge_model::{Envelope, Losses, Profiles, Reason, Telemetry, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_net::error_chain;
 use profbridge_wire::otlp::delimited::frames;
@@ -176,13 +176,13 @@ impl Reader<'_> {
         if views.is_empty() {
             return Err(Refused::new(self.name, without_chunk(&envelope)));
         }
-        for view in views {
-            match view {
-                Ok(profiles) => envelope.profiles.push(self.with_peer(profiles)),
+        for (item, read) in views {
+            match read {
+                Ok(profiles) => envelope.views.push(View::profiles(item, self.with_peer(profiles))),
                 Err(error) => self.findings.refused.push(Refused::new(self.name, error.to_string())),
             }
         }
-        if envelope.profiles.is_empty() {
+        if envelope.views.is_empty() {
             return Err(Refused::new(self.name, "not one profile in the envelope can be read"));
         }
         Ok(envelope)

@@ -95,7 +95,7 @@ impl Encoder {
         match telemetry {
             Telemetry::Profiles(profiles) => self.batch(profiles, &mut out),
             Telemetry::Envelope(envelope) => {
-                envelope.profiles.iter().for_each(|view| self.batch(view, &mut out));
+                envelope.profiles().for_each(|view| self.batch(view, &mut out));
                 // OTLP has no place for an item of Sentry's that nothing was read of.
                 out.report.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }

@@ -14,7 +14,7 @@ use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 
 pub use config::ChunkConfig;
-pub use forward::Forwarded;
+pub use forward::{Forwarded, unpacked};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
@@ -68,15 +68,16 @@ impl Encoder {
         Encoded { messages: messages.collect(), report }
     }
 
-    /// An envelope as it came. Where it goes `to` another server or project than its header names, the header loses its
-    /// DSN.
+    /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header
+    /// names those instead.
     pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
-        let (plain, meta) = forward::written(envelope, to);
         let mut encoded = Encoded::default();
         let quantities = envelope.quantities();
-        match self.compressor.pack(compression, plain.into()) {
-            Ok(body) => {
-                let samples = envelope.profiles.iter().map(samples).sum();
+        let packed = forward::written(envelope, to)
+            .and_then(|(plain, meta)| Ok((self.compressor.pack(compression, plain.into())?, meta)));
+        match packed {
+            Ok((body, meta)) => {
+                let samples = envelope.profiles().map(samples).sum();
                 encoded.messages.push(Message { body, quantities, samples, meta });
             }
             Err(error) => {

@@ -28,7 +28,7 @@ pub(crate) fn batch(observations: u64) -> Profiles {
 
 /// An envelope of so many items that nothing was read of.
 pub(crate) fn envelope(items: usize) -> Envelope {
-    let item = Item { header: Bytes::from_static(b"{}"), payload: Bytes::new() };
+    let item = Item { header: Bytes::from_static(b"{}"), payload: Bytes::new().into() };
     Envelope { items: vec![item; items], ..Envelope::default() }
 }
 

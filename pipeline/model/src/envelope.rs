@@ -4,7 +4,14 @@
 //! forwarded whole, each item's bytes as they came unless a processor changed that item. What was understood of it is
 //! a *view*: exporters that do not speak Sentry's protocol take the views, the Sentry exporter takes the items, and
 //! so nothing is sent twice. Sources: Sentry developer documentation, "Envelopes".
+//!
+//! # What is held
+//!
+//! A client may send 200 MiB. So that this is not held twice, an envelope whose body came compressed keeps that body
+//! ([`Received`]), and of its items only the headers ([`Payload::Packed`]); whoever needs a payload unpacks the body
+//! again. A body that came uncompressed is one buffer, of which the items are slices.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,18 +25,127 @@ pub struct Item {
     /// The item's header: one line of JSON, without the line's end.
     pub header: Bytes,
     /// The item's payload, without the line's end after it.
-    pub payload: Bytes,
+    pub payload: Payload,
+}
+
+/// Where an item's payload is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payload {
+    /// Here.
+    Plain(Bytes),
+    /// Only in the body that was received, which is compressed. It has so many bytes.
+    Packed(usize),
+}
+
+impl Payload {
+    /// Its size, in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Plain(bytes) => bytes.len(),
+            Self::Packed(len) => *len,
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its bytes, where they are here.
+    pub fn plain(&self) -> Option<&Bytes> {
+        match self {
+            Self::Plain(bytes) => Some(bytes),
+            Self::Packed(_) => None,
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Payload {
+    fn from(bytes: T) -> Self {
+        Self::Plain(bytes.into())
+    }
+}
+
+/// The body of the request that carried an envelope, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Its bytes.
+    pub body: Bytes,
+    /// The content coding that has to be undone to read it, as HTTP calls it; `None` where it is the envelope itself.
+    pub content_encoding: Option<&'static str>,
+}
+
+/// The part of a DSN that says which key of a project a client has. Whoever has it can send events in the project's
+/// name, so it is never printed.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey(pub Arc<str>);
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PublicKey(...)")
+    }
 }
 
 /// What the request that carried an envelope said about it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestMeta {
+    /// The project in the request's path.
+    pub project_id: Option<u64>,
+    /// The key that the client authenticated itself with.
+    pub public_key: Option<PublicKey>,
+    /// What the client calls itself in its authentication, such as `sentry.python/2.75.0`.
+    pub sentry_client: Option<Arc<str>>,
     /// The client's address.
     pub client_address: Option<IpAddr>,
+    /// The `X-Forwarded-For` that came along: whom those asked for that stand before the client.
+    pub forwarded_for: Option<Arc<str>>,
     /// The client's `User-Agent`.
     pub user_agent: Option<Arc<str>>,
     /// The client's `Origin`.
     pub origin: Option<Arc<str>>,
+    /// The client's `Referer`.
+    pub referer: Option<Arc<str>>,
+    /// When the request arrived, in nanoseconds since the Unix epoch.
+    pub arrival_unix_nano: Option<u64>,
+    /// The process id of the client, where it runs on this machine and is known.
+    pub client_pid: Option<u32>,
+}
+
+/// One item that something was read of.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The item's position in the envelope.
+    pub item: usize,
+    /// What was read.
+    pub what: Viewed,
+}
+
+/// What was read of an item.
+#[derive(Debug, Clone)]
+pub enum Viewed {
+    /// A profile.
+    Profiles(Profiles),
+}
+
+impl View {
+    /// A profile that was read of the item at a position.
+    pub fn profiles(item: usize, profiles: Profiles) -> Self {
+        Self { item, what: Viewed::Profiles(profiles) }
+    }
+
+    /// What was read, in each unit.
+    pub fn quantities(&self) -> Quantities {
+        match &self.what {
+            Viewed::Profiles(profiles) => Quantities::observations(profiles.observations()),
+        }
+    }
+
+    /// The memory of it, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        match &self.what {
+            Viewed::Profiles(profiles) => profiles.size_bytes(),
+        }
+    }
 }
 
 /// One envelope: its header, its items in order, and what was understood of them.
@@ -41,22 +157,49 @@ pub struct Envelope {
     pub items: Vec<Item>,
     /// What the request said.
     pub meta: RequestMeta,
-    /// The profiles among the items, as views: each is of one item.
-    pub profiles: Vec<Profiles>,
+    /// What was read of the items: at most one view of each.
+    pub views: Vec<View>,
+    /// The body that it came as, while it says the same as header and items. Whoever changes one of those unpacks what
+    /// is packed, and takes this away.
+    pub received: Option<Received>,
 }
 
 impl Envelope {
+    /// The profiles among the views.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
+        self.views.iter().map(|view| match &view.what {
+            Viewed::Profiles(profiles) => profiles,
+        })
+    }
+
+    /// The profiles among the views, by value.
+    pub fn into_profiles(self) -> impl Iterator<Item = Profiles> {
+        self.views.into_iter().map(|view| match view.what {
+            Viewed::Profiles(profiles) => profiles,
+        })
+    }
+
     /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
     /// even where it has no items: it is delivered, or lost.
     pub fn unread_items(&self) -> u64 {
-        let unread = self.items.len().saturating_sub(self.profiles.len()) as u64;
-        if self.profiles.is_empty() { unread.max(1) } else { unread }
+        let unread = self.items.len().saturating_sub(self.views.len()) as u64;
+        if self.views.is_empty() { unread.max(1) } else { unread }
     }
 
-    /// How much is in it: the observations of its profiles, and the items that nothing was read of.
+    /// How much is in it: what was read of its items, and the items that nothing was read of.
     pub fn quantities(&self) -> Quantities {
-        let observations = self.profiles.iter().map(Profiles::observations).sum();
-        Quantities { observations, ..Quantities::items(self.unread_items()) }
+        let read: Quantities = self.views.iter().map(View::quantities).sum();
+        read + Quantities::items(self.unread_items())
+    }
+
+    /// The memory of it in bytes: roughly, with everything that can be large.
+    pub fn size_bytes(&self) -> u64 {
+        let plain = |item: &Item| item.payload.plain().map_or(0, Bytes::len);
+        let items = self.items.iter().map(|item| item.header.len() + plain(item)).sum::<usize>();
+        // Where the body is the envelope itself, the items are slices of it.
+        let packed = self.received.as_ref().filter(|received| received.content_encoding.is_some());
+        let body = packed.map_or(0, |received| received.body.len());
+        (self.header.len() + items + body) as u64 + self.views.iter().map(View::size_bytes).sum::<u64>()
     }
 }
 
@@ -66,7 +209,11 @@ mod tests {
     use crate::Builder;
 
     fn item() -> Item {
-        Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new() }
+        Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new().into() }
+    }
+
+    fn views(profiles: Vec<Profiles>) -> Vec<View> {
+        profiles.into_iter().enumerate().map(|(item, profiles)| View::profiles(item, profiles)).collect()
     }
 
     fn view(times: &[u64]) -> Profiles {
@@ -82,7 +229,7 @@ mod tests {
     fn quantities() {
         let with = |items: usize, profiles: Vec<Profiles>| Envelope {
             items: vec![item(); items],
-            profiles,
+            views: views(profiles),
             ..Envelope::default()
         };
         assert_eq!(with(0, vec![]).quantities(), Quantities::items(1));
@@ -93,5 +240,30 @@ mod tests {
         assert_eq!(mixed, Quantities { observations: 3, ..Quantities::items(1) });
         // Views without their items are counted all the same.
         assert_eq!(with(0, vec![view(&[1])]).quantities(), Quantities::observations(1));
+    }
+
+    /// Guarantees: a key is not printed, whatever prints a request or an envelope.
+    #[test]
+    fn keys_are_not_printed() {
+        let key = PublicKey("0123456789abcdef0123456789abcdef".into());
+        let meta = RequestMeta { public_key: Some(key), ..RequestMeta::default() };
+        assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
+    }
+
+    /// Guarantees: what is held is counted once: a body that is the envelope itself is its items, a compressed one stands
+    /// beside the headers.
+    #[test]
+    fn memory() {
+        let body = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
+        let mut envelope = Envelope {
+            header: body.slice(..2),
+            items: vec![Item { header: body.slice(3..15), payload: body.slice(16..).into() }],
+            received: Some(Received { body: body.clone(), content_encoding: None }),
+            ..Envelope::default()
+        };
+        assert_eq!(envelope.size_bytes(), 2 + 12 + 4);
+        envelope.items[0].payload = Payload::Packed(1 << 20);
+        envelope.received = Some(Received { body: body.slice(..10), content_encoding: Some("gzip") });
+        assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
 }

@@ -38,7 +38,7 @@ pub use arena::Arena;
 pub use buffer::{Buffer, ByteRange};
 pub use builder::Builder;
 pub use dictionary::{Attribute, Dictionary, Function, Line, Link, Location, Mapping, Stack, Tables, Value};
-pub use envelope::{Envelope, Item};
+pub use envelope::{Envelope, Item, View, Viewed};
 pub use id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
 pub use insert::Insertion;
 pub use loss::{Loss, Losses, Reason};

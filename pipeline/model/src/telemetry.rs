@@ -70,11 +70,7 @@ impl Telemetry {
     pub fn size_bytes(&self) -> u64 {
         match self {
             Telemetry::Profiles(profiles) => profiles.size_bytes(),
-            Telemetry::Envelope(envelope) => {
-                let items = envelope.items.iter().map(|item| item.header.len() + item.payload.len()).sum::<usize>();
-                let profiles = envelope.profiles.iter().map(Profiles::size_bytes).sum::<u64>();
-                (envelope.header.len() + items) as u64 + profiles
-            }
+            Telemetry::Envelope(envelope) => envelope.size_bytes(),
         }
     }
 }

@@ -30,7 +30,7 @@ async fn one_file_per_chunk() {
         let [item] = &parsed.envelope.items[..] else { panic!("{:?}", parsed.envelope) };
         let header = ItemHeader::read(&item.header).unwrap();
         assert!(header.is_profile_chunk());
-        let chunk = String::from_utf8(item.payload.to_vec()).unwrap();
+        let chunk = String::from_utf8(item.payload.plain().unwrap().to_vec()).unwrap();
         let profiler = name.split('-').nth(1).unwrap();
         assert!(chunk.contains(&format!(r#""profiler_id":"{profiler}"#)), "{chunk}");
         assert!(chunk.contains(r#""environment":"test""#), "{chunk}");

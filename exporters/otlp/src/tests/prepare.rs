@@ -1,6 +1,6 @@
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use profbridge_engine::testing;
-use profbridge_model::{Envelope, Quantities};
+use profbridge_model::{Envelope, Quantities, View};
 use profbridge_net::compression::{Coding, decompress};
 use prost::Message as _;
 
@@ -54,7 +54,8 @@ fn every_key() {
 #[test]
 fn views() {
     let exporter = exporter(Protocol::Grpc, "endpoint: c:1");
-    let envelope = Envelope { profiles: vec![batch(&[2]), batch(&[3])], ..Envelope::default() };
+    let envelope =
+        Envelope { views: vec![View::profiles(0, batch(&[2])), View::profiles(1, batch(&[3]))], ..Envelope::default() };
     let observations: Vec<_> = requests(&exporter, &envelope.into()).iter().map(|r| r.quantities).collect();
     assert_eq!(observations, [2, 3].map(Quantities::observations));
     assert!(requests(&exporter, &Envelope::default().into()).is_empty());

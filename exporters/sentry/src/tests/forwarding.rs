@@ -2,7 +2,7 @@ use bytes::Bytes;
 use profbridge_engine::component::Exporter;
 use profbridge_engine::testing::ManualClock;
 use profbridge_model::envelope::RequestMeta;
-use profbridge_model::{Envelope, Quantities, Reason, Telemetry};
+use profbridge_model::{Envelope, Quantities, Reason, Telemetry, View};
 use profbridge_wire::sentry::envelope;
 use serde_json::json;
 
@@ -18,6 +18,7 @@ fn envelope(text: &str) -> Envelope {
         client_address: Some("2001:db8::7".parse().unwrap()),
         user_agent: Some("sentry.python/2.75.0".into()),
         origin: Some("https://shop.example".into()),
+        ..RequestMeta::default()
     };
     envelope
 }
@@ -44,19 +45,20 @@ async fn unchanged() {
     );
 }
 
-/// Guarantees: a DSN in the header that is not the destination's is taken out, since Relay refuses the difference; the
-/// destination's own stays.
+/// Guarantees: a DSN in the header that is not the destination's is replaced by that, since Relay refuses the difference;
+/// everything else of the header stays, byte for byte.
 #[tokio::test]
 async fn foreign_dsn() {
     let server = Server::always(Reply::status(200)).await;
     let exporter = exporter_to(&server, "").await;
     let own = format!("{{\"dsn\":\"{}\" }}\n{{\"type\":\"x\"}}\n1\n", server.dsn(42));
-    let foreign = format!("{{\"dsn\":\"{}\", \"k\":1}}\n{{\"type\":\"x\"}}\n1\n", server.dsn(43));
+    let foreign = format!("{{\"dsn\":\"{}\" , \"k\":1.50}}\n{{\"type\":\"x\"}}\n1\n", server.dsn(43));
     for text in [&own, &foreign] {
         exporter.send(&prepare(&exporter, envelope(text)).requests[0]).await.unwrap();
     }
     assert_eq!(server.received()[0].plain(), own);
-    assert_eq!(server.received()[1].plain(), "{\"k\":1}\n{\"type\":\"x\"}\n1\n");
+    let readdressed = format!("{{\"dsn\":\"{}\" , \"k\":1.50}}\n{{\"type\":\"x\"}}\n1\n", server.dsn(42));
+    assert_eq!(server.received()[1].plain(), readdressed);
 }
 
 /// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
@@ -85,9 +87,9 @@ async fn views_and_limits() {
     let yaml = format!("routing: {{attribute_to_dsn: {{shop: '{}'}}}}", server.dsn(1));
     let exporter = exporter(&yaml, &ManualClock::default()).await;
     let mut known = envelope(TEXT);
-    known.profiles = vec![batch("shop")];
+    known.views = vec![View::profiles(0, batch("shop"))];
     let mut unknown = envelope(TEXT);
-    unknown.profiles = vec![batch("other")];
+    unknown.views = vec![View::profiles(0, batch("other"))];
     let prepared = prepare(&exporter, known);
     // Of its three items, one was read.
     let quantities = Quantities { observations: 4, ..Quantities::items(2) };
@@ -98,7 +100,7 @@ async fn views_and_limits() {
     exporter.send(&prepared.requests[0]).await.unwrap();
     assert_eq!(exporter.refuses(&prepared.requests[0]), None, "the attachment is free");
     let mut limited = envelope("{}\n{\"type\":\"transaction\"}\n{}\n{\"type\":\"profile\"}\n{}\n");
-    limited.profiles = vec![batch("shop")];
+    limited.views = vec![View::profiles(0, batch("shop"))];
     let limited = prepare(&exporter, limited);
     assert_eq!(exporter.refuses(&limited.requests[0]), Some(Reason::RateLimited));
     exporter.lost(&limited.requests[0], Reason::RateLimited);

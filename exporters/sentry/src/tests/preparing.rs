@@ -17,7 +17,7 @@ async fn an_envelope() {
     let received = &server.received()[0];
     let envelope = received.envelope();
     let [item] = &envelope.items[..] else { panic!("one item") };
-    relay_rules::validate_json(&item.payload).unwrap();
+    relay_rules::validate_json(item.payload.plain().unwrap()).unwrap();
     let header: Value = serde_json::from_slice(&item.header).unwrap();
     let chunk = received.item("profile_chunk");
     let platform = chunk["platform"].as_str().unwrap();

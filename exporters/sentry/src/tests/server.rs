@@ -79,7 +79,7 @@ impl Received {
         });
         let item = items.next().unwrap_or_else(|| panic!("no item {kind}"));
         assert!(items.next().is_none());
-        serde_json::from_slice(&item.payload).unwrap()
+        serde_json::from_slice(item.payload.plain().unwrap()).unwrap()
     }
 }
 

@@ -118,7 +118,7 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
 fn views(telemetry: Telemetry) -> Vec<Profiles> {
     match telemetry {
         Telemetry::Profiles(profiles) => vec![profiles],
-        Telemetry::Envelope(envelope) => envelope.profiles,
+        Telemetry::Envelope(envelope) => envelope.into_profiles().collect(),
     }
 }
 

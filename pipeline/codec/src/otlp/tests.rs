@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use profbridge_engine::testing::{self, batch};
-use profbridge_model::{Builder, Envelope, Item};
+use profbridge_model::{Builder, Envelope, Item, View};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::{Limits, decode, delimited};
 use proptest::prelude::*;
@@ -124,12 +124,12 @@ fn nothing_is_made_of_nothing() {
     builder.resource(&[("service.name", "shop".into())]);
     builder.scope("test", "1");
     let empty = builder.finish().unwrap();
-    let view = Envelope { profiles: vec![empty.clone()], ..Envelope::default() };
+    let view = Envelope { views: vec![View::profiles(0, empty.clone())], ..Envelope::default() };
     for telemetry in [Telemetry::from(empty), view.into()] {
         let Encoded { messages, report } = encoded(DEFAULTS, telemetry);
         assert!(messages.is_empty() && report.losses.is_none());
     }
-    let item = Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new() };
+    let item = Item { header: Bytes::from_static(b"{\"type\":\"event\"}"), payload: Bytes::new().into() };
     let envelope = Envelope { items: vec![item; 2], ..Envelope::default() };
     let Encoded { messages, report } = encoded(DEFAULTS, envelope);
     assert_eq!((messages.len(), report.losses.get(Reason::Unroutable)), (0, Quantities::items(2)));
@@ -204,7 +204,8 @@ fn payloads() {
 /// Guarantees: an envelope leaves as the profiles that were understood of it, and one without any as nothing.
 #[test]
 fn views() {
-    let envelope = Envelope { profiles: vec![batch(&[2]), batch(&[3])], ..Envelope::default() };
+    let envelope =
+        Envelope { views: vec![View::profiles(0, batch(&[2])), View::profiles(1, batch(&[3]))], ..Envelope::default() };
     let observations: Vec<_> = messages(DEFAULTS, envelope).iter().map(|message| message.quantities).collect();
     assert_eq!(observations, [2, 3].map(Quantities::observations));
     assert!(messages(DEFAULTS, Envelope::default()).is_empty());

@@ -1,10 +1,14 @@
 //! Envelopes of others.
 
+use std::borrow::Cow;
+use std::io;
+
 use bytes::Bytes;
 use profbridge_model::Envelope;
+use profbridge_model::envelope::{Payload, Received};
+use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::envelope::{self, Ending, Header};
-use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What is known of an envelope that is passed on.
@@ -14,31 +18,50 @@ pub struct Forwarded {
     pub hash: u64,
 }
 
-/// An envelope's bytes, addressed to a DSN, and what is known of them.
-pub(super) fn written(envelope: &Envelope, to: Option<&Dsn>) -> (Vec<u8>, Forwarded) {
-    let plain = match to.and_then(|to| readdressed(envelope, to)) {
-        Some(header) => {
-            let envelope = Envelope { header, items: envelope.items.clone(), ..Envelope::default() };
-            envelope::write(&envelope, Ending::Newline)
-        }
-        None => envelope::write(envelope, Ending::Newline),
-    };
+/// An envelope's bytes without compression, addressed to a DSN, and what is known of them.
+///
+/// # Errors
+///
+/// The body that was received cannot be unpacked again.
+pub(super) fn written(envelope: &Envelope, to: Option<&Dsn>) -> io::Result<(Vec<u8>, Forwarded)> {
+    let mut envelope = unpacked(envelope)?;
+    if let Some(header) = to.and_then(|to| readdressed(&envelope.header, to)) {
+        envelope.to_mut().header = header;
+    }
+    let plain = envelope::write(&envelope, Ending::Newline).map_err(io::Error::other)?;
     let hash = xxh3_64(&plain);
-    (plain, Forwarded { hash })
+    Ok((plain, Forwarded { hash }))
 }
 
-/// The envelope's header without its DSN, where it names another than the one it goes to: Relay refuses the difference
-/// (getsentry/relay `relay-server/src/envelope/mod.rs`). `None` where it can stay as it is.
-fn readdressed(envelope: &Envelope, to: &Dsn) -> Option<Bytes> {
-    let header = Header::read(&envelope.header).ok()?;
-    let named = header.dsn?;
+/// The envelope with all of its payloads.
+///
+/// # Errors
+///
+/// The body that was received cannot be unpacked again, or has not as many items as the envelope.
+pub fn unpacked(envelope: &Envelope) -> io::Result<Cow<'_, Envelope>> {
+    if envelope.items.iter().all(|item| matches!(item.payload, Payload::Plain(_))) {
+        return Ok(Cow::Borrowed(envelope));
+    }
+    let missing = || io::Error::other("a payload is packed, and the body that it came in is gone");
+    let Received { body, content_encoding } = envelope.received.as_ref().ok_or_else(missing)?;
+    let coding = Coding::parse(*content_encoding).map_err(io::Error::other)?;
+    let plain = decompress(coding, body.clone(), envelope::MAX_BYTES).map_err(io::Error::other)?;
+    let original = envelope::read(plain).map_err(io::Error::other)?.envelope;
+    let mut whole = envelope.clone();
+    for (position, item) in whole.items.iter_mut().enumerate() {
+        if let Payload::Packed(_) = item.payload {
+            item.payload = original.items.get(position).ok_or_else(missing)?.payload.clone();
+        }
+    }
+    Ok(Cow::Owned(whole))
+}
+
+/// The envelope's header with another DSN, where it names one that is not the one it goes to: Relay refuses the
+/// difference (getsentry/relay `relay-server/src/envelope/mod.rs`). `None` where it can stay as it is.
+fn readdressed(line: &Bytes, to: &Dsn) -> Option<Bytes> {
+    let named = Header::read(line).ok()?.dsn?;
     let same = named.parse::<Dsn>().is_ok_and(|named| {
         named.project_id() == to.project_id() && named.public_key().eq_ignore_ascii_case(to.public_key())
     });
-    if same {
-        return None;
-    }
-    let mut header: serde_json::Map<String, Value> = serde_json::from_slice(&envelope.header).ok()?;
-    header.remove("dsn");
-    Some(Value::Object(header).to_string().into())
+    if same { None } else { Header::replace_dsn(line, &to.without_secret()) }
 }

@@ -53,7 +53,7 @@ impl Sink for Envelopes<'_> {
         let mut open = self.open.take().ok_or_else(nothing_open)?;
         open.write_all(b"\n")?;
         if let Some(item) = &self.extra {
-            for part in [&item.header, &item.payload] {
+            for part in [Some(&item.header), item.payload.plain()].into_iter().flatten() {
                 open.write_all(part)?;
                 open.write_all(b"\n")?;
             }

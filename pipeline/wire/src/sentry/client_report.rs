@@ -105,7 +105,7 @@ mod tests {
         other.record(Discarded::QueueOverflow, Category::Span, 5);
         report.merge(&other);
         let item = report.item(1.5).unwrap();
-        let payload: serde_json::Value = serde_json::from_slice(&item.payload).unwrap();
+        let payload: serde_json::Value = serde_json::from_slice(item.payload.plain().unwrap()).unwrap();
         assert_eq!(
             payload,
             json!({"timestamp": 1.5, "discarded_events": [

@@ -2,7 +2,7 @@ use fastrand::Rng;
 use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
 use profbridge_engine::testing;
 use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Envelope, Profile, Profiles, Telemetry};
+use profbridge_model::{Builder, Envelope, Profile, Profiles, Telemetry, View};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -159,8 +159,8 @@ proptest! {
 #[test]
 fn envelopes_pass() {
     for identity in ["window: 60s", "window: 0s"] {
-        let envelope = Envelope { profiles: vec![one(&process(1), &[T])], ..Envelope::default() };
+        let envelope = Envelope { views: vec![View::profiles(0, one(&process(1), &[T]))], ..Envelope::default() };
         let out = process_one(&mut chunk(identity, ""), envelope, at(0));
-        assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(envelope)] if envelope.profiles.len() == 1));
+        assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(envelope)] if envelope.views.len() == 1));
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profbridge_model::{Builder, Envelope};
+use profbridge_model::{Builder, Envelope, View};
 use profbridge_processor_symbolize::{Address, LATE, NAMED, UNKNOWN};
 use profbridge_symbolizer::{Answer, Frame, Symbols};
 use proptest::prelude::*;
@@ -120,7 +120,7 @@ fn files_are_told_by_hash() {
 #[test]
 fn envelopes_pass() {
     let (mut symbolize, fake) = symbolize("");
-    let envelope = Envelope { profiles: vec![batch("a", &[native(0x1100)])], ..Envelope::default() };
+    let envelope = Envelope { views: vec![View::profiles(0, batch("a", &[native(0x1100)]))], ..Envelope::default() };
     assert_eq!(process(&mut symbolize, envelope, at(0)).telemetry.len(), 1);
     assert_eq!(fake.asked(), []);
 }

@@ -71,16 +71,18 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ChunkError> {
     read_of(payload, None)
 }
 
-/// Reads every profile chunk among an envelope's items, in order. Items of other types are passed over; a V1 profile
+/// Reads every profile chunk among an envelope's items, in order, each with its item's position. Items of other types
+/// are passed over, and so are payloads that are still packed; a V1 profile
 /// belongs to the transaction beside it and stays an item.
-pub fn read_items(envelope: &Envelope) -> impl Iterator<Item = Result<Profiles, ChunkError>> + '_ {
-    envelope.items.iter().filter_map(|item| {
+pub fn read_items(envelope: &Envelope) -> impl Iterator<Item = (usize, Result<Profiles, ChunkError>)> + '_ {
+    envelope.items.iter().enumerate().filter_map(|(position, item)| {
         let header = ItemHeader::read(&item.header).ok().filter(ItemHeader::is_profile_chunk)?;
         if header.content_type.as_deref().is_some_and(|kind| kind == "application/x-perfetto-trace") {
             let rule = "a Perfetto trace is not supported, only JSON".to_owned();
-            return Some(Err(ChunkError::Rule(Invalid { place: "content_type".to_owned(), rule })));
+            return Some((position, Err(ChunkError::Rule(Invalid { place: "content_type".to_owned(), rule }))));
         }
-        Some(read_of(&item.payload, header.platform.as_deref()))
+        let payload = item.payload.plain()?;
+        Some((position, read_of(payload, header.platform.as_deref())))
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// What an envelope's header says, as far as anything here needs to know.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -47,6 +49,41 @@ impl<'a> Header<'a> {
     pub fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(line)
     }
+
+    /// The line with another DSN, which may name a key: not to be printed. Everything else stays byte for byte. `None`
+    /// where the line has no DSN.
+    pub fn replace_dsn(line: &[u8], dsn: &str) -> Option<Bytes> {
+        replace(line, RawHeader::read(line)?.dsn?, dsn)
+    }
+
+    /// The line with another time of sending. Everything else stays byte for byte. `None` where the line has none.
+    pub fn replace_sent_at(line: &[u8], sent_at: &str) -> Option<Bytes> {
+        replace(line, RawHeader::read(line)?.sent_at?, sent_at)
+    }
+}
+
+/// The values of keys that may be replaced, as the text that stands there.
+#[derive(Deserialize)]
+struct RawHeader<'a> {
+    #[serde(borrow, default)]
+    dsn: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    sent_at: Option<&'a RawValue>,
+}
+
+impl<'a> RawHeader<'a> {
+    fn read(line: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+}
+
+/// The line with a text in place of a value, which is a slice of it.
+fn replace(line: &[u8], value: &RawValue, text: &str) -> Option<Bytes> {
+    let old = value.get().as_bytes();
+    let start = (old.as_ptr() as usize).checked_sub(line.as_ptr() as usize)?;
+    let after = line.get(start + old.len()..)?;
+    let new = serde_json::to_string(text).ok()?;
+    Some([&line[..start], new.as_bytes(), after].concat().into())
 }
 
 impl<'a> ItemHeader<'a> {

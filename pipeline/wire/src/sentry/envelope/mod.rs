@@ -17,12 +17,16 @@ mod writer;
 
 pub use header::{Header, ItemHeader};
 pub use reader::{ReadError, read};
-pub use writer::{item, write};
+pub use writer::{StillPacked, item, write};
 
 use profbridge_model::Envelope;
 
 /// The most items that an envelope may have (getsentry/relay `relay-server/src/envelope/mod.rs`, `TooManyItems`).
 pub const MAX_ITEMS: usize = 500;
+
+/// The largest envelope, in bytes, without compression: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// `max_envelope_size`).
+pub const MAX_BYTES: usize = 200 << 20;
 
 /// The longest header line, in bytes. Real ones are below 2 KiB; the limit keeps a line of hundreds of megabytes from
 /// being searched for keys.
@@ -44,7 +48,8 @@ pub enum Ending {
 /// An envelope as it was read.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// The header and the items. Its `meta` and `profiles` are empty: those are the caller's to fill.
+    /// The header and the items. All payloads are here. Its `meta`, `views` and `received` are
+    /// the caller's to fill.
     pub envelope: Envelope,
     /// How it ended.
     pub ending: Ending,

@@ -82,7 +82,9 @@ pub fn read(bytes: Bytes) -> Result<Parsed, ReadError> {
             None => line(&bytes, payload),
             Some(length) => measured(&bytes, payload, length, item)?,
         };
-        envelope.items.push(Item { header: bytes.slice(start..end), payload: bytes.slice(payload..payload_end) });
+        envelope
+            .items
+            .push(Item { header: bytes.slice(start..end), payload: bytes.slice(payload..payload_end).into() });
         newline = next > payload_end;
         at = next;
     }
