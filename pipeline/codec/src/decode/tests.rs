@@ -37,7 +37,7 @@ fn captured() -> (Vec<u8>, Vec<u8>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/testdata/sentry/python-2.75-profile_chunk.envelope");
     let envelope = std::fs::read(path).unwrap();
     let items = envelope::read(envelope.clone().into()).unwrap().envelope.items;
-    (envelope, items[0].payload.to_vec())
+    (envelope, items[0].payload.plain().unwrap().to_vec())
 }
 
 /// Guarantees: each form is told by its content and read, plain or compressed, with its observations.
