@@ -6,9 +6,10 @@
 //! may pass the limit by what one request turns into, and not further.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 
 /// The part of the limit above which processors are asked to put out what they hold: 4/5, which leaves room for the
 /// requests that arrive while they do.
@@ -33,6 +34,10 @@ struct Shared {
     pressure: watch::Sender<()>,
     /// What permits came to that are gone, since memory was last given back to the system, in bytes.
     gone: AtomicU64,
+    /// Tells those that wait when something was given back.
+    freed: Notify,
+    /// How many wait. Giving back is frequent and waiting rare, so nobody is told where nobody waits.
+    waiting: AtomicUsize,
 }
 
 /// Bytes taken from a [`Budget`], given back when it is dropped.
@@ -58,7 +63,8 @@ impl Budget {
     pub fn new(limit: u64) -> Self {
         let high = limit / HIGH_WATER.1 * HIGH_WATER.0;
         let (used, gone) = (AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Shared { limit, high, used, pressure: watch::Sender::new(()), gone };
+        let (pressure, freed, waiting) = (watch::Sender::new(()), Notify::new(), AtomicUsize::new(0));
+        let shared = Shared { limit, high, used, pressure, gone, freed, waiting };
         Self { shared: Arc::new(shared) }
     }
 
@@ -111,6 +117,12 @@ impl Budget {
         }
     }
 
+    /// Whoever waits for memory: holds on until it is dropped.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        self.shared.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting { shared: &self.shared }
+    }
+
     /// Tells when memory becomes short, or a request was turned away.
     pub(crate) fn pressure(&self) -> watch::Receiver<()> {
         self.shared.pressure.subscribe()
@@ -151,7 +163,8 @@ impl Permit {
             let before = self.shared.used.fetch_add(more, Ordering::Relaxed);
             self.shared.note_growth(before, before.saturating_add(more));
         } else {
-            self.shared.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            self.shared.used.fetch_sub(self.bytes - bytes, Ordering::SeqCst);
+            self.shared.tell_waiting();
         }
         self.bytes = bytes;
     }
@@ -164,7 +177,32 @@ impl Drop for Permit {
     }
 }
 
+/// Somebody who waits for memory, see [`Budget::waiting`].
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    shared: &'a Shared,
+}
+
+impl Waiting<'_> {
+    /// Completes when memory was given back after this was called.
+    pub(crate) fn freed(&self) -> Notified<'_> {
+        self.shared.freed.notified()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Shared {
+    fn tell_waiting(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
+    }
+
     fn note_growth(&self, before: u64, after: u64) {
         if before <= self.high && after > self.high {
             self.pressure.send_replace(());

@@ -6,13 +6,14 @@
 
 mod arrivals;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_net::Shutdown;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 pub(crate) use arrivals::{Arrival, Arrivals, channel};
 
@@ -73,6 +74,8 @@ impl std::fmt::Debug for Sinks {
 #[derive(Debug, Clone)]
 pub struct Intake {
     shared: Arc<Shared>,
+    /// Until when a request waits for memory and for room in queues instead of being refused; `None`: not at all.
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -96,7 +99,27 @@ pub(crate) struct End {
 
 impl Intake {
     pub(crate) fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
-        Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }) }
+        Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
+    }
+
+    /// The same entrance for a request that waits until `deadline` for memory and for room in queues, before it is
+    /// refused: for protocols whose clients do not repeat what was refused.
+    #[must_use]
+    pub fn waiting_until(&self, deadline: Instant) -> Self {
+        Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
+    }
+
+    /// Whether the deadline of [`Intake::waiting_until`] has passed, or there is none.
+    fn has_waited(&self) -> bool {
+        self.deadline.is_none_or(|deadline| deadline <= Instant::now())
+    }
+
+    /// Waits for the deadline; for ever where there is none.
+    async fn deadline(&self) {
+        match self.deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before
@@ -114,7 +137,9 @@ impl Intake {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
-                if let Some(exporter) = entrance.refused_by() {
+                if let Some(exporter) = entrance.refused_by()
+                    && self.has_waited()
+                {
                     return Err(queue_full(exporter));
                 }
                 let full = entrance.sinks.0.iter().find(|sink| !sink.has_room());
@@ -123,6 +148,7 @@ impl Intake {
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
                 () = sink.room() => {}
+                () = self.deadline() => {}
                 () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
         }
@@ -135,6 +161,43 @@ impl Intake {
     /// The memory budget is used up: the sender may come back. Or `bytes` alone is more than the budget: it may not.
     pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
         self.shared.budget.admit(bytes).map_err(out_of_memory)
+    }
+
+    /// As [`Intake::admit`], and waits for memory where the request may wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::admit`], when the deadline has passed.
+    pub async fn admitted(&self, bytes: u64) -> Result<Permit, Rejected> {
+        let mut permit = self.shared.budget.charge(0);
+        self.grown(&mut permit, bytes).await?;
+        Ok(permit)
+    }
+
+    /// As [`Intake::grow`], and waits for memory where the request may wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::grow`], when the deadline has passed.
+    pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+        let refused = match self.grow(permit, more) {
+            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
+            result => return result,
+        };
+        let waiting = self.shared.budget.waiting();
+        loop {
+            // Asked for before the next attempt, so that what is given back in between is not missed.
+            let mut freed = pin!(waiting.freed());
+            freed.as_mut().enable();
+            if self.grow(permit, more).is_ok() {
+                return Ok(());
+            }
+            tokio::select! {
+                () = freed => {}
+                () = self.deadline() => return Err(refused),
+                () = self.shared.end.shutdown.clone().triggered() => return Err(refused),
+            }
+        }
     }
 
     /// Takes more memory for a request that turned out larger, by decompression or decoding.
@@ -241,6 +304,7 @@ impl Intake {
                     // A pipeline that waits for a full queue does not come to what waits in front of it.
                     () = sleep(LOOK_AFTER) => {
                         if let Some(exporter) = entrance.refused_by()
+                            && self.has_waited()
                             && fate.withdraw()
                         {
                             return Err(queue_full(exporter));
@@ -386,5 +450,51 @@ mod tests {
         consumer.close();
         assert!(consumer.take().await.is_none());
         assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
+    }
+
+    /// Guarantees: a request that may wait gets its memory as soon as some was given back, and one that never fits is
+    /// refused at once.
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_memory() {
+        let (intake, _consumer) = intake(100);
+        let start = Instant::now();
+        let patient = intake.waiting_until(start + Duration::from_secs(9));
+        let first = intake.admit(80).unwrap();
+        let waits = tokio::spawn({
+            let patient = patient.clone();
+            async move { patient.admitted(50).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waits.is_finished());
+        drop(first);
+        assert_eq!(waits.await.unwrap().unwrap().bytes(), 50);
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+        assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+    }
+
+    /// Guarantees: at its deadline a request that waits for memory or for room in a queue is refused, for the reason
+    /// that it would have been refused for at once; and room that comes before is taken.
+    #[tokio::test(start_paused = true)]
+    async fn waits_no_longer_than_the_deadline() {
+        let (intake, consumer) = intake(100);
+        let start = Instant::now();
+        let patient = intake.waiting_until(start + Duration::from_secs(9));
+        consumer.set_full(Some(Overflow::Refuse));
+        let waits = tokio::spawn({
+            let patient = patient.clone();
+            async move { patient.room().await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waits.is_finished());
+        consumer.set_full(None);
+        waits.await.unwrap().unwrap();
+
+        consumer.set_full(Some(Overflow::Refuse));
+        let _all = intake.admit(100).unwrap();
+        let (room, memory) = tokio::join!(patient.room(), patient.admitted(1));
+        assert_eq!(room.unwrap_err().reason, Reason::QueueFull);
+        assert_eq!(memory.unwrap_err().reason, Reason::MemoryLimit);
+        assert_eq!(start.elapsed(), Duration::from_secs(9));
     }
 }

@@ -1,6 +1,7 @@
 //! Runs pipelines: component contracts, configuration, graph, delivery, limits, telemetry. Knows no protocol.
 
 pub mod balance;
+pub mod body;
 pub mod budget;
 pub mod clock;
 pub mod component;

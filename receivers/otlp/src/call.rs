@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
-use profbridge_engine::component::Rejected;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::TransportTelemetry;
 use profbridge_model::{Profiles, Quantities, Reason};
-use profbridge_net::compression::{Coding, DecompressError, Decompressor};
+use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::{DecodeError, Decoded, Limits, decode};
 use tokio::sync::Semaphore;
 
-use crate::body::Received;
 use crate::fault::{Fault, Kind, shortened};
 use crate::origin::Origin;
 
@@ -167,29 +166,11 @@ impl Work {
         if coding == Coding::Identity {
             return Ok(bytes);
         }
-        let Self { intake, permit, .. } = self;
-        let mut granted = 0;
-        let mut rejected: Option<Rejected> = None;
-        let mut grant = |wanted: usize| match intake.grow(permit, wanted.saturating_sub(granted) as u64) {
-            Ok(()) => {
-                granted = granted.max(wanted);
-                true
-            }
-            Err(why) => {
-                rejected = Some(why);
-                false
-            }
-        };
-        let unpacked = Decompressor::default().decompress_granted(coding, bytes, self.max_bytes, &mut grant);
-        match (unpacked, rejected) {
-            (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(rejected.into()),
-            (Err(error), _) => Err(error.into()),
-            (Ok(request), _) => {
-                // What came over the wire is gone.
-                self.permit.set(granted as u64);
-                Ok(request)
-            }
-        }
+        let came = self.permit.bytes();
+        let request = body::unpack(bytes, coding, self.max_bytes, &self.intake, &mut self.permit)?;
+        // The compressed body is freed; charge what it was unpacked to.
+        self.permit.set(self.permit.bytes() - came);
+        Ok(request)
     }
 
     fn decode(&mut self, request: Bytes) -> Result<Decoded, Fault> {

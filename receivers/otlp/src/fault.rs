@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use profbridge_engine::body::{ReadError, UnpackError};
 use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::telemetry::Refusal;
 use profbridge_model::Reason;
@@ -191,6 +192,25 @@ impl From<Rejected> for Fault {
             Retry::After(delay) => Some(delay),
         };
         Self { retry_after, refused: Some(rejected.reason), ..Self::new(kind, rejected.to_string()) }
+    }
+}
+
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooLarge { limit } => Self::too_large(limit),
+            ReadError::Body(error) => error.into(),
+            ReadError::Rejected(rejected) => rejected.into(),
+        }
+    }
+}
+
+impl From<UnpackError> for Fault {
+    fn from(error: UnpackError) -> Self {
+        match error {
+            UnpackError::Decompress(error) => error.into(),
+            UnpackError::Rejected(rejected) => rejected.into(),
+        }
     }
 }
 

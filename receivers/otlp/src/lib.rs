@@ -14,7 +14,6 @@
 //!   which place breaks which rule.
 //! * The threads that serve sockets do no work that grows with a request.
 
-mod body;
 mod call;
 mod config;
 mod fault;

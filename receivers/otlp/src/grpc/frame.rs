@@ -3,11 +3,11 @@
 use bytes::{Buf as _, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt as _;
+use profbridge_engine::body::{Buffer, Received};
 use profbridge_engine::intake::Intake;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 
-use crate::body::{Buffer, Received};
 use crate::fault::Fault;
 
 /// What a broken frame is called in answers.
@@ -37,10 +37,10 @@ where
             if length > max_bytes {
                 return Err(Fault::too_large(max_bytes));
             }
-            message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length))? });
+            message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length)).await? });
         }
         if let Some(message) = &mut message {
-            message.take(data)?;
+            message.take(data).await?;
         }
     }
     match message {
@@ -79,8 +79,8 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    fn take(&mut self, mut data: Bytes) -> Result<(), Fault> {
-        self.buffer.take(&mut data, self.length - self.buffer.len())?;
+    async fn take(&mut self, mut data: Bytes) -> Result<(), Fault> {
+        self.buffer.take(&mut data, self.length - self.buffer.len()).await?;
         if data.is_empty() {
             return Ok(());
         }

@@ -15,12 +15,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use profbridge_engine::body;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::{self, Coding};
 use profbridge_net::server::Peer;
 
 use self::media::Media;
-use crate::body;
 use crate::call::{Caller, Taken};
 use crate::fault::{Fault, Kind, Signal};
 use crate::message;

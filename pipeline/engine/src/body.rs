@@ -1,0 +1,205 @@
+//! A request's bytes, read and unpacked under the memory budget: what receivers over HTTP have in common.
+//!
+//! The announced length is asked for at once, so that a request that cannot fit is told so before it is sent, and then
+//! given back: held is what arrives, since a thousand peers can announce 64 MiB each and send nothing. The buffer
+//! doubles up to the announced length, so a true announcement ends in a buffer without slack.
+//!
+//! Where the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits.
+
+use bytes::{Buf as _, Bytes};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use profbridge_net::BoxError;
+use profbridge_net::body::{BodyError, BodyLimits, Guarded};
+use profbridge_net::compression::{Coding, DecompressError, Decompressor};
+
+use crate::budget::Permit;
+use crate::component::Rejected;
+use crate::intake::Intake;
+
+/// The buffer's first size, in bytes, unless less is announced.
+const FIRST: usize = 64 * 1024;
+
+/// Bytes and the memory that they take.
+#[derive(Debug)]
+pub struct Received {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Their memory.
+    pub permit: Permit,
+}
+
+/// Why a body was not read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// It announced more than is allowed.
+    TooLarge {
+        /// How much is allowed, in bytes.
+        limit: usize,
+    },
+    /// It was too large, too slow, or broke off.
+    Body(BodyError),
+    /// There is no memory for it.
+    Rejected(Rejected),
+}
+
+impl From<BodyError> for ReadError {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<Rejected> for ReadError {
+    fn from(rejected: Rejected) -> Self {
+        Self::Rejected(rejected)
+    }
+}
+
+/// A buffer that asks the budget before it grows.
+#[derive(Debug)]
+pub struct Buffer<'a> {
+    intake: &'a Intake,
+    permit: Permit,
+    bytes: Vec<u8>,
+    /// How many bytes are expected; more may come.
+    announced: usize,
+}
+
+impl<'a> Buffer<'a> {
+    /// An empty buffer for a request that announces so many bytes, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// So many bytes would not fit.
+    pub async fn new(intake: &'a Intake, announced: Option<usize>) -> Result<Self, Rejected> {
+        let announced = announced.unwrap_or(0);
+        let mut permit = intake.admitted(announced as u64).await?;
+        permit.set(0);
+        Ok(Self { intake, permit, bytes: Vec::new(), announced })
+    }
+
+    /// Makes room for `more` bytes.
+    async fn reserve(&mut self, more: usize) -> Result<(), Rejected> {
+        let needed = self.bytes.len().saturating_add(more);
+        let capacity = self.bytes.capacity();
+        if needed <= capacity {
+            return Ok(());
+        }
+        let mut target = capacity.saturating_mul(2).max(FIRST);
+        if self.announced > 0 {
+            target = target.min(self.announced);
+        }
+        let target = target.max(needed);
+        self.intake.grown(&mut self.permit, (target - capacity) as u64).await?;
+        self.bytes.reserve_exact(target - self.bytes.len());
+        Ok(())
+    }
+
+    /// Takes up to `most` bytes of `data`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for them.
+    pub async fn take(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
+        let taken = data.split_to(most.min(data.len()));
+        self.reserve(taken.len()).await?;
+        self.bytes.extend_from_slice(&taken);
+        Ok(())
+    }
+
+    /// How many bytes are in it.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// What is in it.
+    pub fn finish(self) -> Received {
+        Received { bytes: self.bytes.into(), permit: self.permit }
+    }
+}
+
+/// Reads a whole body.
+///
+/// # Errors
+///
+/// It is larger than `limits` allow, too slow, broken off, or there is no memory for it.
+pub async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<Received, ReadError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    // Compared before the budget is asked: too large is an answer for good.
+    let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if announced.is_some_and(|length| length > limits.max_bytes) {
+        return Err(ReadError::TooLarge { limit: limits.max_bytes });
+    }
+    let mut buffer = Buffer::new(intake, announced).await?;
+    let mut body = Guarded::new(body, limits);
+    while let Some(frame) = body.frame().await {
+        if let Ok(mut data) = frame?.into_data() {
+            buffer.take(&mut data, usize::MAX).await?;
+        }
+    }
+    Ok(buffer.finish())
+}
+
+/// Reads what is left of a body and forgets it.
+pub async fn discard<B>(body: B, limits: BodyLimits)
+where
+    B: Body + Unpin,
+    B::Error: Into<BoxError>,
+{
+    let mut body = Guarded::new(body, limits);
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(mut data) = frame.into_data() {
+            data.advance(data.remaining());
+        }
+    }
+}
+
+/// Why a body was not unpacked.
+#[derive(Debug)]
+pub enum UnpackError {
+    /// What it unpacks to is too large, or it is not what its coding says.
+    Decompress(DecompressError),
+    /// There is no memory for what it unpacks to.
+    Rejected(Rejected),
+}
+
+/// Undoes a body's coding. The permit then also holds what the output takes, while the output is there. Blocks the
+/// calling thread for as long as the work takes.
+///
+/// # Errors
+///
+/// The output is larger than `limit`, the body is not what `coding` says, or there is no memory.
+pub fn unpack(
+    bytes: Bytes,
+    coding: Coding,
+    limit: usize,
+    intake: &Intake,
+    permit: &mut Permit,
+) -> Result<Bytes, UnpackError> {
+    let mut granted = 0;
+    let mut rejected: Option<Rejected> = None;
+    let mut grant = |wanted: usize| match intake.grow(permit, wanted.saturating_sub(granted) as u64) {
+        Ok(()) => {
+            granted = granted.max(wanted);
+            true
+        }
+        Err(why) => {
+            rejected = Some(why);
+            false
+        }
+    };
+    let unpacked = Decompressor::default().decompress_granted(coding, bytes, limit, &mut grant);
+    match (unpacked, rejected) {
+        (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(UnpackError::Rejected(rejected)),
+        (Err(error), _) => Err(UnpackError::Decompress(error)),
+        (Ok(plain), _) => Ok(plain),
+    }
+}
