@@ -129,7 +129,7 @@ fn unknown(coding: Coding) -> String {
     match coding {
         Coding::Gzip => format!("is compressed with gzip, and what is in it is {read}"),
         Coding::Zstd => format!("is compressed with zstd, and what is in it is {read}"),
-        Coding::Identity | Coding::Deflate => format!("is {read}"),
+        Coding::Identity | Coding::Deflate | Coding::Brotli => format!("is {read}"),
     }
 }
 

@@ -8,6 +8,7 @@ use zstd::stream::raw::DParameter;
 use zstd::zstd_safe;
 
 use super::Coding;
+use super::brotli::BrotliReader;
 
 /// The largest window a zstd frame may ask for: 8 MiB, which is what RFC 9659 allows for the content
 /// coding `zstd`. A frame may claim up to 2 GiB otherwise.
@@ -101,6 +102,7 @@ impl Decompressor {
             Coding::Gzip => gzip(&input, limit, grant),
             Coding::Zstd => self.zstd(&input, limit, grant),
             Coding::Deflate => deflate(&input, limit, grant),
+            Coding::Brotli => brotli(&input, limit, grant),
         }
     }
 
@@ -144,6 +146,11 @@ fn deflate(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, Decomp
         return Err(corrupt(io::Error::new(io::ErrorKind::InvalidData, text)));
     }
     Ok(output)
+}
+
+fn brotli(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, DecompressError> {
+    drain(BrotliReader::new(input), input.len(), None, limit, grant)?
+        .map_err(|cause| DecompressError::Corrupt { format: "br (Brotli)", cause })
 }
 
 /// Reads to the end into a buffer that doubles, and stops as soon as there is more than `limit`.

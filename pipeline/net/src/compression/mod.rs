@@ -4,6 +4,7 @@
 //! limit; truncated input and bytes after the end are errors, since either means that the payload is
 //! not what its sender made. Both directions are CPU work and block the calling thread.
 
+mod brotli;
 mod decompress;
 mod encoder;
 
@@ -11,7 +12,7 @@ pub use decompress::{DecompressError, Decompressor, Grant, decompress};
 pub use encoder::{Compression, Encoder, EncoderContext};
 
 /// What [`Coding::parse`] understands, as the value of an `Accept-Encoding` header.
-pub const ACCEPT_ENCODING: &str = "zstd, gzip, deflate, identity";
+pub const ACCEPT_ENCODING: &str = "zstd, gzip, deflate, br, identity";
 
 /// A content coding that can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +25,15 @@ pub enum Coding {
     Zstd,
     /// HTTP's `deflate`, which is the zlib format of RFC 1950 (RFC 9110 section 8.4.1.2).
     Deflate,
+    /// Brotli, RFC 7932. Only read: SDKs of Sentry write it.
+    Brotli,
 }
 
 /// A `Content-Encoding` that cannot be undone. Permanent: HTTP 415, gRPC UNIMPLEMENTED.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
     /// The name is not known.
-    #[error("the content encoding {0:?} is not supported, use one of zstd, gzip, deflate, identity")]
+    #[error("the content encoding {0:?} is not supported, use one of zstd, gzip, deflate, br, identity")]
     Unknown(String),
     /// More than one coding on top of each other, which no telemetry client sends and which
     /// multiplies the factor of a bomb.
@@ -39,6 +42,17 @@ pub enum CodingError {
 }
 
 impl Coding {
+    /// The value of the `Content-Encoding` header; `None` for no header.
+    pub fn content_encoding(self) -> Option<&'static str> {
+        match self {
+            Coding::Identity => None,
+            Coding::Gzip => Some("gzip"),
+            Coding::Zstd => Some("zstd"),
+            Coding::Deflate => Some("deflate"),
+            Coding::Brotli => Some("br"),
+        }
+    }
+
     /// Reads the value of a `Content-Encoding` or `grpc-encoding` header; `None` is no header. Names
     /// are not case-sensitive, and `x-gzip` and `zlib` are accepted as the Collector does.
     ///
@@ -54,6 +68,8 @@ impl Coding {
                 Coding::Gzip
             } else if is("zstd") {
                 Coding::Zstd
+            } else if is("br") {
+                Coding::Brotli
             } else if is("deflate") || is("zlib") {
                 Coding::Deflate
             } else {

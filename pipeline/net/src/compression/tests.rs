@@ -251,6 +251,7 @@ fn memory_is_granted_before_it_is_taken() {
         (Coding::Gzip, compressed(Compression::GZIP, &data)),
         (Coding::Zstd, compressed(Compression::ZSTD, &data)),
         (Coding::Deflate, zlib(&data)),
+        (Coding::Brotli, BROTLI_MEBIBYTE.to_vec()),
     ] {
         let packed = Bytes::from(packed);
         let mut asked = Vec::new();
@@ -266,4 +267,32 @@ fn memory_is_granted_before_it_is_taken() {
             Decompressor::default().decompress_granted(coding, packed, data.len(), &mut |wanted| wanted < 300_000);
         assert!(matches!(refused, Err(DecompressError::NotGranted { wanted: 300_000.. })), "{refused:?}");
     }
+}
+
+/// 1 MiB of the byte 7, as Google's brotli 1.2 writes it.
+const BROTLI_MEBIBYTE: &[u8] = b"\x5b\xff\xff\x8f\x5f\xe2\x20\x1e\x0b\x04\x72\xef\x1f\x00";
+
+/// An envelope, as Google's brotli 1.2 writes it.
+const BROTLI_ENVELOPE: &[u8] = b"\
+    \x1b\x5c\x00\x50\x44\x75\xd3\xcf\xc8\x6a\x04\x30\x08\x74\xce\x3c\x67\xec\xc9\x85\x26\xc0\
+    \x06\x1c\x38\x64\xeb\xba\xd8\x26\x3b\x0f\x1b\x70\x46\x69\xdb\x32\xef\x03\x78\x3e\xff\x86\
+    \x81\xe1\x83\xae\x1a\x4e\xb6\xfa\xae\xa9\x5d\xfb\xe4\xe7\xab\x46\x6e\xdb\x71\xe5\x60\x6b\
+    \x60\xe8\x05\x09\x69\xc1\x4a\xbe\x72\x05\x21\x01";
+
+/// Guarantees: what another implementation wrote is read under the limit, the empty stream included, and a stream that
+/// is damaged, broken off or followed by something is refused.
+#[test]
+fn brotli() {
+    let plain =
+        b"{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}\n{\"type\":\"attachment\",\"length\":10}\nhelloworld\n";
+    assert_eq!(undo(Coding::Brotli, BROTLI_ENVELOPE, plain.len()).unwrap(), &plain[..]);
+    assert_too_large(undo(Coding::Brotli, BROTLI_ENVELOPE, plain.len() - 1), plain.len() - 1);
+    assert_eq!(undo(Coding::Brotli, BROTLI_MEBIBYTE, 1 << 20).unwrap(), vec![7; 1 << 20]);
+    assert_too_large(undo(Coding::Brotli, BROTLI_MEBIBYTE, 1 << 16), 1 << 16);
+    assert_eq!(undo(Coding::Brotli, b"\x3b", 10).unwrap(), b""[..]);
+    for end in 0..BROTLI_ENVELOPE.len() {
+        assert_corrupt(undo(Coding::Brotli, &BROTLI_ENVELOPE[..end], 1000));
+    }
+    assert_corrupt(undo(Coding::Brotli, &[BROTLI_ENVELOPE, b"\0"].concat(), 1000));
+    assert_corrupt(undo(Coding::Brotli, &[0xff; 40], 1000));
 }

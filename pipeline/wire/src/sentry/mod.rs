@@ -9,6 +9,7 @@
 //! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
 //! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
+//! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
 
@@ -17,9 +18,11 @@ pub mod category;
 pub mod chunk;
 pub mod chunk_envelope;
 pub mod chunk_reader;
+pub mod client_auth;
 pub mod client_report;
 pub mod dsn;
 pub mod envelope;
+pub mod item_limits;
 pub mod rate_limit;
 pub mod relay_rules;
 pub mod response;

@@ -1,0 +1,124 @@
+//! How large the items of an envelope may be, and how many of a kind there may be.
+//!
+//! Relay refuses the whole envelope with 413 where one item breaks a limit, before it answers; an envelope that it would
+//! refuse must not be acknowledged here. Source: getsentry/relay `relay-server/src/utils/sizes.rs` (what is compared)
+//! and `relay-config/src/config.rs` (the defaults). Kinds that it does not limit are bounded by the envelope.
+
+use profbridge_model::Envelope;
+
+use super::envelope::ItemHeader;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// What an envelope has too much of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ItemLimitError {
+    /// An item, or all items of a kind together, are too large.
+    #[error("items[{item}]: larger than {limit} bytes, the limit for {what}")]
+    Size {
+        /// The position of the item that is too much.
+        item: usize,
+        /// What it is.
+        what: &'static str,
+        /// What is allowed, in bytes.
+        limit: usize,
+    },
+    /// There are too many items of a kind.
+    #[error("items[{item}]: more than {limit} in one envelope of: {what}")]
+    Count {
+        /// The position of the item that is too much.
+        item: usize,
+        /// What it is.
+        what: &'static str,
+        /// What is allowed.
+        limit: usize,
+    },
+}
+
+/// What is counted together.
+struct Kind {
+    what: &'static str,
+    types: &'static [&'static str],
+    /// The bytes of one item, or of all where `together` is set.
+    bytes: usize,
+    together: bool,
+    count: usize,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        what: "events and transactions",
+        types: &["event", "transaction", "security", "raw_security"],
+        bytes: MIB,
+        together: true,
+        count: 1,
+    },
+    Kind {
+        what: "profiles",
+        types: &["profile", "profile_chunk", "profile_chunk_ui"],
+        bytes: 50 * MIB,
+        together: false,
+        count: 1,
+    },
+    Kind { what: "attachments", types: &["attachment"], bytes: 200 * MIB, together: true, count: usize::MAX },
+    Kind { what: "check-ins", types: &["check_in"], bytes: 100 * KIB, together: false, count: usize::MAX },
+    Kind { what: "client reports", types: &["client_report"], bytes: 100 * KIB, together: true, count: usize::MAX },
+    Kind { what: "spans", types: &["span"], bytes: 12 * MIB, together: false, count: usize::MAX },
+    Kind { what: "logs", types: &["log"], bytes: 12 * MIB, together: false, count: usize::MAX },
+];
+
+/// Compares an envelope with Relay's limits.
+///
+/// # Errors
+///
+/// The first item that is too much.
+pub fn check(envelope: &Envelope) -> Result<(), ItemLimitError> {
+    let mut seen = [(0usize, 0usize); KINDS.len()];
+    for (item, part) in envelope.items.iter().enumerate() {
+        let Ok(header) = ItemHeader::read(&part.header) else { continue };
+        let Some(at) = KINDS.iter().position(|kind| kind.types.contains(&&*header.kind)) else { continue };
+        let &Kind { what, bytes: limit, together, count: most, .. } = &KINDS[at];
+        let (bytes, count) = &mut seen[at];
+        *bytes = if together { *bytes } else { 0 } + part.payload.len();
+        *count += 1;
+        if *bytes > limit {
+            return Err(ItemLimitError::Size { item, what, limit });
+        }
+        if *count > most {
+            return Err(ItemLimitError::Count { item, what, limit: most });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sentry::envelope::item;
+
+    fn of(items: &[(&str, usize)]) -> Result<(), ItemLimitError> {
+        let items = items.iter().map(|&(kind, bytes)| item(kind, None, vec![b' '; bytes]));
+        check(&Envelope { items: items.collect(), ..Envelope::default() })
+    }
+
+    /// Guarantees: what Relay takes passes, up to the last byte and the last item of a kind.
+    #[test]
+    fn what_fits() {
+        of(&[("transaction", MIB), ("profile", 2 * MIB), ("attachment", 3 * MIB), ("attachment", 3 * MIB)]).unwrap();
+        of(&[("check_in", 100 * KIB), ("check_in", 100 * KIB), ("novelty", 20 * MIB)]).unwrap();
+    }
+
+    /// Guarantees: the item that is too much is named, with the limit.
+    #[test]
+    fn what_does_not_fit() {
+        for (items, text) in [
+            (&[("event", MIB + 1)][..], "items[0]: larger than 1048576 bytes, the limit for events and transactions"),
+            (&[("profile_chunk", 1), ("x", 1), ("profile", 1)], "items[2]: more than 1 in one envelope of: profiles"),
+            (&[("event", 1), ("transaction", 1)], "items[1]: more than 1 in one envelope of: events and transactions"),
+            (&[("check_in", 100 * KIB + 1)], "items[0]: larger than 102400 bytes, the limit for check-ins"),
+        ] {
+            assert_eq!(of(items).unwrap_err().to_string(), text);
+        }
+    }
+}
