@@ -8,6 +8,7 @@ pub mod component;
 pub mod config;
 pub mod delivery;
 pub mod health;
+pub mod http_server;
 pub mod intake;
 mod pipeline;
 pub mod plan;

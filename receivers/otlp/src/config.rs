@@ -8,8 +8,9 @@ use std::time::Duration;
 use profbridge_engine::config::{
     ByteSize, Duration as Written, InsertedAttributes, Optional, Problem, Problems, Section,
 };
+use profbridge_engine::http_server::{check_connections, check_endpoint, check_positive};
 use profbridge_net::body::BodyLimits;
-use profbridge_net::server::{Listener, ServerLimits};
+use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::{HttpVersions, TlsServerConfig};
 use serde::Deserialize;
 
@@ -217,12 +218,12 @@ impl Grpc {
             problems.push(section.problem("protocols.grpc.max_concurrent_streams", message, "the default is 64"));
         }
         let connections = [self.max_connections, self.max_connections_per_peer];
-        some_connections(section, "protocols.grpc", connections, problems);
+        check_connections(section, "protocols.grpc.", connections, problems);
         let ServerParameters { max_connection_idle, time, timeout } = self.keepalive.server_parameters;
         let parameters = [("max_connection_idle", max_connection_idle), ("time", time), ("timeout", timeout)];
         for (name, value) in parameters {
             let path = format!("protocols.grpc.keepalive.server_parameters.{name}");
-            positive(section, &path, value, problems);
+            check_positive(section, &path, value, problems);
         }
         GrpcSettings {
             endpoint: self.endpoint,
@@ -249,9 +250,9 @@ impl Http {
             let message = format!("the largest body is from 1 byte to {LARGEST_MIB}MiB");
             problems.push(section.problem("protocols.http.max_request_body_size", message, "the default is 64MiB"));
         }
-        positive(section, "protocols.http.idle_timeout", self.idle_timeout, problems);
+        check_positive(section, "protocols.http.idle_timeout", self.idle_timeout, problems);
         let connections = [self.max_connections, self.max_connections_per_peer];
-        some_connections(section, "protocols.http", connections, problems);
+        check_connections(section, "protocols.http.", connections, problems);
         HttpSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
@@ -268,26 +269,6 @@ impl Http {
 }
 
 fn endpoint(section: &Section, path: &str, endpoint: &str, problems: &mut Vec<Problem>) {
-    if let Err(error) = Listener::check(endpoint) {
-        problems.push(section.problem(
-            path,
-            error.to_string(),
-            "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces",
-        ));
-    }
-}
-
-fn some_connections(section: &Section, protocol: &str, connections: [usize; 2], problems: &mut Vec<Problem>) {
-    for (name, count) in ["max_connections", "max_connections_per_peer"].into_iter().zip(connections) {
-        if count == 0 {
-            let message = "there must be at least one connection";
-            problems.push(section.problem(&format!("{protocol}.{name}"), message, "leave it out for the default"));
-        }
-    }
-}
-
-fn positive(section: &Section, path: &str, value: Written, problems: &mut Vec<Problem>) {
-    if value.is_zero() {
-        problems.push(section.problem(path, "the time must be longer than zero", ""));
-    }
+    let hint = "such as `127.0.0.1:4317`, or `0.0.0.0:4317` for all interfaces";
+    check_endpoint(section, path, endpoint, hint, problems);
 }

@@ -1,21 +1,15 @@
 //! The receiver as the engine sees it.
 
-use std::convert::Infallible;
-use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::http::{Request, Response};
-use bytes::Bytes;
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::service::{Service, service_fn};
+use hyper::service::service_fn;
 use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
 use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_net::body::BodyLimits;
-use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
+use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::TlsServerConfig;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -89,7 +83,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, Star
     if let Some(GrpcSettings { endpoint, body, server, tls }) = settings.grpc {
         let service = grpc::Service { caller: caller("grpc", &body), body };
         let service = service_fn(move |request| service.clone().answer(request));
-        let at = Endpoint { protocol: "grpc", endpoint, tls, limits: server };
+        let at = server_of("grpc", "protocols.grpc.", endpoint, tls, server);
         let (address, running) = at.listen(service, &context).await?;
         addresses.push(("grpc", address));
         servers.push(running);
@@ -99,7 +93,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, Star
             BodyLimits { max_bytes: usize::MAX, timeout: linger, progress_interval: linger / 5, min_progress: 1 };
         let service = http::Service { caller: caller("http", &body), body, rest };
         let service = service_fn(move |request| service.clone().answer(request));
-        let at = Endpoint { protocol: "http", endpoint, tls, limits: server };
+        let at = server_of("http", "protocols.http.", endpoint, tls, server);
         let (address, running) = at.listen(service, &context).await?;
         addresses.push(("http", address));
         servers.push(running);
@@ -118,71 +112,12 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, Star
     Ok(Running { addresses, stopped })
 }
 
-/// Where and how one protocol is served.
-struct Endpoint {
-    protocol: &'static str,
+fn server_of(
+    transport: &'static str,
+    keys: &'static str,
     endpoint: String,
     tls: Option<TlsServerConfig>,
     limits: ServerLimits,
-}
-
-impl Endpoint {
-    /// Takes the address. The returned future serves it until the shutdown.
-    async fn listen<S, B>(
-        self,
-        service: S,
-        context: &ReceiverContext,
-    ) -> Result<(SocketAddr, BoxFuture<'static, ()>), StartError>
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
-    {
-        let Self { protocol, endpoint, tls, limits } = self;
-        let failed = |key: &str, error: &dyn Display| StartError(format!("protocols.{protocol}.{key}: {error}"));
-        let tls = tls.map(|tls| tls.load(limits.versions)).transpose().map_err(|error| failed("tls", &error))?;
-        let listener = Listener::bind(&endpoint).await.map_err(|error| failed("endpoint", &error))?;
-        let address = listener.local_addr();
-        let id = context.id.clone();
-        if tls.is_none() && is_exposed(address) {
-            tracing::warn!(
-                "{id}/{protocol} takes profiles from the network without encryption on {address}: set protocols.{protocol}.tls, or listen on 127.0.0.1"
-            );
-        }
-        let shutdown = context.shutdown.clone();
-        let stats = context.telemetry.transport(protocol).connections();
-        let running = async move {
-            let Drained { cut } = serve(listener, tls, service, limits, stats, shutdown).await;
-            if cut > 0 {
-                tracing::warn!("{id}/{protocol}: {cut} connections were cut, their requests did not end in time");
-            }
-        };
-        Ok((address, Box::pin(running)))
-    }
-}
-
-/// Whether others than this host can reach the address.
-fn is_exposed(address: SocketAddr) -> bool {
-    !address.ip().to_canonical().is_loopback()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_exposed;
-
-    /// Guarantees: only addresses that nobody else can reach pass without encryption and without a warning.
-    #[test]
-    fn exposed_addresses_are_known() {
-        for (address, exposed) in [
-            ("127.0.0.1:4317", false),
-            ("127.8.8.8:4317", false),
-            ("[::1]:4317", false),
-            ("[::ffff:127.0.0.1]:4317", false),
-            ("0.0.0.0:4317", true),
-            ("[::]:4317", true),
-            ("10.1.2.3:4317", true),
-        ] {
-            assert_eq!(is_exposed(address.parse().unwrap()), exposed, "{address}");
-        }
-    }
+) -> HttpServer {
+    HttpServer { transport, keys, takes: "profiles", endpoint, tls, limits }
 }

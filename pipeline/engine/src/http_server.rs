@@ -1,0 +1,123 @@
+//! What receivers that listen have in common: the rules of their keys, and the server itself.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
+use profbridge_net::tls::TlsServerConfig;
+
+use crate::component::{BoxFuture, ReceiverContext, StartError};
+use crate::config::{Duration, Problem, Section};
+
+/// Whether others than this host can reach the address.
+pub fn is_exposed(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+/// Checks that an address to listen on is one.
+pub fn check_endpoint(section: &Section, path: &str, endpoint: &str, hint: &str, problems: &mut Vec<Problem>) {
+    if let Err(error) = Listener::check(endpoint) {
+        problems.push(section.problem(path, error.to_string(), hint));
+    }
+}
+
+/// Checks the keys `max_connections` and `max_connections_per_peer` of the section at `path`, which is empty or ends in a
+/// dot.
+pub fn check_connections(section: &Section, path: &str, connections: [usize; 2], problems: &mut Vec<Problem>) {
+    for (name, count) in ["max_connections", "max_connections_per_peer"].into_iter().zip(connections) {
+        if count == 0 {
+            let message = "there must be at least one connection";
+            problems.push(section.problem(&format!("{path}{name}"), message, "leave it out for the default"));
+        }
+    }
+}
+
+/// Checks that a time is not zero.
+pub fn check_positive(section: &Section, path: &str, value: Duration, problems: &mut Vec<Problem>) {
+    if value.is_zero() {
+        problems.push(section.problem(path, "the time must be longer than zero", ""));
+    }
+}
+
+/// Where and how a receiver listens with one protocol.
+#[derive(Debug)]
+pub struct HttpServer {
+    /// The transport's name in metrics, such as `grpc` or `http`.
+    pub transport: &'static str,
+    /// Where its keys stand in the receiver's section: empty, or a path that ends in a dot.
+    pub keys: &'static str,
+    /// What it takes, in a word for the log.
+    pub takes: &'static str,
+    /// The address, `HOST:PORT`.
+    pub endpoint: String,
+    /// TLS; none without.
+    pub tls: Option<TlsServerConfig>,
+    /// What connections may cost.
+    pub limits: ServerLimits,
+}
+
+impl HttpServer {
+    /// Takes the address. The returned future serves it until the shutdown.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be taken, or TLS's files cannot be read; names the key.
+    pub async fn listen<S, B>(
+        self,
+        service: S,
+        context: &ReceiverContext,
+    ) -> Result<(SocketAddr, BoxFuture<'static, ()>), StartError>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let Self { transport, keys, takes, endpoint, tls, limits } = self;
+        let failed = |key: &str, error: &dyn Display| StartError(format!("{keys}{key}: {error}"));
+        let tls = tls.map(|tls| tls.load(limits.versions)).transpose().map_err(|error| failed("tls", &error))?;
+        let listener = Listener::bind(&endpoint).await.map_err(|error| failed("endpoint", &error))?;
+        let address = listener.local_addr();
+        let id = context.id.clone();
+        if tls.is_none() && is_exposed(address) {
+            tracing::warn!(
+                "{id}/{transport} takes {takes} from the network without encryption on {address}: set {keys}tls, or listen \
+                 on 127.0.0.1"
+            );
+        }
+        let shutdown = context.shutdown.clone();
+        let stats = context.telemetry.transport(transport).connections();
+        let running = async move {
+            let Drained { cut } = serve(listener, tls, service, limits, stats, shutdown).await;
+            if cut > 0 {
+                tracing::warn!("{id}/{transport}: {cut} connections were cut, their requests did not end in time");
+            }
+        };
+        Ok((address, Box::pin(running)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exposed;
+
+    /// Guarantees: only addresses that nobody else can reach pass without encryption and without a warning.
+    #[test]
+    fn exposed_addresses_are_known() {
+        for (address, exposed) in [
+            ("127.0.0.1:4317", false),
+            ("127.8.8.8:4317", false),
+            ("[::1]:4317", false),
+            ("[::ffff:127.0.0.1]:4317", false),
+            ("0.0.0.0:4317", true),
+            ("[::]:4317", true),
+            ("10.1.2.3:4317", true),
+        ] {
+            assert_eq!(is_exposed(address.parse().unwrap()), exposed, "{address}");
+        }
+    }
+}
