@@ -8,6 +8,7 @@ pub(crate) const REGISTRY: Registry = Registry {
         profbridge_receiver_otlp::FACTORY,
         #[cfg(target_os = "linux")]
         profbridge_receiver_ptrace::FACTORY,
+        profbridge_receiver_sentry::FACTORY,
     ],
     processors: &[
         profbridge_processor_dedup::FACTORY,

@@ -172,7 +172,7 @@ pub enum UnpackError {
 }
 
 /// Undoes a body's coding. The permit then also holds what the output takes, while the output is there. Blocks the
-/// calling thread for as long as the work takes.
+/// calling thread for as long as the work takes, and where the intake waits for memory, for that.
 ///
 /// # Errors
 ///
@@ -186,7 +186,7 @@ pub fn unpack(
 ) -> Result<Bytes, UnpackError> {
     let mut granted = 0;
     let mut rejected: Option<Rejected> = None;
-    let mut grant = |wanted: usize| match intake.grow(permit, wanted.saturating_sub(granted) as u64) {
+    let mut grant = |wanted: usize| match intake.grow_blocking(permit, wanted.saturating_sub(granted) as u64) {
         Ok(()) => {
             granted = granted.max(wanted);
             true

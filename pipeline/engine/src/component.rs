@@ -94,6 +94,8 @@ pub struct ReceiverContext {
     pub shutdown: profbridge_net::Shutdown,
     /// The counters of this receiver.
     pub telemetry: crate::telemetry::ReceiverTelemetry,
+    /// The limits that destinations have set to senders.
+    pub peer_limits: crate::peer_limits::PeerLimits,
 }
 
 /// A component that runs.
@@ -304,6 +306,10 @@ pub trait Exporter: Send + Sync + 'static {
     fn disabled(&self) -> Option<String> {
         None
     }
+
+    /// Says where to publish the limits that a destination sets to those whose telemetry is forwarded. Called once,
+    /// before the start.
+    fn publish_limits_to(&self, _limits: crate::peer_limits::PeerLimits) {}
 
     /// Acquires what sending needs (a folder, a file), or fails the start of profbridge with a message that names what
     /// is missing. A destination that cannot be reached is no reason to fail: it may come up later.

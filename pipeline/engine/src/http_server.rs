@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -17,6 +17,14 @@ use crate::config::{Duration, Problem, Section};
 /// Whether others than this host can reach the address.
 pub fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
+}
+
+/// Whether others than this host could reach an endpoint, `HOST:PORT`, as it is written.
+pub fn is_exposed_host(endpoint: &str) -> bool {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    !host.eq_ignore_ascii_case("localhost") && !host.parse().is_ok_and(is_loopback)
 }
 
 /// Checks that an address to listen on is one.
@@ -103,7 +111,7 @@ impl HttpServer {
 
 #[cfg(test)]
 mod tests {
-    use super::is_exposed;
+    use super::{is_exposed, is_exposed_host};
 
     /// Guarantees: only addresses that nobody else can reach pass without encryption and without a warning.
     #[test]
@@ -118,6 +126,10 @@ mod tests {
             ("10.1.2.3:4317", true),
         ] {
             assert_eq!(is_exposed(address.parse().unwrap()), exposed, "{address}");
+            assert_eq!(is_exposed_host(address), exposed, "{address}");
+        }
+        for (endpoint, exposed) in [("localhost:9000", false), ("relay.internal:9000", true), (":9000", true)] {
+            assert_eq!(is_exposed_host(endpoint), exposed, "{endpoint}");
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason, Telemetry};
 use profbridge_net::Shutdown;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -172,6 +173,20 @@ impl Intake {
         let mut permit = self.shared.budget.charge(0);
         self.grown(&mut permit, bytes).await?;
         Ok(permit)
+    }
+
+    /// As [`Intake::grown`], for a thread that may block and belongs to a runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::grown`].
+    pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+        match self.grow(permit, more) {
+            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => {
+                Handle::current().block_on(self.grown(permit, more))
+            }
+            result => result,
+        }
     }
 
     /// As [`Intake::grow`], and waits for memory where the request may wait.

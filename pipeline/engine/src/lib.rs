@@ -10,6 +10,7 @@ pub mod delivery;
 pub mod health;
 pub mod http_server;
 pub mod intake;
+pub mod peer_limits;
 mod pipeline;
 pub mod plan;
 pub mod registry;

@@ -238,8 +238,15 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the processors are there without which an exporter gets nothing that it can send.
+    /// Whether the processors are there without which an exporter gets no profiles that it can send.
     fn check_needs(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) {
+        let emits_profiles = |reference: &Reference| {
+            let factory = find(self.registry.receivers, &reference.id.kind);
+            factory.is_none_or(|factory| factory.description.emits.contains(&TelemetryKind::Profiles))
+        };
+        if !pipeline.receivers.is_empty() && !pipeline.receivers.iter().any(emits_profiles) {
+            return;
+        }
         for (position, reference) in pipeline.exporters.iter().enumerate() {
             let Some(factory) = find(self.registry.exporters, &reference.id.kind) else { continue };
             let Some(section) = config.exporters.get(&reference.id) else { continue };

@@ -37,6 +37,9 @@ use crate::delivery::DynExporter;
 /// Profiles only, for [`Description::takes`] and [`Description::emits`].
 pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];
 
+/// Envelopes only, for [`Description::takes`] and [`Description::emits`].
+pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
+
 /// What a type of component says of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Description {
@@ -52,7 +55,8 @@ pub struct Description {
     /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
     /// other.
     pub behind: &'static [&'static str],
-    /// The types of processors without which it gets nothing that it can send, given its section. Asked of exporters.
+    /// The types of processors without which it gets no profiles that it can send, given its section. Asked of exporters,
+    /// in pipelines into which a receiver emits profiles: those inside of envelopes are as their sender cut them.
     pub needs: fn(&Section) -> &'static [&'static str],
 }
 

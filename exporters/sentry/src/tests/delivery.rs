@@ -5,6 +5,7 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::component::Now;
 use profbridge_engine::config::Section;
 use profbridge_engine::delivery::{ExporterContext, RunningExporter, Stop};
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::{ExporterTelemetry, Metrics};
 use profbridge_engine::testing::START_UNIX_NANO;
 use profbridge_model::Reason;
@@ -21,7 +22,10 @@ async fn run(yaml: &str) -> (RunningExporter, ExporterTelemetry) {
     let budget = Budget::new(64 << 20);
     let telemetry = Metrics::new(budget.clone()).exporter("sentry");
     let exporter = (FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
-    let running = exporter.start(ExporterContext { telemetry: telemetry.clone(), budget }).await.unwrap();
+    let running = exporter
+        .start(ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() })
+        .await
+        .unwrap();
     (running, telemetry)
 }
 

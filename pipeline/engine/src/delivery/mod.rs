@@ -24,6 +24,7 @@ pub use retry_config::{BadRetry, RetryConfig};
 
 use crate::budget::Budget;
 use crate::component::{BoxFuture, Exporter, Now, StartError};
+use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
 
 /// How an exporter's requests are delivered.
@@ -44,6 +45,8 @@ pub struct ExporterContext {
     pub telemetry: ExporterTelemetry,
     /// The process's memory, which the queue is charged to.
     pub budget: Budget,
+    /// Where the exporter publishes the limits that its destinations set to senders.
+    pub peer_limits: PeerLimits,
 }
 
 /// An exporter with its queue, whatever its requests look like.
@@ -148,6 +151,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
 
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>> {
         Box::pin(async move {
+            self.exporter.publish_limits_to(context.peer_limits.clone());
             self.exporter.start().await?;
             let core = Arc::new(sink::Core::new(self.exporter, self.settings, context));
             let task = tokio::spawn(dispatch::run(Arc::clone(&core)));

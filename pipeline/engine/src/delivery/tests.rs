@@ -8,6 +8,7 @@ use super::*;
 use crate::component::Retry;
 use crate::config::Section;
 use crate::fakes::{FakeExporter, Reply, batch, envelope};
+use crate::peer_limits::PeerLimits;
 use crate::telemetry::{EdgeTotals, Metrics};
 use crate::testing::ManualClock;
 
@@ -38,7 +39,11 @@ impl Delivery {
     async fn start(fake: &FakeExporter, settings: DeliverySettings) -> Self {
         let budget = Budget::new(1 << 20);
         let telemetry = Metrics::new(budget.clone()).exporter("fake");
-        let context = ExporterContext { telemetry: telemetry.clone(), budget: budget.clone() };
+        let context = ExporterContext {
+            telemetry: telemetry.clone(),
+            budget: budget.clone(),
+            peer_limits: PeerLimits::default(),
+        };
         let running = deliver(fake.clone(), settings).start(context).await.unwrap();
         Self { fake: fake.clone(), running, telemetry, budget }
     }

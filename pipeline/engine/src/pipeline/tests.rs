@@ -13,6 +13,7 @@ use crate::delivery::{
 use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch, envelope};
 use crate::health::State;
 use crate::intake::{End, Intake};
+use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
 use crate::testing::{self, ManualClock};
 
@@ -46,7 +47,11 @@ async fn sink(
         timeout: Duration::ZERO,
     };
     let telemetry = around.metrics.exporter("fake");
-    let context = ExporterContext { telemetry: telemetry.clone(), budget: around.budget.clone() };
+    let context = ExporterContext {
+        telemetry: telemetry.clone(),
+        budget: around.budget.clone(),
+        peer_limits: PeerLimits::default(),
+    };
     (deliver(fake.clone(), settings).start(context).await.unwrap(), telemetry)
 }
 

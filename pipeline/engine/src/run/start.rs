@@ -13,6 +13,7 @@ use crate::component::{ReceiverContext, StartError};
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
 use crate::health::{Health, State};
 use crate::intake::{End, Entrance, Intake};
+use crate::peer_limits::PeerLimits;
 use crate::pipeline::{Context, Host, Parts, Pipeline};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
@@ -29,6 +30,8 @@ struct Started {
     receivers: Shutdown,
     /// Ends the waiting of whoever waits for the receivers' answers.
     last_call: Shutdown,
+    /// The limits that destinations set to senders.
+    peer_limits: PeerLimits,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<Running, StartError> {
@@ -96,6 +99,7 @@ impl Started {
             last,
             receivers,
             last_call: soon,
+            peer_limits: PeerLimits::default(),
         }
     }
 
@@ -157,7 +161,11 @@ impl Started {
     async fn exporter(&mut self, planned: PlannedExporter) -> Result<(), StartError> {
         let PlannedExporter { id, exporter } = planned;
         let telemetry = self.around.metrics.exporter(&id);
-        let context = ExporterContext { telemetry: telemetry.clone(), budget: self.around.budget.clone() };
+        let context = ExporterContext {
+            telemetry: telemetry.clone(),
+            budget: self.around.budget.clone(),
+            peer_limits: self.peer_limits.clone(),
+        };
         let health = self.around.health.clone();
         health.set("exporters", &id, State::Starting);
         let exporter = exporter.start(context).await.map_err(|error| at(&health, "exporters", &id, &error))?;
@@ -192,6 +200,7 @@ impl Started {
             next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone(), end),
             shutdown: self.receivers.clone(),
             telemetry: telemetry.clone(),
+            peer_limits: self.peer_limits.clone(),
         };
         let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
         for (protocol, address) in &running.addresses {

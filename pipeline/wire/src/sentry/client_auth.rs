@@ -93,7 +93,7 @@ pub fn read(forms: Forms<'_>) -> Result<Option<ClientAuth>, ClientAuthError> {
         let user = BASIC.decode(rest.trim()).map_err(|_| ClientAuthError::Malformed)?;
         let user = String::from_utf8(user).map_err(|_| ClientAuthError::Malformed)?;
         let key = user.split(':').next().unwrap_or_default();
-        return Ok(Some(ClientAuth { key: key_of(key)?, client: None }));
+        return Ok(Some(ClientAuth { key: public_key(key)?, client: None }));
     }
     query.map(|query| of_pairs(pairs(query, '&').map(|(key, value)| (key, unescaped(value))))).transpose()
 }
@@ -105,7 +105,7 @@ pub fn read(forms: Forms<'_>) -> Result<Option<ClientAuth>, ClientAuthError> {
 /// It is no DSN.
 pub fn of_dsn(dsn: &str) -> Result<(ClientAuth, u64), ClientAuthError> {
     let dsn: Dsn = dsn.parse().map_err(|_| ClientAuthError::Key)?;
-    Ok((ClientAuth { key: key_of(dsn.public_key())?, client: None }, dsn.project_id()))
+    Ok((ClientAuth { key: public_key(dsn.public_key())?, client: None }, dsn.project_id()))
 }
 
 /// What follows the name of the scheme, whatever its case.
@@ -125,7 +125,7 @@ fn of_pairs<V: AsRef<str>>(pairs: impl Iterator<Item = (impl AsRef<str>, V)>) ->
     for (name, value) in pairs {
         let value = value.as_ref();
         match name.as_ref() {
-            "sentry_key" => key = Some(key_of(value)?),
+            "sentry_key" => key = Some(public_key(value)?),
             // Clients of old servers send `2.0` and the like.
             "sentry_version" => {
                 let major = value.split('.').next().and_then(|major| major.parse::<u16>().ok());
@@ -140,7 +140,12 @@ fn of_pairs<V: AsRef<str>>(pairs: impl Iterator<Item = (impl AsRef<str>, V)>) ->
     Ok(ClientAuth { key: key.ok_or(ClientAuthError::Malformed)?, client })
 }
 
-fn key_of(text: &str) -> Result<PublicKey, ClientAuthError> {
+/// A public key, in lower case.
+///
+/// # Errors
+///
+/// It is none that Sentry makes.
+pub fn public_key(text: &str) -> Result<PublicKey, ClientAuthError> {
     let is_key = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_key { Ok(PublicKey(text.to_ascii_lowercase().into())) } else { Err(ClientAuthError::Key) }
 }

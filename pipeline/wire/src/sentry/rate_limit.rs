@@ -32,6 +32,28 @@ pub struct Answer<'a> {
     pub retry_after: Option<Duration>,
 }
 
+/// The key under which an exporter tells receivers the limits of a client, and they ask for them: its project and its
+/// public key. Not to be printed.
+pub fn peer_key(project: u64, public_key: &str) -> String {
+    format!("sentry:{project}:{}", public_key.to_ascii_lowercase())
+}
+
+/// The limits of an answer, each with the time for which it holds and its text without that time: what a server in
+/// between hands on to the client.
+pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
+    match answer.limits {
+        Some(limits) => limits
+            .split(',')
+            .filter_map(|limit| {
+                let (time, rest) = limit.trim().split_once(':').unwrap_or((limit.trim(), ""));
+                Some((seconds(time)?, rest))
+            })
+            .collect(),
+        None if answer.status == 429 => vec![(answer.retry_after.unwrap_or(DEFAULT), "")],
+        None => Vec::new(),
+    }
+}
+
 impl RateLimits {
     /// Takes note of an answer that came at `now`. Limits may stand on an answer of any status; `Retry-After` and
     /// [`DEFAULT`] count only with a 429 that has none. Whichever limit of a category ends last holds.

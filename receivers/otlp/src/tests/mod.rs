@@ -30,6 +30,7 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::component::{Receiver as _, ReceiverContext, StartError};
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry};
@@ -84,6 +85,7 @@ impl Rig {
             next: intake.clone(),
             shutdown,
             telemetry: metrics.receiver("otlp"),
+            peer_limits: PeerLimits::default(),
         };
         let running = Box::new(Otlp::on(ThisHost::default(), settings)).start(context).await?;
         let addresses = running.addresses.into_iter().collect();

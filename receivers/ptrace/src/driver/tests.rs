@@ -4,6 +4,7 @@ use profbridge_engine::budget::Budget;
 use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
 use profbridge_engine::config::Section;
 use profbridge_engine::delivery::Overflow;
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry, Value};
@@ -285,8 +286,13 @@ async fn as_a_receiver() {
     let (intake, _consumer) = intake(1 << 30);
     let metrics = Metrics::new(Budget::new(1 << 30));
     let (trigger, shutdown) = Shutdown::pair();
-    let context =
-        ReceiverContext { id: "ptrace".to_owned(), next: intake, shutdown, telemetry: metrics.receiver("ptrace") };
+    let context = ReceiverContext {
+        id: "ptrace".to_owned(),
+        next: intake,
+        shutdown,
+        telemetry: metrics.receiver("ptrace"),
+        peer_limits: PeerLimits::default(),
+    };
     let (started, mut samplers) = mpsc::channel(1);
     let launch: Launch = Box::new(move || {
         let (commands, waiting) = mpsc::channel(64);

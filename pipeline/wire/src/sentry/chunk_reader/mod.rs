@@ -71,19 +71,43 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ChunkError> {
     read_of(payload, None)
 }
 
-/// Reads every profile chunk among an envelope's items, in order, each with its item's position. Items of other types
-/// are passed over, and so are payloads that are still packed; a V1 profile
-/// belongs to the transaction beside it and stays an item.
-pub fn read_items(envelope: &Envelope) -> impl Iterator<Item = (usize, Result<Profiles, ChunkError>)> + '_ {
-    envelope.items.iter().enumerate().filter_map(|(position, item)| {
-        let header = ItemHeader::read(&item.header).ok().filter(ItemHeader::is_profile_chunk)?;
+/// An item of an envelope that is a profile chunk, not read yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// The item's position.
+    pub item: usize,
+    /// Its JSON.
+    pub payload: &'a [u8],
+    header: &'a [u8],
+}
+
+impl Candidate<'_> {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`], and its platform is not that of the item's header.
+    pub fn read(&self) -> Result<Profiles, ChunkError> {
+        let header = ItemHeader::read(self.header).map_err(|error| json(&error))?;
         if header.content_type.as_deref().is_some_and(|kind| kind == "application/x-perfetto-trace") {
-            let rule = "a Perfetto trace is not supported, only JSON".to_owned();
-            return Some((position, Err(ChunkError::Rule(Invalid { place: "content_type".to_owned(), rule }))));
+            return Err(invalid("content_type", "a Perfetto trace is not supported, only JSON"));
         }
-        let payload = item.payload.plain()?;
-        Some((position, read_of(payload, header.platform.as_deref())))
+        read_of(self.payload, header.platform.as_deref())
+    }
+}
+
+/// The profile chunks among an envelope's items, in order. Items of other types are passed over, and so are payloads
+/// that are still packed; a V1 profile belongs to the transaction beside it and stays an item.
+pub fn candidates(envelope: &Envelope) -> impl Iterator<Item = Candidate<'_>> {
+    envelope.items.iter().enumerate().filter_map(|(item, part)| {
+        ItemHeader::read(&part.header).ok().filter(ItemHeader::is_profile_chunk)?;
+        Some(Candidate { item, payload: part.payload.plain()?, header: &part.header })
     })
+}
+
+/// Reads every profile chunk among an envelope's items, in order, each with its item's position.
+pub fn read_items(envelope: &Envelope) -> impl Iterator<Item = (usize, Result<Profiles, ChunkError>)> + '_ {
+    candidates(envelope).map(|candidate| (candidate.item, candidate.read()))
 }
 
 fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Profiles, ChunkError> {

@@ -1,0 +1,113 @@
+//! Limits that a destination has set to senders, for receivers of the same protocol to hand back to their clients.
+//!
+//! A server such as Sentry answers "nothing of this kind for 60 s" to whoever sends it too much. profbridge stands
+//! between: the exporter hears it, and the client that should stop talks to the receiver. So exporters publish what they
+//! hear under a key, and receivers ask by the same key. The engine knows neither what a key means nor what a text says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The most keys of which something is remembered. Beyond it those whose limits end first are forgotten: their clients
+/// hear of them again with the next answer.
+const MAX_KEYS: usize = 4096;
+
+/// The most limits of one key.
+const MAX_LIMITS: usize = 64;
+
+/// The limits that destinations have set. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct PeerLimits {
+    by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Limit {
+    text: Arc<str>,
+    until: Instant,
+}
+
+impl PeerLimits {
+    /// Says that a limit holds for senders with this key for so long, from now on. The text is the protocol's own, without
+    /// the time. Said again of the same text the later end holds.
+    pub fn publish(&self, key: &str, text: &str, time: Duration) {
+        let until = Instant::now() + time;
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if !by_key.contains_key(key) && by_key.len() >= MAX_KEYS {
+            forget(&mut by_key);
+        }
+        let limits = by_key.entry(key.into()).or_default();
+        let room = limits.len() < MAX_LIMITS;
+        match limits.iter_mut().find(|limit| &*limit.text == text) {
+            Some(limit) => limit.until = limit.until.max(until),
+            None if room => limits.push(Limit { text: text.into(), until }),
+            None => {}
+        }
+    }
+
+    /// The limits that hold for senders with this key, each with the time that is left.
+    pub fn of(&self, key: &str) -> Vec<(Arc<str>, Duration)> {
+        let now = Instant::now();
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(limits) = by_key.get_mut(key) else { return Vec::new() };
+        limits.retain(|limit| limit.until > now);
+        let held = limits.iter().map(|limit| (Arc::clone(&limit.text), limit.until - now)).collect();
+        if limits.is_empty() {
+            by_key.remove(key);
+        }
+        held
+    }
+}
+
+/// Forgets what has ended, and where nothing has, the key whose limits end first.
+fn forget(by_key: &mut HashMap<Arc<str>, Vec<Limit>>) {
+    let now = Instant::now();
+    let end = |limits: &Vec<Limit>| limits.iter().map(|limit| limit.until).max();
+    by_key.retain(|_, limits| end(limits).is_some_and(|end| end > now));
+    if by_key.len() >= MAX_KEYS
+        && let Some(first) = by_key.iter().min_by_key(|(_, limits)| end(limits)).map(|(key, _)| Arc::clone(key))
+    {
+        by_key.remove(&first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Guarantees: a limit is told to those it is for until it ends, the later of two ends holds, and nothing is kept
+    /// behind its end.
+    #[tokio::test(start_paused = true)]
+    async fn limits_end() {
+        let limits = PeerLimits::default();
+        limits.publish("a", "error:key", 10 * SECOND);
+        limits.publish("a", "error:key", 5 * SECOND);
+        limits.publish("a", "", SECOND);
+        assert_eq!(limits.of("b"), []);
+        assert_eq!(limits.of("a"), [("error:key".into(), 10 * SECOND), ("".into(), SECOND)]);
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(limits.of("a"), [("error:key".into(), 8 * SECOND)]);
+        tokio::time::sleep(8 * SECOND).await;
+        assert_eq!(limits.of("a"), []);
+        assert!(limits.by_key.lock().unwrap().is_empty());
+    }
+
+    /// Attack: many keys and many texts take bounded memory; what ends first goes first.
+    #[tokio::test(start_paused = true)]
+    async fn bounded() {
+        let limits = PeerLimits::default();
+        for key in 0..=MAX_KEYS {
+            limits.publish(&key.to_string(), "", SECOND * (1 + key as u32));
+        }
+        assert_eq!(limits.by_key.lock().unwrap().len(), MAX_KEYS);
+        assert_eq!(limits.of("0"), []);
+        for text in 0..200 {
+            limits.publish("1", &text.to_string(), SECOND);
+        }
+        assert_eq!(limits.of("1").len(), MAX_LIMITS);
+    }
+}

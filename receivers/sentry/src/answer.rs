@@ -1,0 +1,98 @@
+//! What clients are answered.
+//!
+//! Source: getsentry/relay `relay-server/src/endpoints/common.rs` (the bodies), `relay-server/src/middlewares/cors.rs`
+//! (the headers that let browsers send, and read the answer).
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, CONTENT_TYPE, HeaderName, RETRY_AFTER,
+};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use profbridge_net::compression;
+use serde_json::json;
+
+use crate::fault::Fault;
+use crate::limits::Limited;
+
+const ERROR: HeaderName = HeaderName::from_static("x-sentry-error");
+const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
+
+/// The headers that a browser's request may have.
+const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for, origin, referer, accept, content-type, \
+                               authentication, authorization, content-encoding, transfer-encoding";
+
+/// How long a browser may remember what it is allowed, in seconds.
+const MAX_AGE: &str = "3600";
+
+/// An answer.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    let exposed = HeaderValue::from_static("x-sentry-error,x-sentry-rate-limits,retry-after");
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+    response
+}
+
+/// The envelope was taken. It may name the limits that hold for its kinds.
+pub(crate) fn taken(event_id: Option<&str>, limits: Option<&Limited>) -> Answer {
+    let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
+    let mut answer = json(StatusCode::OK, &body);
+    if let Some(value) = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok()) {
+        answer.headers_mut().insert(RATE_LIMITS, value);
+    }
+    answer
+}
+
+/// Sentry would take nothing of the envelope at the moment.
+pub(crate) fn limited(limits: &Limited) -> Answer {
+    let detail = "Sentry limits everything that is in the envelope";
+    let mut answer = json(StatusCode::TOO_MANY_REQUESTS, &json!({ "detail": detail }));
+    let headers = answer.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&limits.header) {
+        headers.insert(RATE_LIMITS, value);
+    }
+    headers.insert(RETRY_AFTER, HeaderValue::from(limits.retry_after_seconds));
+    answer
+}
+
+/// The request was refused.
+pub(crate) fn refused(fault: &Fault) -> Answer {
+    let mut answer = json(fault.status, &json!({ "detail": fault.message, "causes": [] }));
+    let headers = answer.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&fault.message) {
+        headers.insert(ERROR, value);
+    }
+    if let Some(delay) = fault.retry_after {
+        // Whole seconds, and not before the delay has passed.
+        let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+    match fault.status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+        }
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
+        }
+        _ => {}
+    }
+    answer
+}
+
+/// A browser asks whether it may send.
+pub(crate) fn preflight() -> Answer {
+    let mut answer = json(StatusCode::OK, &json!({}));
+    *answer.body_mut() = Full::default();
+    let headers = answer.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_HEADERS));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
+    answer
+}

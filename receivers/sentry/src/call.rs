@@ -1,0 +1,230 @@
+//! One request, after its head was read and before it is answered: read, unpacked, checked, handed to the pipelines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use profbridge_engine::body::{self, Received};
+use profbridge_engine::budget::Permit;
+use profbridge_engine::intake::Intake;
+use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_engine::telemetry::TransportTelemetry;
+use profbridge_model::envelope::{self, Payload, RequestMeta};
+use profbridge_model::{Envelope, Profiles, View};
+use profbridge_net::compression::Coding;
+use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
+use profbridge_wire::sentry::envelope::{Header, read as read_envelope};
+use profbridge_wire::sentry::{chunk_reader, item_limits};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::config::Settings;
+use crate::fault::Fault;
+use crate::limits::{self, Limited};
+use crate::store;
+
+/// Up to so many bytes an uncompressed request is read where it arrived, which takes some tens of microseconds; others on
+/// a thread for blocking work.
+const SMALL: usize = 32 * 1024;
+
+/// How much more memory than its text a profile may take while it is read, in bytes for each opening brace: a frame
+/// without keys is three bytes of text and 200 in memory.
+const MEMORY_PER_OBJECT: usize = 200;
+
+/// Profiles in envelopes that break a rule, and are forwarded unread.
+const UNREADABLE: &str = "sentry_profiles_unreadable";
+
+/// What the requests of a receiver share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) intake: Intake,
+    pub(crate) telemetry: TransportTelemetry,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) peer_limits: PeerLimits,
+    /// How many requests are unpacked and read at the same time: as many as there are cores.
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+/// What the body holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// An envelope.
+    Envelope,
+    /// One event.
+    Event,
+}
+
+/// What the head of a request said.
+pub(crate) struct Head {
+    pub(crate) project: u64,
+    pub(crate) form: Form,
+    pub(crate) auth: Option<ClientAuth>,
+    pub(crate) coding: Coding,
+    /// What it said about the client.
+    pub(crate) meta: RequestMeta,
+}
+
+/// What became of a request that was not refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The pipelines have it.
+    Taken {
+        /// The id of its event.
+        event_id: Option<String>,
+        /// How many samples (`Sample` messages) were read of it.
+        samples: u64,
+        /// The limits that hold for its client.
+        limits: Option<Limited>,
+    },
+    /// Sentry would take nothing of it at the moment.
+    Limited(Limited),
+}
+
+impl Caller {
+    pub(crate) async fn call(&self, head: Head, body: &mut Incoming) -> Result<Outcome, Fault> {
+        let patience = self.settings.admission_timeout;
+        let intake = match patience {
+            Duration::ZERO => self.intake.clone(),
+            patience => self.intake.waiting_until(Instant::now() + patience),
+        };
+        intake.room().await?;
+        let received = body::read(body, self.settings.body, &intake).await?;
+        let parsed = self.parse(&intake, head, received).await?;
+        let Parsed { envelope, permit, event_id } = parsed;
+        let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
+            (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
+            _ => None,
+        };
+        if let Some(limited) = limits.as_ref().filter(|limited| limited.everything) {
+            return Ok(Outcome::Limited(limited.clone()));
+        }
+        let samples =
+            envelope.profiles().flat_map(Profiles::profiles).map(|profile| profile.samples.len() as u64).sum();
+        intake.consume(envelope, permit).await?;
+        Ok(Outcome::Taken { event_id, samples, limits })
+    }
+
+    async fn parse(&self, intake: &Intake, head: Head, received: Received) -> Result<Parsed, Fault> {
+        let work = Work { intake: intake.clone(), settings: Arc::clone(&self.settings), permit: received.permit };
+        if head.coding == Coding::Identity && received.bytes.len() <= SMALL {
+            return work.run(head, received.bytes);
+        }
+        let failed =
+            || Fault::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read");
+        // Never closed.
+        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| failed())?;
+        let afterwards = self.intake.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let result = work.run(head, received.bytes);
+            if result.is_err() {
+                afterwards.refused_large();
+            }
+            drop(slot);
+            result
+        });
+        task.await.map_err(|error| {
+            tracing::error!(%error, "reading a request failed");
+            failed()
+        })?
+    }
+}
+
+/// An envelope that is ready for the pipelines.
+struct Parsed {
+    envelope: Envelope,
+    permit: Permit,
+    event_id: Option<String>,
+}
+
+/// The part of a request that is computing.
+struct Work {
+    intake: Intake,
+    settings: Arc<Settings>,
+    permit: Permit,
+}
+
+impl Work {
+    fn run(mut self, head: Head, bytes: Bytes) -> Result<Parsed, Fault> {
+        let Head { project, form, auth, coding, meta } = head;
+        let came = bytes.clone();
+        let plain = match coding {
+            Coding::Identity => bytes,
+            coding => body::unpack(bytes, coding, self.settings.body.max_bytes, &self.intake, &mut self.permit)?,
+        };
+        let mut envelope = match form {
+            Form::Envelope => read_envelope(plain)?.envelope,
+            Form::Event => store::envelope(plain, meta.arrival_unix_nano.unwrap_or(0))?,
+        };
+        let header = Header::read(&envelope.header).unwrap_or_default();
+        let ClientAuth { key, client } = authenticate(auth, header.dsn.as_deref(), project)?;
+        if self.settings.keys.as_ref().is_some_and(|keys| !keys.contains(&*key.0)) {
+            let message = "the public key is not among those that this receiver takes (public_keys)";
+            return Err(Fault::new(http::StatusCode::FORBIDDEN, "key_not_allowed", message));
+        }
+        let event_id = header.event_id.and_then(|id| uuid::Uuid::try_parse(&id).ok());
+        item_limits::check(&envelope)?;
+        self.read_profiles(&mut envelope)?;
+        envelope.meta = RequestMeta {
+            project_id: Some(project),
+            public_key: Some(key),
+            sentry_client: client.map(Into::into),
+            ..meta
+        };
+        if form == Form::Envelope {
+            if coding != Coding::Identity {
+                // What is forwarded as it came need not be held unpacked as well.
+                for item in &mut envelope.items {
+                    item.header = Bytes::copy_from_slice(&item.header);
+                    item.payload = Payload::Packed(item.payload.len());
+                }
+                envelope.header = Bytes::copy_from_slice(&envelope.header);
+            }
+            let content_encoding = coding.content_encoding();
+            envelope.received = Some(envelope::Received { body: came, content_encoding });
+        }
+        self.permit.set(envelope.size_bytes());
+        Ok(Parsed { envelope, permit: self.permit, event_id: event_id.map(|id| id.simple().to_string()) })
+    }
+
+    /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about it.
+    fn read_profiles(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
+        let before = self.permit.bytes();
+        let mut views = Vec::new();
+        for candidate in chunk_reader::candidates(envelope) {
+            let objects = candidate.payload.iter().filter(|&&byte| byte == b'{').count();
+            let memory = candidate.payload.len() + MEMORY_PER_OBJECT * objects.min(chunk_reader::MAX_FRAMES);
+            self.intake.grow_blocking(&mut self.permit, memory as u64)?;
+            match candidate.read() {
+                Ok(profiles) => views.push(View::profiles(candidate.item, profiles)),
+                Err(error) => {
+                    tracing::warn!(
+                        "items[{}] of an envelope is forwarded without its profile: {error}",
+                        candidate.item
+                    );
+                    self.intake.note(UNREADABLE, 1);
+                }
+            }
+            let read = views.iter().map(View::size_bytes).sum::<u64>();
+            self.permit.set(before + read);
+        }
+        envelope.views = views;
+        Ok(())
+    }
+}
+
+/// Who sent an envelope: as the request says, else its header. Where both say it they must agree.
+fn authenticate(auth: Option<ClientAuth>, dsn: Option<&str>, project: u64) -> Result<ClientAuth, Fault> {
+    let named = dsn.map(client_auth::of_dsn).transpose().map_err(|_| Fault::malformed("header.dsn: is no DSN"))?;
+    match (auth, named) {
+        (None, None) => Err(ClientAuthError::Missing.into()),
+        (Some(auth), None) => Ok(auth),
+        (auth, Some((named, of_project))) => {
+            let differs = auth.as_ref().is_some_and(|auth| auth.key != named.key);
+            if differs || of_project != project {
+                return Err(Fault::malformed("header.dsn: names another key or project than the request"));
+            }
+            Ok(auth.unwrap_or(named))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The limits that Sentry has set to a client, as they are handed back to it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use profbridge_engine::peer_limits::PeerLimits;
+use profbridge_model::Envelope;
+use profbridge_wire::sentry::envelope::ItemHeader;
+use profbridge_wire::sentry::rate_limit::{Answer, peer_key};
+use profbridge_wire::sentry::{Category, RateLimits};
+
+/// The limits that hold for a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limited {
+    /// The value of `X-Sentry-Rate-Limits`.
+    pub(crate) header: String,
+    /// When the last of them ends.
+    pub(crate) retry_after_seconds: u64,
+    /// Whether they stop every item of the envelope.
+    pub(crate) everything: bool,
+}
+
+/// The limits that hold for a client, and whether they stop all of an envelope. `None` where there are none.
+pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<Limited> {
+    let held = limits.of(&peer_key(project, public_key));
+    let longest = held.iter().map(|(_, left)| *left).max()?;
+    let mut header = String::new();
+    for (text, left) in &held {
+        let comma = if header.is_empty() { "" } else { ", " };
+        // Writing into a string does not fail.
+        write!(header, "{comma}{}:{text}", whole_seconds(*left)).ok();
+    }
+    let mut rules = RateLimits::default();
+    rules.update(Answer { status: 200, limits: Some(&header), retry_after: None }, 0);
+    let is_blocked = |categories: &[Category]| rules.blocked(categories, 0).is_some();
+    let everything = !envelope.items.is_empty()
+        && envelope
+            .items
+            .iter()
+            .all(|item| ItemHeader::read(&item.header).is_ok_and(|header| is_blocked(Category::of_item(&header))));
+    Some(Limited { header, retry_after_seconds: whole_seconds(longest), everything })
+}
+
+/// Whole seconds, and not before the time has passed.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_wire::sentry::envelope::item;
+
+    use super::*;
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    /// Guarantees: a client hears what holds for its project and key, in the form in which Sentry says it, and an
+    /// envelope is stopped only where each of its items is.
+    #[tokio::test(start_paused = true)]
+    async fn handed_back() {
+        let limits = PeerLimits::default();
+        let envelope = |kinds: &[&str]| Envelope {
+            items: kinds.iter().map(|kind| item(kind, None, &b"{}"[..])).collect(),
+            ..Envelope::default()
+        };
+        assert_eq!(of(&limits, 42, KEY, &envelope(&["event"])), None);
+        limits.publish(&peer_key(42, KEY), "transaction;span:organization:quota", Duration::from_millis(59_001));
+        let both = of(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
+        assert_eq!(both.header, "60:transaction;span:organization:quota");
+        assert_eq!((both.retry_after_seconds, both.everything), (60, false));
+        assert!(of(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
+        assert!(!of(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
+        assert_eq!(of(&limits, 43, KEY, &envelope(&["transaction"])), None);
+        limits.publish(&peer_key(42, KEY), ":organization", Duration::from_secs(5));
+        assert!(of(&limits, 42, KEY, &envelope(&["event"])).unwrap().everything);
+    }
+}

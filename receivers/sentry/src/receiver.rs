@@ -1,0 +1,73 @@
+//! The receiver as the engine sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use profbridge_engine::clock::Clock;
+use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::http_server::HttpServer;
+use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
+use profbridge_net::body::BodyLimits;
+use tokio::sync::Semaphore;
+
+use crate::call::Caller;
+use crate::config::Settings;
+use crate::service::Service;
+
+/// How long the rest of a refused body is read, so that its sender sees the answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Makes receivers of type `sentry`.
+pub const FACTORY: ReceiverFactory = ReceiverFactory {
+    description: Description::receiver("sentry", "takes envelopes of Sentry's SDKs over HTTP", ENVELOPES),
+    create,
+};
+
+fn create(section: &Section) -> Result<Box<dyn Receiver>, Problems> {
+    Ok(Box::new(Sentry::new(Settings::read(section)?)))
+}
+
+/// The receiver `sentry`.
+#[derive(Debug, Clone)]
+pub struct Sentry {
+    settings: Settings,
+}
+
+impl Sentry {
+    /// A receiver that has not started.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Receiver for Sentry {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+        Box::pin(start(self.settings, context))
+    }
+}
+
+async fn start(settings: Settings, context: ReceiverContext) -> Result<Running, StartError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let server = HttpServer {
+        transport: "http",
+        keys: "",
+        takes: "envelopes",
+        endpoint: settings.endpoint.clone(),
+        tls: settings.tls.clone(),
+        limits: settings.server.clone(),
+    };
+    let rest = BodyLimits { max_bytes: usize::MAX, timeout: LINGER, progress_interval: LINGER / 5, min_progress: 1 };
+    let caller = Caller {
+        intake: context.next.clone(),
+        telemetry: context.telemetry.transport("http"),
+        settings: Arc::new(settings),
+        peer_limits: context.peer_limits.clone(),
+        slots: Arc::new(Semaphore::new(cores)),
+    };
+    let service = Service { caller, clock: Clock::system(), rest };
+    let service = service_fn(move |request| service.clone().answer(request));
+    let (address, stopped) = server.listen(service, &context).await?;
+    Ok(Running { addresses: vec![("http", address)], stopped })
+}

@@ -1,0 +1,175 @@
+//! Sentry's HTTP endpoints.
+//!
+//! A client that is refused before it has sent all of a large body does not always see the answer, since the kernel
+//! resets a socket that is closed with bytes unread. SDKs would take that for a failure of the network and may repeat
+//! it, so the rest of such a body is read and forgotten first, for a few seconds and without memory.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, EXPECT, HeaderName, ORIGIN, REFERER, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use profbridge_engine::body;
+use profbridge_engine::clock::Clock;
+use profbridge_engine::component::Retry;
+use profbridge_engine::telemetry::{Refusal, TransportTelemetry};
+use profbridge_model::envelope::RequestMeta;
+use profbridge_net::body::BodyLimits;
+use profbridge_net::compression::Coding;
+use profbridge_net::server::Peer;
+use profbridge_wire::sentry::auth;
+use profbridge_wire::sentry::client_auth::{self, Forms};
+
+use crate::answer::{self, Answer};
+use crate::call::{Caller, Form, Head, Outcome};
+use crate::endpoint::Endpoint;
+use crate::fault::Fault;
+
+const SENTRY_AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The service of the listener.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) caller: Caller,
+    pub(crate) clock: Clock,
+    /// How the rest of a refused body is read.
+    pub(crate) rest: BodyLimits,
+}
+
+impl Service {
+    /// Answers a request. Never fails.
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let peer = request.extensions().get::<Peer>().copied();
+        let address = peer.map(|peer| peer.addr.ip().to_canonical());
+        let (project, form) = match Endpoint::of(request.uri().path()) {
+            Endpoint::Envelope(project) => (project, Form::Envelope),
+            Endpoint::Store(project) => (project, Form::Event),
+            elsewhere => {
+                let fault = misdirected(elsewhere, request.uri().path());
+                // Whoever only looks (a browser, a probe) loses nothing.
+                if request.method() == Method::POST {
+                    self.caller.telemetry.not_taken(fault.refusal(address));
+                }
+                self.forget(request).await;
+                return Ok(answer::refused(&fault));
+            }
+        };
+        if request.method() == Method::OPTIONS {
+            return Ok(answer::preflight());
+        }
+        let tally = Tally { telemetry: Some(&self.caller.telemetry), peer: address };
+        let outcome = match self.head(&request, project, form) {
+            Ok(head) => self.caller.call(head, request.body_mut()).await,
+            Err(fault) => Err(fault),
+        };
+        tally.finish(&outcome);
+        Ok(match outcome {
+            Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
+            Ok(Outcome::Limited(limits)) => answer::limited(&limits),
+            Err(fault) => {
+                self.forget(request).await;
+                answer::refused(&fault)
+            }
+        })
+    }
+
+    /// What the head of a request says.
+    fn head(&self, request: &Request<Incoming>, project: u64, form: Form) -> Result<Head, Fault> {
+        if request.method() != Method::POST {
+            let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
+            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
+        }
+        let headers = request.headers();
+        let forms = Forms {
+            header: text(headers, &SENTRY_AUTH),
+            authorization: text(headers, &AUTHORIZATION),
+            query: request.uri().query(),
+        };
+        let auth = client_auth::read(forms)?;
+        let peer = request.extensions().get::<Peer>();
+        let meta = RequestMeta {
+            client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
+            forwarded_for: shared(headers, &FORWARDED_FOR),
+            user_agent: shared(headers, &USER_AGENT),
+            origin: shared(headers, &ORIGIN),
+            referer: shared(headers, &REFERER),
+            arrival_unix_nano: Some(self.clock.now().unix_nano),
+            ..RequestMeta::default()
+        };
+        // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
+        let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
+        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta })
+    }
+
+    /// Reads what is left of a request, where its sender would not see the answer otherwise.
+    async fn forget(&self, request: Request<Incoming>) {
+        // A sender that expects to be told whether to send has not begun.
+        let waits = request.headers().contains_key(EXPECT);
+        if !waits && !request.body().is_end_stream() {
+            body::discard(request.into_body(), self.rest).await;
+        }
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn shared(headers: &HeaderMap, name: &HeaderName) -> Option<Arc<str>> {
+    text(headers, name).map(Into::into)
+}
+
+/// Why a path is not for this service.
+fn misdirected(endpoint: Endpoint, path: &str) -> Fault {
+    match endpoint {
+        Endpoint::Other(what) => {
+            let message =
+                format!("this receiver takes envelopes and events, not {what}: send those to Sentry directly");
+            Fault::new(StatusCode::NOT_FOUND, "other_endpoint", message)
+        }
+        Endpoint::NoProject => Fault::new(StatusCode::BAD_REQUEST, "project", "the project in the path is no number"),
+        _ => {
+            // A path is whatever a stranger wrote.
+            let path: String = path.chars().take(80).collect();
+            let message = format!("nothing is served on {path:?}: envelopes are sent to /api/PROJECT/envelope/");
+            Fault::new(StatusCode::NOT_FOUND, "unknown_path", message)
+        }
+    }
+}
+
+/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
+/// failed.
+struct Tally<'a> {
+    telemetry: Option<&'a TransportTelemetry>,
+    peer: Option<std::net::IpAddr>,
+}
+
+impl Tally<'_> {
+    fn finish(mut self, outcome: &Result<Outcome, Fault>) {
+        let Some(telemetry) = self.telemetry.take() else { return };
+        match outcome {
+            Ok(Outcome::Taken { samples, .. }) => telemetry.accepted(*samples),
+            Ok(Outcome::Limited(_)) => telemetry.refused(0),
+            Err(fault) => {
+                match fault.refused {
+                    Some(_) => telemetry.refused(0),
+                    None => telemetry.failed(0),
+                }
+                telemetry.not_taken(fault.refusal(self.peer));
+            }
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if let Some(telemetry) = self.telemetry {
+            telemetry.failed(0);
+            let message = "the sender went away".to_owned();
+            telemetry.not_taken(Refusal { reason: "aborted", peer: self.peer, message, retry: Retry::Later });
+        }
+    }
+}
