@@ -4,6 +4,7 @@
 //! `exporter/sentryexporter`), with DSNs where that has projects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use profbridge_codec::sentry::ChunkConfig;
 use profbridge_engine::config::{Duration, Problems, Secret, Section};
@@ -14,6 +15,7 @@ use profbridge_wire::sentry::chunk;
 use serde::Deserialize;
 
 use crate::destination::Destination;
+use crate::destinations::{Destinations, Upstream};
 
 /// The exporter's section, as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -21,6 +23,9 @@ use crate::destination::Destination;
 pub struct Config {
     /// Where everything goes that `routing` sends nowhere else. Empty: nowhere.
     pub dsn: Secret,
+    /// The server that envelopes of SDKs go to under their own project and key, such as `https://o1.ingest.sentry.io`.
+    /// Empty: to `dsn`, in whose name they are then sent.
+    pub upstream: String,
     /// Which process's profiles go to which project.
     pub routing: Routing,
     /// How envelopes are compressed.
@@ -67,6 +72,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             dsn: Secret::default(),
+            upstream: String::new(),
             routing: Routing::default(),
             compression: Compression::Auto,
             timeout: Duration::from_secs(30),
@@ -83,8 +89,8 @@ impl Default for Config {
 pub struct Settings {
     /// The exporter's id, for its log lines.
     pub id: String,
-    /// The destinations; the others refer to them by their position. None where no DSN is written.
-    pub destinations: Vec<Destination>,
+    /// Where it sends to; the others refer to the DSNs that are written by their position.
+    pub destinations: Destinations,
     /// Where everything goes that is not routed.
     pub default: Option<usize>,
     /// The resource attribute that decides.
@@ -125,9 +131,9 @@ impl Config {
             match parsed.and_then(|dsn| Destination::new(dsn).map_err(str::to_owned)) {
                 Ok(new) => {
                     // One project is one destination, however often it is named: limits are the project's.
-                    let known = destinations.iter().position(|known: &Destination| known.dsn() == new.dsn());
+                    let known = destinations.iter().position(|known: &Arc<Destination>| known.dsn() == new.dsn());
                     known.or_else(|| {
-                        destinations.push(new);
+                        destinations.push(Arc::new(new));
                         Some(destinations.len() - 1)
                     })
                 }
@@ -149,6 +155,17 @@ impl Config {
                 routes.insert(value.clone(), position);
             }
         }
+        let upstream = match self.upstream.trim() {
+            "" => None,
+            written => match written.parse::<Upstream>() {
+                Ok(upstream) => Some(upstream),
+                Err(_) => {
+                    let message = "is no server's address: a scheme and a host, with neither key nor project";
+                    problems.push(section.problem("upstream", message, "such as `https://o1.ingest.sentry.io`"));
+                    None
+                }
+            },
+        };
         if section.has("routing.from_attribute") && self.routing.attribute_to_dsn.is_empty() {
             let hint = "name DSNs under `attribute_to_dsn`, or delete `routing`";
             problems.push(section.problem("routing", "`from_attribute` is written, but no DSN for its values", hint));
@@ -169,7 +186,7 @@ impl Config {
         let key_path = section.key_path();
         Ok(Settings {
             id: key_path.strip_prefix("exporters.").unwrap_or("sentry").trim_matches('"').to_owned(),
-            destinations,
+            destinations: Destinations::new(destinations, upstream),
             default,
             from_attribute,
             routes,

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use profbridge_wire::sentry::rate_limit::Answer;
-use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits};
+use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits, auth};
+
+/// The header that says as whom a request is sent.
+pub(crate) const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 
 /// Whether a server takes zstd. Sentry does; what stands in front of it or claims to be it may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,18 +43,18 @@ impl Destination {
     /// The DSN leads to something that is no URL.
     pub fn new(dsn: Dsn) -> Result<Self, &'static str> {
         let url = dsn.envelope_url().parse().map_err(|_| "the DSN's host or path makes no valid URL")?;
-        let auth = Auth::new(&dsn, profbridge_net::USER_AGENT);
-        let mut auth = HeaderValue::from_str(auth.header_value()).map_err(|_| "the DSN's keys make no valid header")?;
-        auth.set_sensitive(true);
-        Ok(Self {
+        let mut destination = Self {
             dsn,
             url,
-            auth,
+            auth: HeaderValue::from_static(""),
             limits: Mutex::default(),
             report: Mutex::default(),
             zstd: AtomicU8::new(Zstd::Untried as u8),
             accepted: AtomicBool::new(false),
-        })
+        };
+        destination.auth =
+            destination.auth_of(profbridge_net::USER_AGENT).ok_or("the DSN's keys make no valid header")?;
+        Ok(destination)
     }
 
     /// The DSN.
@@ -67,6 +70,14 @@ impl Destination {
     /// The value of `X-Sentry-Auth`, marked as sensitive.
     pub fn auth(&self) -> &HeaderValue {
         &self.auth
+    }
+
+    /// The value of `X-Sentry-Auth` for a client that calls itself so, marked as sensitive. `None` where its name fits
+    /// into no header.
+    pub fn auth_of(&self, client: &str) -> Option<HeaderValue> {
+        let mut auth = HeaderValue::from_str(Auth::new(&self.dsn, client).header_value()).ok()?;
+        auth.set_sensitive(true);
+        Some(auth)
     }
 
     /// Takes note of the limits in an answer. Returns for how long chunks are blocked, where they were not before.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use profbridge_codec::sentry::Encoder;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError, StartError};
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::client::{HttpClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
-use profbridge_wire::sentry::dsn::Scheme;
 
 use crate::Settings;
 use crate::prepare::{self, Meta};
@@ -22,6 +22,8 @@ pub struct SentryExporter {
     pub(crate) client: OnceLock<HttpClient>,
     proxies: Proxies,
     encoder: Mutex<Encoder>,
+    /// Where the limits go that are handed back to clients.
+    pub(crate) peer_limits: OnceLock<PeerLimits>,
 }
 
 impl SentryExporter {
@@ -33,12 +35,12 @@ impl SentryExporter {
     /// An exporter with a clock and proxies of its own.
     pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
         let encoder = Mutex::new(Encoder::new(settings.chunk.clone()));
-        Self { settings, clock, client: OnceLock::new(), proxies, encoder }
+        Self { settings, clock, client: OnceLock::new(), proxies, encoder, peer_limits: OnceLock::new() }
     }
 
     /// Builds the client. Reads certificates where a DSN needs them.
     fn connect(&self) -> Result<(), StartError> {
-        let encrypted = self.settings.destinations.iter().any(|to| to.dsn().scheme() == Scheme::Https);
+        let encrypted = self.settings.destinations.is_encrypted();
         // This timeout is the only one. No timeout is an hour.
         let timeout = match self.settings.delivery.timeout {
             Duration::ZERO => Duration::from_secs(3600),
@@ -59,7 +61,7 @@ impl SentryExporter {
 
     /// Counts a request's items as lost, for the next report, and takes back the report that it carried.
     pub(crate) fn report_loss(&self, request: &Request<Meta>, discarded: Option<Discarded>) {
-        let mut report = self.settings.destinations[request.meta.destination].report();
+        let mut report = request.meta.destination.report();
         if let Some(carried) = &request.meta.report {
             report.merge(carried);
         }
@@ -83,7 +85,7 @@ impl Exporter for SentryExporter {
         let encoder = &mut self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         match telemetry {
             Telemetry::Profiles(profiles) => prepare::profiles(encoder, &self.settings, profiles, now),
-            Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope),
+            Telemetry::Envelope(envelope) => prepare::envelope(encoder, &self.settings, envelope, now),
         }
     }
 
@@ -93,7 +95,11 @@ impl Exporter for SentryExporter {
 
     fn disabled(&self) -> Option<String> {
         let none = self.settings.destinations.is_empty();
-        none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`".to_owned())
+        none.then(|| "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or `upstream` for envelopes of SDKs".to_owned())
+    }
+
+    fn publish_limits_to(&self, limits: PeerLimits) {
+        self.peer_limits.get_or_init(|| limits);
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
@@ -102,7 +108,7 @@ impl Exporter for SentryExporter {
 
     fn refuses(&self, request: &Request<Meta>) -> Option<Reason> {
         let meta = &request.meta;
-        let destination = &self.settings.destinations[meta.destination];
+        let destination = &meta.destination;
         let now = self.clock.now().monotonic_nano;
         // Of an envelope with several items Sentry drops those that are limited, so one that is free is worth sending.
         let limited = !meta.items.is_empty() && meta.items.iter().all(|item| destination.blocks(item.limited_by, now));

@@ -13,6 +13,7 @@
 
 pub mod config;
 pub mod destination;
+pub mod destinations;
 mod exporter;
 mod message;
 mod prepare;

@@ -1,25 +1,29 @@
 //! Telemetry to finished requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, USER_AGENT};
-use profbridge_codec::sentry::Encoder;
-use profbridge_engine::component::{Now, Prepared};
+use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT};
+use profbridge_codec::sentry::{ContentEncoding, Encoder};
+use profbridge_engine::component::{Now, Prepared, Request};
+use profbridge_model::envelope::RequestMeta;
 use profbridge_model::{Envelope, Profiles, Quantities, Reason};
 use profbridge_net::compression::Compression;
-use profbridge_wire::sentry::envelope::ItemHeader;
-use profbridge_wire::sentry::{Category, ClientReport, Told};
+use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
+use profbridge_wire::sentry::envelope::{self, Ending, ItemHeader};
+use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
 
-use crate::destination::{Destination, Zstd};
+use crate::destination::{AUTH, Destination, Zstd};
+use crate::destinations::TooMany;
 use crate::{Settings, config};
 
 /// What the exporter knows of a request beside its body.
 #[derive(Debug)]
 pub struct Meta {
-    /// The position of the destination in the settings.
-    pub(crate) destination: usize,
+    /// Where it goes.
+    pub(crate) destination: Arc<Destination>,
     /// How the body is compressed.
-    pub(crate) compression: Compression,
+    pub(crate) body: Body,
     /// What is in it.
     pub(crate) items: Vec<Contained>,
     /// What it tells the server about losses; merged back where it is lost itself.
@@ -28,6 +32,27 @@ pub struct Meta {
     pub(crate) billed: Duration,
     /// What the client said whose envelope is forwarded.
     pub(crate) headers: HeaderMap,
+    /// The key under which the limits in the answer are handed back to that client.
+    pub(crate) peer_key: Option<String>,
+}
+
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// By us, so that it may be compressed in another way where the server does not take it.
+    Ours(Compression),
+    /// By the client whose envelope is forwarded.
+    AsReceived(ContentEncoding),
+}
+
+impl Body {
+    /// The value of `Content-Encoding`; `None` for no header.
+    pub(crate) fn content_encoding(self) -> Option<&'static str> {
+        match self {
+            Self::Ours(compression) => compression.content_encoding(),
+            Self::AsReceived(ContentEncoding(encoding)) => encoding,
+        }
+    }
 }
 
 /// An item of a request.
@@ -43,21 +68,22 @@ pub(crate) struct Contained {
 /// server was not told about losses yet.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
     let Some(position) = route(settings, [profiles]) else {
-        return unroutable(Quantities::observations(profiles.observations()));
+        return lost(Reason::Unroutable, Quantities::observations(profiles.observations()));
     };
-    let destination = &settings.destinations[position];
+    let destination = settings.destinations.configured(position);
     let compression = compression(settings.compression, destination);
     let mut report = destination.take_report();
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
     let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| {
         let limited_by = Category::of_chunks(&chunk.platform);
         Meta {
-            destination: position,
-            compression,
+            destination: Arc::clone(destination),
+            body: Body::Ours(compression),
             items: vec![Contained { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }],
             report: report.take(),
             billed: Duration::from_nanos(chunk.billed_nanos),
             headers: HeaderMap::new(),
+            peer_key: None,
         }
     });
     if let Some(report) = report {
@@ -66,29 +92,76 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     prepared
 }
 
-/// An envelope as a request, with the client's own headers.
-pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope) -> Prepared<Meta> {
-    let Some(position) = route(settings, envelope.profiles()) else { return unroutable(envelope.quantities()) };
-    let destination = &settings.destinations[position];
-    let compression = compression(settings.compression, destination);
+/// An envelope as a request, with the client's own headers, to the client's own project or to the one that is
+/// configured. What the server was not told about losses yet goes before it, in an envelope of its own: the client's
+/// stays as it is.
+pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
+    let (destination, auth) = match settings.destinations.of_client(&envelope.meta) {
+        Some(Ok(destination)) => {
+            let client = envelope.meta.sentry_client.as_deref().unwrap_or(profbridge_net::USER_AGENT);
+            let auth = destination.auth_of(client);
+            (destination, auth)
+        }
+        Some(Err(TooMany)) => return lost(Reason::LimitExceeded, envelope.quantities()),
+        None => match route(settings, envelope.profiles()) {
+            Some(position) => (Arc::clone(settings.destinations.configured(position)), None),
+            None => return lost(Reason::Unroutable, envelope.quantities()),
+        },
+    };
+    let compression = compression(settings.compression, &destination);
     let items = envelope.items.iter().map(|item| Contained {
         limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
         counted: Category::count_of(item),
     });
-    encoder.envelope(envelope, Some(destination.dsn()), compression).prepared(|_| Meta {
-        destination: position,
-        compression,
+    let mut headers = forwarded(envelope);
+    if let Some(auth) = auth {
+        headers.insert(AUTH, auth);
+    }
+    let RequestMeta { project_id, public_key, .. } = &envelope.meta;
+    let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
+    let mut prepared = encoder.forward(envelope, destination.dsn(), compression).prepared(|encoding| Meta {
+        destination: Arc::clone(&destination),
+        body: Body::AsReceived(encoding),
         items: items.clone().collect(),
         report: None,
+        billed: billed(envelope),
+        headers: headers.clone(),
+        peer_key: peer_key.clone(),
+    });
+    prepared.requests.splice(..0, report(&destination, now));
+    prepared
+}
+
+/// The losses that a server was not told about yet, as a request of their own.
+fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
+    let report = destination.take_report()?;
+    let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
+    // Small, so it is not compressed.
+    let body = envelope::write(&envelope, Ending::Newline).ok()?;
+    let meta = Meta {
+        destination: Arc::clone(destination),
+        body: Body::Ours(Compression::None),
+        items: vec![Contained { limited_by: &[Category::Internal], counted: None }],
+        report: Some(report),
         billed: Duration::ZERO,
-        headers: forwarded(envelope),
-    })
+        headers: HeaderMap::new(),
+        peer_key: None,
+    };
+    Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
+}
+
+/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, at most what a
+/// chunk may last.
+fn billed(envelope: &Envelope) -> Duration {
+    let windows = envelope.profiles().filter_map(|profiles| profiles.window.as_ref());
+    let nanos = windows.map(|window| window.end_unix_nano.saturating_sub(window.start_unix_nano));
+    nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
 /// Telemetry that goes nowhere.
-fn unroutable(quantities: Quantities) -> Prepared<Meta> {
+fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     let mut prepared = Prepared::default();
-    prepared.losses.add(Reason::Unroutable, quantities);
+    prepared.losses.add(reason, quantities);
     prepared
 }
 
@@ -131,8 +204,13 @@ fn forwarded(envelope: &Envelope) -> HeaderMap {
         }
     };
     let address = meta.client_address.map(|address| address.to_string());
-    set(FORWARDED_FOR, address.as_deref());
+    let through = match (&meta.forwarded_for, address) {
+        (Some(before), Some(address)) => Some(format!("{before}, {address}")),
+        (before, address) => address.or(before.as_deref().map(str::to_owned)),
+    };
+    set(FORWARDED_FOR, through.as_deref());
     set(USER_AGENT, meta.user_agent.as_deref());
     set(ORIGIN, meta.origin.as_deref());
+    set(REFERER, meta.referer.as_deref());
     headers
 }

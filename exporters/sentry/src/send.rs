@@ -9,19 +9,19 @@ use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_model::{Envelope, Reason};
 use profbridge_net::client::{Failure, Response};
 use profbridge_net::compression::{Coding, Compression, decompress};
+use profbridge_wire::sentry::Category;
 use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::envelope::{self, Ending};
+use profbridge_wire::sentry::rate_limit::limits_of;
 use profbridge_wire::sentry::rate_limit::{Answer, retry_after};
 use profbridge_wire::sentry::response::{Verdict, detail};
-use profbridge_wire::sentry::{Category, auth};
 
 use crate::config;
-use crate::destination::{Destination, Zstd};
+use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Meta, seconds};
+use crate::prepare::{Body, Meta, seconds};
 
-const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
 /// What a server answered, as far as it decides anything.
@@ -29,6 +29,22 @@ struct Answered {
     status: u16,
     detail: Option<String>,
     retry_after: Option<Duration>,
+}
+
+/// What a request's head says.
+#[derive(Clone, Copy, Default)]
+struct Head<'a> {
+    headers: Option<&'a HeaderMap>,
+    encoding: Option<&'static str>,
+    /// Whom the limits in the answer are handed back to.
+    peer_key: Option<&'a str>,
+}
+
+impl<'a> Head<'a> {
+    fn of(meta: &'a Meta) -> Self {
+        let encoding = meta.body.content_encoding();
+        Self { headers: Some(&meta.headers), encoding, peer_key: meta.peer_key.as_deref() }
+    }
 }
 
 impl SentryExporter {
@@ -51,15 +67,15 @@ impl SentryExporter {
 
     async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let meta = &request.meta;
-        let destination = &self.settings.destinations[meta.destination];
+        let destination = &meta.destination;
         let may_change = self.settings.compression == config::Compression::Auto
-            && matches!(meta.compression, Compression::Zstd { .. });
+            && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
         if !may_change {
-            let answered = self.post(destination, &meta.headers, meta.compression, request.body.clone()).await?;
+            let answered = self.post(destination, Head::of(meta), request.body.clone()).await?;
             return self.conclude(meta, answered);
         }
         if destination.zstd() != Zstd::Refused {
-            let answered = self.post(destination, &meta.headers, meta.compression, request.body.clone()).await?;
+            let answered = self.post(destination, Head::of(meta), request.body.clone()).await?;
             match refuses_zstd(answered.status, destination.zstd()) {
                 Refusal::No => {
                     if Verdict::of(answered.status) == Verdict::Accepted {
@@ -70,7 +86,13 @@ impl SentryExporter {
                 Refusal::Certain => self.give_up_zstd(destination, answered.status),
                 Refusal::Possible => {
                     let body = gzipped(request.body.clone()).await?;
-                    let second = self.post(destination, &meta.headers, Compression::GZIP, body).await?;
+                    let second = self
+                        .post(
+                            destination,
+                            Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) },
+                            body,
+                        )
+                        .await?;
                     if Verdict::of(second.status) == Verdict::Accepted {
                         self.give_up_zstd(destination, answered.status);
                     }
@@ -79,7 +101,9 @@ impl SentryExporter {
             }
         }
         let body = gzipped(request.body.clone()).await?;
-        let answered = self.post(destination, &meta.headers, Compression::GZIP, body).await?;
+        let answered = self
+            .post(destination, Head { encoding: Compression::GZIP.content_encoding(), ..Head::of(meta) }, body)
+            .await?;
         self.conclude(meta, answered)
     }
 
@@ -96,33 +120,28 @@ impl SentryExporter {
     }
 
     /// Posts a body and takes note of the limits in the answer.
-    async fn post(
-        &self,
-        destination: &Destination,
-        headers: &HeaderMap,
-        compression: Compression,
-        body: Bytes,
-    ) -> Result<Answered, SendError> {
+    async fn post(&self, destination: &Destination, head: Head<'_>, body: Bytes) -> Result<Answered, SendError> {
         let Some(client) = self.client.get() else {
             return Err(internal("the exporter was not started".to_owned()));
         };
-        let mut headers = headers.clone();
-        headers.insert(AUTH, destination.auth().clone());
+        let mut headers = head.headers.cloned().unwrap_or_default();
+        headers.entry(AUTH).or_insert_with(|| destination.auth().clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(envelope::CONTENT_TYPE));
-        if let Some(encoding) = compression.content_encoding() {
+        if let Some(encoding) = head.encoding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
         }
         match client.post(destination.url(), headers, body).await {
-            Ok(response) => Ok(self.read(destination, &response)),
+            Ok(response) => Ok(self.read(destination, head.peer_key, &response)),
             // Only the body is unreadable, and nothing depends on it.
             Err(Failure::Response { status, headers, .. }) => {
-                Ok(self.read(destination, &Response { status, headers: *headers, body: Bytes::new() }))
+                let response = Response { status, headers: *headers, body: Bytes::new() };
+                Ok(self.read(destination, head.peer_key, &response))
             }
             Err(failure) => Err(unanswered(destination, &failure)),
         }
     }
 
-    fn read(&self, destination: &Destination, response: &Response) -> Answered {
+    fn read(&self, destination: &Destination, peer_key: Option<&str>, response: &Response) -> Answered {
         let status = response.status.as_u16();
         let now = self.clock.now();
         let text = |name: HeaderName| response.headers.get(name).and_then(|value| value.to_str().ok());
@@ -132,7 +151,13 @@ impl SentryExporter {
         let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
         let limits = lines.collect::<Vec<_>>().join(",");
         let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
-        if let Some(time) = destination.limit(Answer { status, limits, retry_after }, now.monotonic_nano) {
+        let answer = Answer { status, limits, retry_after };
+        if let (Some(key), Some(clients)) = (peer_key, self.peer_limits.get()) {
+            for (time, text) in limits_of(answer) {
+                clients.publish(key, text, time);
+            }
+        }
+        if let Some(time) = destination.limit(answer, now.monotonic_nano) {
             let to = message::place(destination.dsn());
             let seconds = time.as_secs_f64();
             tracing::warn!(
@@ -147,7 +172,7 @@ impl SentryExporter {
     }
 
     fn conclude(&self, meta: &Meta, answered: Answered) -> Result<Accepted, SendError> {
-        let destination = &self.settings.destinations[meta.destination];
+        let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
                 if destination.first_accepted() {
@@ -167,7 +192,7 @@ impl SentryExporter {
 
     /// Tells every server about the losses that it does not know of yet.
     pub(crate) async fn send_reports(&self) {
-        for destination in &self.settings.destinations {
+        for destination in self.settings.destinations.all() {
             let now = self.clock.now();
             if destination.blocks(&[Category::Internal], now.monotonic_nano) {
                 continue;
@@ -178,7 +203,7 @@ impl SentryExporter {
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
             let body = Bytes::from(body);
             // Small, sent once in a lifetime, and the last word: neither compressed nor retried.
-            let result = self.post(destination, &HeaderMap::new(), Compression::None, body).await;
+            let result = self.post(&destination, Head::default(), body).await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
                 Ok(answered) => message::answered(destination.dsn(), answered.status, answered.detail.as_deref()),

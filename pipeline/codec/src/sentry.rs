@@ -14,7 +14,7 @@ use profbridge_wire::sentry::Dsn;
 use profbridge_wire::sentry::chunk::{ChunkSummary, Converter, Settings};
 
 pub use config::ChunkConfig;
-pub use forward::{Forwarded, unpacked};
+pub use forward::{ContentEncoding, Forwarded, unpacked};
 
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message, Report, samples};
@@ -66,6 +66,29 @@ impl Encoder {
             Message { body, quantities: Quantities::observations(meta.observations + meta.synthesized), samples, meta }
         });
         Encoded { messages: messages.collect(), report }
+    }
+
+    /// An envelope for the DSN that it is forwarded to: its body as it came, compressed as it came, where that says what
+    /// the envelope says; else as [`Encoder::envelope`] writes it.
+    pub fn forward(&mut self, envelope: &Envelope, to: &Dsn, compression: Compression) -> Encoded<ContentEncoding> {
+        let Some(received) = forward::as_received(envelope, to) else {
+            let Encoded { messages, report } = self.envelope(envelope, Some(to), compression);
+            let encoding = ContentEncoding(compression.content_encoding());
+            let messages = messages.into_iter().map(|Message { body, quantities, samples, meta: _ }| Message {
+                body,
+                quantities,
+                samples,
+                meta: encoding,
+            });
+            return Encoded { messages: messages.collect(), report };
+        };
+        let message = Message {
+            body: received.body.clone(),
+            quantities: envelope.quantities(),
+            samples: envelope.profiles().map(samples).sum(),
+            meta: ContentEncoding(received.content_encoding),
+        };
+        Encoded { messages: vec![message], report: Report::default() }
     }
 
     /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header

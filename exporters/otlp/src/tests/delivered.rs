@@ -7,6 +7,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use profbridge_engine::budget::Budget;
 use profbridge_engine::delivery::{ExporterContext, Stop};
+use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -42,7 +43,7 @@ async fn a_busy_peer_gets_it_later() {
     );
     let budget = Budget::new(1 << 30);
     let telemetry = Metrics::new(budget.clone()).exporter("otlp");
-    let context = ExporterContext { telemetry: telemetry.clone(), budget };
+    let context = ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() };
     let exporter = (FACTORY.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
     let running = exporter.start(context).await.unwrap();
     running.sink().accept(&batch(&[4, 6]).into(), ManualClock::default().now());
@@ -85,7 +86,10 @@ async fn an_answer_that_trickles_is_an_answer() {
     let budget = Budget::new(1 << 30);
     let telemetry = Metrics::new(budget.clone()).exporter("otlp_http");
     let exporter = (OTLP_HTTP.create)(&Section::from_yaml(&yaml).unwrap()).unwrap();
-    let running = exporter.start(ExporterContext { telemetry: telemetry.clone(), budget }).await.unwrap();
+    let running = exporter
+        .start(ExporterContext { telemetry: telemetry.clone(), budget, peer_limits: PeerLimits::default() })
+        .await
+        .unwrap();
     running.sink().accept(&batch(&[4]).into(), ManualClock::default().now());
     let deadline = Instant::now() + Duration::from_secs(60);
     running.stop(Stop { deadline, close_by: deadline }).await;

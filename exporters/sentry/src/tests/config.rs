@@ -17,7 +17,7 @@ fn problems(yaml: &str) -> String {
 #[test]
 fn defaults() {
     let settings = settings("");
-    assert_eq!((settings.destinations.len(), settings.default), (0, None));
+    assert_eq!((settings.destinations.all().len(), settings.default), (0, None));
     assert_eq!(settings.chunk, profbridge_wire::sentry::chunk::Settings::default());
     assert_eq!(settings.delivery.timeout.as_secs(), 30);
     assert_eq!((FACTORY.description.needs)(&Section::defaults()), ["chunk"]);
@@ -39,7 +39,7 @@ fn every_key() {
         dsn(2)
     );
     let settings = settings(&yaml);
-    assert_eq!((settings.destinations.len(), settings.default), (2, Some(0)));
+    assert_eq!((settings.destinations.all().len(), settings.default), (2, Some(0)));
     assert_eq!((settings.routes["a"], settings.routes["b"]), (1, 0));
     assert_eq!(settings.from_attribute, "k8s.deployment.name");
     assert_eq!(settings.delivery.queue.queue_size(), 1 << 20);

@@ -18,6 +18,15 @@ pub struct Forwarded {
     pub hash: u64,
 }
 
+/// How a body is compressed, as HTTP's `Content-Encoding` says it; `None` for no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentEncoding(pub Option<&'static str>);
+
+/// The body that an envelope came as, where it can go to a DSN as it is.
+pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {
+    envelope.received.as_ref().filter(|_| readdressed(&envelope.header, to).is_none())
+}
+
 /// An envelope's bytes without compression, addressed to a DSN, and what is known of them.
 ///
 /// # Errors

@@ -88,11 +88,7 @@ impl Dsn {
 
     /// The DSN without its secret key, as clients write it into envelopes. It names the public key: not to be printed.
     pub fn without_secret(&self) -> String {
-        let scheme = match self.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
-        format!("{scheme}://{}@{}{}/{}", self.public_key, self.authority(), self.path, self.project_id)
+        format!("{}://{}@{}{}/{}", self.scheme, self.public_key, self.authority(), self.path, self.project_id)
     }
 
     /// The project.

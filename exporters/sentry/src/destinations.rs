@@ -1,0 +1,169 @@
+//! Everywhere that an exporter sends to: the DSNs that are configured, and those of the clients whose envelopes it
+//! forwards.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use profbridge_model::envelope::{PublicKey, RequestMeta};
+use profbridge_wire::sentry::Dsn;
+use profbridge_wire::sentry::dsn::{DsnError, Scheme};
+
+use crate::destination::Destination;
+
+/// The most clients' projects and keys that are remembered. Beyond it one that nothing is on its way to is forgotten.
+const MAX_CLIENTS: usize = 1024;
+
+/// A key that no project has, to check an upstream's address with.
+const NO_KEY: &str = "00000000000000000000000000000000";
+
+/// A server of Sentry's, without a project: `https://o1.ingest.sentry.io`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    scheme: Scheme,
+    /// Host, port and path.
+    rest: Box<str>,
+}
+
+impl FromStr for Upstream {
+    type Err = DsnError;
+
+    fn from_str(text: &str) -> Result<Self, DsnError> {
+        let text = text.trim().trim_end_matches('/');
+        let (scheme, rest) = text.split_once("://").ok_or(DsnError::Scheme)?;
+        if rest.contains('@') {
+            return Err(DsnError::Host);
+        }
+        let dsn: Dsn = format!("{scheme}://{NO_KEY}@{rest}/1").parse()?;
+        Ok(Self { scheme: dsn.scheme(), rest: rest.into() })
+    }
+}
+
+impl Upstream {
+    fn dsn(&self, project: u64, key: &PublicKey) -> Result<Dsn, DsnError> {
+        format!("{}://{}@{}/{project}", self.scheme, key.0, self.rest).parse()
+    }
+}
+
+/// Everywhere that an exporter sends to.
+pub struct Destinations {
+    configured: Vec<Arc<Destination>>,
+    upstream: Option<Upstream>,
+    clients: Mutex<HashMap<(u64, PublicKey), Arc<Destination>>>,
+}
+
+impl Destinations {
+    /// The DSNs that are configured, and where clients' envelopes go under their own.
+    pub fn new(configured: Vec<Arc<Destination>>, upstream: Option<Upstream>) -> Self {
+        Self { configured, upstream, clients: Mutex::default() }
+    }
+
+    /// Whether there is nowhere to send to.
+    pub fn is_empty(&self) -> bool {
+        self.configured.is_empty() && self.upstream.is_none()
+    }
+
+    /// Whether a connection may have to be encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        let upstream = self.upstream.as_ref().map(|upstream| upstream.scheme);
+        self.configured.iter().map(|to| to.dsn().scheme()).chain(upstream).any(|scheme| scheme == Scheme::Https)
+    }
+
+    /// A DSN that is configured, by its position.
+    pub fn configured(&self, position: usize) -> &Arc<Destination> {
+        &self.configured[position]
+    }
+
+    /// Where an envelope goes under its client's own project and key; `None` where nothing says so, or the client did not
+    /// say who it is.
+    ///
+    /// # Errors
+    ///
+    /// So many others are in use that this one cannot be remembered.
+    pub fn of_client(&self, meta: &RequestMeta) -> Option<Result<Arc<Destination>, TooMany>> {
+        let upstream = self.upstream.as_ref()?;
+        let (project, key) = (meta.project_id?, meta.public_key.as_ref()?);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = (project, key.clone());
+        if let Some(known) = clients.get(&client) {
+            return Some(Ok(Arc::clone(known)));
+        }
+        // Both parts were checked, so this is a DSN.
+        let destination = Arc::new(Destination::new(upstream.dsn(project, key).ok()?).ok()?);
+        if clients.len() >= MAX_CLIENTS {
+            // What nobody else holds has no request on its way; what it would report is not lost while it stays.
+            let idle = clients.iter().find(|(_, to)| Arc::strong_count(to) == 1 && to.report().is_empty());
+            let Some(idle) = idle.map(|(client, _)| client.clone()) else { return Some(Err(TooMany)) };
+            clients.remove(&idle);
+        }
+        clients.insert(client, Arc::clone(&destination));
+        Some(Ok(destination))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<Destination>> {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        self.configured.iter().chain(clients.values()).cloned().collect()
+    }
+}
+
+impl fmt::Debug for Destinations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Destinations").field("configured", &self.configured).finish_non_exhaustive()
+    }
+}
+
+/// More than [`MAX_CLIENTS`] projects and keys have envelopes on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMany;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(project: u64, key: &str) -> RequestMeta {
+        RequestMeta { project_id: Some(project), public_key: Some(PublicKey(key.into())), ..RequestMeta::default() }
+    }
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    /// Guarantees: each client's project and key is one destination on the upstream server, with what is remembered of
+    /// it; without an upstream, or without a key, there is none.
+    #[test]
+    fn clients() {
+        let upstream = "https://sentry.example:9000/prefix/".parse().unwrap();
+        let destinations = Destinations::new(Vec::new(), Some(upstream));
+        let first = destinations.of_client(&meta(42, KEY)).unwrap().unwrap();
+        assert_eq!(first.url(), "https://sentry.example:9000/prefix/api/42/envelope/");
+        assert!(Arc::ptr_eq(&first, &destinations.of_client(&meta(42, KEY)).unwrap().unwrap()));
+        assert!(!Arc::ptr_eq(&first, &destinations.of_client(&meta(43, KEY)).unwrap().unwrap()));
+        assert!(destinations.of_client(&RequestMeta::default()).is_none());
+        assert!(Destinations::new(Vec::new(), None).of_client(&meta(42, KEY)).is_none());
+        assert!(destinations.is_encrypted() && !destinations.is_empty());
+    }
+
+    /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less to
+    /// which something is on its way.
+    #[test]
+    fn bounded() {
+        let destinations = Destinations::new(Vec::new(), Some("http://h".parse().unwrap()));
+        let mut held = Vec::new();
+        for project in 0..MAX_CLIENTS as u64 {
+            held.push(destinations.of_client(&meta(project, KEY)).unwrap().unwrap());
+        }
+        assert_eq!(destinations.of_client(&meta(5000, KEY)).unwrap().unwrap_err(), TooMany);
+        held.truncate(MAX_CLIENTS - 1);
+        destinations.of_client(&meta(5000, KEY)).unwrap().unwrap();
+        assert_eq!(destinations.all().len(), MAX_CLIENTS);
+        assert!(Arc::ptr_eq(&held[0], &destinations.of_client(&meta(0, KEY)).unwrap().unwrap()));
+    }
+
+    /// Guarantees: what is no server's address is refused, a DSN among it.
+    #[test]
+    fn upstreams() {
+        for text in ["", "sentry.io", "ftp://h", "https://", "https://k@h", "https://h?x"] {
+            assert!(text.parse::<Upstream>().is_err(), "{text}");
+        }
+    }
+}
