@@ -117,8 +117,11 @@ impl<'a> Buffer<'a> {
         self.bytes.is_empty()
     }
 
-    /// What is in it.
-    pub fn finish(self) -> Received {
+    /// What is in it, in as much memory as it has bytes: who keeps it keeps no slack, of which a small body without an
+    /// announced length would have most.
+    pub fn finish(mut self) -> Received {
+        self.bytes.shrink_to_fit();
+        self.permit.set(self.bytes.capacity() as u64);
         Received { bytes: self.bytes.into(), permit: self.permit }
     }
 }
@@ -201,5 +204,30 @@ pub fn unpack(
         (Err(DecompressError::NotGranted { .. }), Some(rejected)) => Err(UnpackError::Rejected(rejected)),
         (Err(error), _) => Err(UnpackError::Decompress(error)),
         (Ok(plain), _) => Ok(plain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::testing::intake;
+
+    /// Guarantees: what was read takes the memory that it has bytes, with and without an announced length.
+    #[tokio::test]
+    async fn no_slack() {
+        let (intake, consumer) = intake(1 << 20);
+        let limits = BodyLimits::new(1 << 20);
+        let announced = read(Full::new(Bytes::from_static(b"12345")), limits, &intake).await.unwrap();
+        // What maps frames does not say how long the body is.
+        let unannounced = Full::new(Bytes::from_static(b"12345")).map_frame(|frame| frame);
+        assert_eq!(unannounced.size_hint().exact(), None);
+        let chunked = read(unannounced, limits, &intake).await.unwrap();
+        for received in [&announced, &chunked] {
+            assert_eq!((&received.bytes[..], received.permit.bytes()), (&b"12345"[..], 5));
+            assert_eq!(Vec::from(received.bytes.clone()).capacity(), 5);
+        }
+        assert_eq!(consumer.memory_used(), 10);
     }
 }

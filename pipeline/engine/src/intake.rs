@@ -149,7 +149,8 @@ impl Intake {
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
                 () = sink.room() => {}
-                () = self.deadline() => {}
+                // Whoever may still wait behind the deadline waits for room, and not for a time that has passed.
+                () = self.deadline(), if !self.has_waited() => {}
                 () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
         }
@@ -486,6 +487,21 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
         assert_eq!(start.elapsed(), Duration::from_secs(1));
+    }
+
+    /// Guarantees: where requests wait for a full queue, the deadline refuses none, and whoever waits behind it lets
+    /// others work meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_is_not_for_queues_that_wait() {
+        let (intake, consumer) = intake(100);
+        let patient = intake.waiting_until(Instant::now() + Duration::from_secs(1));
+        consumer.set_full(Some(Overflow::Wait));
+        let waits = tokio::spawn(async move { patient.room().await });
+        // The clock moves on only while nothing is busy.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!waits.is_finished());
+        consumer.set_full(None);
+        waits.await.unwrap().unwrap();
     }
 
     /// Guarantees: at its deadline a request that waits for memory or for room in a queue is refused, for the reason
