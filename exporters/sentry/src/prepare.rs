@@ -199,7 +199,7 @@ fn forwarded(envelope: &Envelope) -> HeaderMap {
     let meta = &envelope.meta;
     let mut headers = HeaderMap::new();
     let mut set = |name: HeaderName, value: Option<&str>| {
-        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             headers.insert(name, value);
         }
     };
