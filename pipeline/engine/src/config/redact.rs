@@ -28,6 +28,8 @@ const WORDS: &[&str] = &[
     "access_key",
     "access-key",
     "private_key",
+    // Of a DSN: who has it can send in a project's name.
+    "public_key",
     "credential",
     "cookie",
     "bearer",
