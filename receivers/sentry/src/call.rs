@@ -10,7 +10,7 @@ use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_engine::telemetry::TransportTelemetry;
-use profbridge_model::envelope::{self, Payload, RequestMeta};
+use profbridge_model::envelope::{self, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, View};
 use profbridge_net::compression::Coding;
 use profbridge_wire::sentry::client_auth::{self, ClientAuth, ClientAuthError};
@@ -18,6 +18,7 @@ use profbridge_wire::sentry::envelope::{Header, read as read_envelope};
 use profbridge_wire::sentry::{chunk_reader, item_limits};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::fault::Fault;
@@ -77,8 +78,15 @@ pub(crate) enum Outcome {
         /// The limits that hold for its client.
         limits: Option<Limited>,
     },
-    /// Sentry would take nothing of it at the moment.
-    Limited(Limited),
+    /// Sentry would take nothing of it at the moment, which its client is told. The pipelines have it all the same:
+    /// other exporters may take its profiles, and the one that is limited reports to Sentry what it drops, as the
+    /// client, which leaves that to the server, does not.
+    Limited {
+        /// How many samples (`Sample` messages) were read of it.
+        samples: u64,
+        /// The limits that hold for its client.
+        limits: Limited,
+    },
 }
 
 impl Caller {
@@ -90,36 +98,47 @@ impl Caller {
         };
         intake.room().await?;
         let received = body::read(body, self.settings.body, &intake).await?;
-        let parsed = self.parse(&intake, head, received).await?;
-        let Parsed { envelope, permit, event_id } = parsed;
+        let Parsed { envelope, permit, event_id } = self.parse(&intake, head, received).await?;
         let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
             (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
             _ => None,
         };
-        if let Some(limited) = limits.as_ref().filter(|limited| limited.everything) {
-            return Ok(Outcome::Limited(limited.clone()));
-        }
         let samples =
             envelope.profiles().flat_map(Profiles::profiles).map(|profile| profile.samples.len() as u64).sum();
         intake.consume(envelope, permit).await?;
-        Ok(Outcome::Taken { event_id, samples, limits })
+        Ok(match limits {
+            Some(limits) if limits.everything => Outcome::Limited { samples, limits },
+            limits => Outcome::Taken { event_id, samples, limits },
+        })
     }
 
     async fn parse(&self, intake: &Intake, head: Head, received: Received) -> Result<Parsed, Fault> {
-        let work = Work { intake: intake.clone(), settings: Arc::clone(&self.settings), permit: received.permit };
-        if head.coding == Coding::Identity && received.bytes.len() <= SMALL {
-            return work.run(head, received.bytes);
+        let Received { bytes, permit } = received;
+        let settings = Arc::clone(&self.settings);
+        let mut work = Work { intake: self.intake.clone(), settings, permit, head, bytes };
+        if work.head.coding == Coding::Identity && work.bytes.len() <= SMALL {
+            // Nothing waits for memory here, where it would keep others waiting too.
+            match work.run() {
+                Err(fault) if fault.retry_after.is_some() => {}
+                result => return result.map(|envelope| work.finish(envelope)),
+            }
         }
+        work.intake = intake.clone();
         let failed =
             || Fault::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read");
         // Never closed.
         let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| failed())?;
-        let afterwards = self.intake.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let result = work.run(head, received.bytes);
-            if result.is_err() {
-                afterwards.refused_large();
-            }
+            let result = work.run();
+            let result = match result {
+                Ok(envelope) => Ok(work.finish(envelope)),
+                Err(fault) => {
+                    let afterwards = work.intake.clone();
+                    drop(work);
+                    afterwards.refused_large();
+                    Err(fault)
+                }
+            };
             drop(slot);
             result
         });
@@ -137,54 +156,69 @@ struct Parsed {
     event_id: Option<String>,
 }
 
-/// The part of a request that is computing.
+/// The part of a request that is computing. It can be run again after it has failed for want of memory.
 struct Work {
     intake: Intake,
     settings: Arc<Settings>,
     permit: Permit,
+    head: Head,
+    bytes: Bytes,
 }
 
 impl Work {
-    fn run(mut self, head: Head, bytes: Bytes) -> Result<Parsed, Fault> {
-        let Head { project, form, auth, coding, meta } = head;
-        let came = bytes.clone();
+    fn finish(self, (envelope, event_id): (Envelope, Option<Uuid>)) -> Parsed {
+        let Self { mut permit, .. } = self;
+        permit.set(envelope.size_bytes());
+        Parsed { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()) }
+    }
+
+    /// The envelope, and the id of its event.
+    fn run(&mut self) -> Result<(Envelope, Option<Uuid>), Fault> {
+        let Head { project, form, coding, .. } = self.head;
+        let came = self.bytes.clone();
         let plain = match coding {
-            Coding::Identity => bytes,
-            coding => body::unpack(bytes, coding, self.settings.body.max_bytes, &self.intake, &mut self.permit)?,
+            Coding::Identity => came.clone(),
+            coding => {
+                let most = self.settings.body.max_bytes;
+                body::unpack(came.clone(), coding, most, &self.intake, &mut self.permit)?
+            }
         };
         let mut envelope = match form {
             Form::Envelope => read_envelope(plain)?.envelope,
-            Form::Event => store::envelope(plain, meta.arrival_unix_nano.unwrap_or(0))?,
+            Form::Event => store::envelope(plain, self.head.meta.arrival_unix_nano.unwrap_or(0))?,
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
-        let ClientAuth { key, client } = authenticate(auth, header.dsn.as_deref(), project)?;
-        if self.settings.keys.as_ref().is_some_and(|keys| !keys.contains(&*key.0)) {
-            let message = "the public key is not among those that this receiver takes (public_keys)";
-            return Err(Fault::new(http::StatusCode::FORBIDDEN, "key_not_allowed", message));
-        }
-        let event_id = header.event_id.and_then(|id| uuid::Uuid::try_parse(&id).ok());
+        let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
+        is_allowed(&self.settings, &key)?;
+        let event_id = header.event_id.map(|id| Uuid::try_parse(&id)).transpose();
+        let event_id = event_id.map_err(|_| Fault::malformed("header.event_id: is no UUID"))?;
         item_limits::check(&envelope)?;
         self.read_profiles(&mut envelope)?;
         envelope.meta = RequestMeta {
             project_id: Some(project),
             public_key: Some(key),
             sentry_client: client.map(Into::into),
-            ..meta
+            ..self.head.meta.clone()
         };
-        if form == Form::Envelope {
-            if coding != Coding::Identity {
-                // What is forwarded as it came need not be held unpacked as well.
-                for item in &mut envelope.items {
-                    item.header = Bytes::copy_from_slice(&item.header);
-                    item.payload = Payload::Packed(item.payload.len());
-                }
-                envelope.header = Bytes::copy_from_slice(&envelope.header);
+        if coding != Coding::Identity {
+            envelope.header = Bytes::copy_from_slice(&envelope.header);
+            for item in &mut envelope.items {
+                item.header = Bytes::copy_from_slice(&item.header);
+                item.payload = match form {
+                    // What is forwarded as it came need not be held unpacked as well.
+                    Form::Envelope => Payload::Packed(item.payload.len()),
+                    // Without the slack of what it was unpacked into.
+                    Form::Event => {
+                        item.payload.plain().map_or_else(Bytes::new, |plain| Bytes::copy_from_slice(plain)).into()
+                    }
+                };
             }
+        }
+        if form == Form::Envelope {
             let content_encoding = coding.content_encoding();
             envelope.received = Some(envelope::Received { body: came, content_encoding });
         }
-        self.permit.set(envelope.size_bytes());
-        Ok(Parsed { envelope, permit: self.permit, event_id: event_id.map(|id| id.simple().to_string()) })
+        Ok((envelope, event_id))
     }
 
     /// Makes views of the profiles in an envelope. One that cannot be read is forwarded unread: Sentry decides about it.
@@ -211,6 +245,15 @@ impl Work {
         envelope.views = views;
         Ok(())
     }
+}
+
+/// Whether a key is among those that may be used.
+pub(crate) fn is_allowed(settings: &Settings, key: &PublicKey) -> Result<(), Fault> {
+    if settings.keys.as_ref().is_some_and(|keys| !keys.contains(&*key.0)) {
+        let message = "the public key is not among those that this receiver takes (public_keys)";
+        return Err(Fault::new(http::StatusCode::FORBIDDEN, "key_not_allowed", message));
+    }
+    Ok(())
 }
 
 /// Who sent an envelope: as the request says, else its header. Where both say it they must agree.

@@ -27,8 +27,10 @@ pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: 
     let mut header = String::new();
     for (text, left) in &held {
         let comma = if header.is_empty() { "" } else { ", " };
+        // Sentry's Python SDK passes over a limit that does not have its second colon, in front of the scope.
+        let scope = if text.contains(':') { "" } else { ":" };
         // Writing into a string does not fail.
-        write!(header, "{comma}{}:{text}", whole_seconds(*left)).ok();
+        write!(header, "{comma}{}:{text}{scope}", whole_seconds(*left)).ok();
     }
     let mut rules = RateLimits::default();
     rules.update(Answer { status: 200, limits: Some(&header), retry_after: None }, 0);
@@ -71,7 +73,10 @@ mod tests {
         assert!(of(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
         assert!(!of(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
         assert_eq!(of(&limits, 43, KEY, &envelope(&["transaction"])), None);
-        limits.publish(&peer_key(42, KEY), ":organization", Duration::from_secs(5));
-        assert!(of(&limits, 42, KEY, &envelope(&["event"])).unwrap().everything);
+        // What an answer with 429 and without limits says.
+        limits.publish(&peer_key(42, KEY), "", Duration::from_secs(5));
+        let all = of(&limits, 42, KEY, &envelope(&["event"])).unwrap();
+        assert_eq!(all.header, "60:transaction;span:organization:quota, 5::");
+        assert!(all.everything);
     }
 }

@@ -23,7 +23,7 @@ use profbridge_wire::sentry::auth;
 use profbridge_wire::sentry::client_auth::{self, Forms};
 
 use crate::answer::{self, Answer};
-use crate::call::{Caller, Form, Head, Outcome};
+use crate::call::{Caller, Form, Head, Outcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 
@@ -68,7 +68,7 @@ impl Service {
         tally.finish(&outcome);
         Ok(match outcome {
             Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
-            Ok(Outcome::Limited(limits)) => answer::limited(&limits),
+            Ok(Outcome::Limited { limits, .. }) => answer::limited(&limits),
             Err(fault) => {
                 self.forget(request).await;
                 answer::refused(&fault)
@@ -89,6 +89,8 @@ impl Service {
             query: request.uri().query(),
         };
         let auth = client_auth::read(forms)?;
+        // Before the body is read: who may not send costs nothing.
+        auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>();
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
@@ -118,8 +120,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+/// A header's value, which need not be ASCII: several of them as one list (RFC 9110, 5.3).
 fn shared(headers: &HeaderMap, name: &HeaderName) -> Option<Arc<str>> {
-    text(headers, name).map(Into::into)
+    let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    values.reduce(|all, next| format!("{all}, {next}").into()).map(|all| all.as_ref().into())
 }
 
 /// Why a path is not for this service.
@@ -151,8 +155,7 @@ impl Tally<'_> {
     fn finish(mut self, outcome: &Result<Outcome, Fault>) {
         let Some(telemetry) = self.telemetry.take() else { return };
         match outcome {
-            Ok(Outcome::Taken { samples, .. }) => telemetry.accepted(*samples),
-            Ok(Outcome::Limited(_)) => telemetry.refused(0),
+            Ok(Outcome::Taken { samples, .. } | Outcome::Limited { samples, .. }) => telemetry.accepted(*samples),
             Err(fault) => {
                 match fault.refused {
                     Some(_) => telemetry.refused(0),

@@ -1,0 +1,109 @@
+//! Paths, methods, and what clients are answered.
+
+use serde_json::json;
+
+use super::*;
+
+/// Guarantees: the answer names the event's id as Sentry writes it, and nothing where there is none.
+#[tokio::test]
+async fn ids() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let (answer, _) = rig.taken(post(SMALL)).await;
+    assert_eq!(answer.json(), json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
+    for without in ["{}\n{\"type\":\"session\"}\n{}\n", "{\"event_id\":null}\n{\"type\":\"session\"}\n{}\n"] {
+        assert_eq!(rig.taken(post(without)).await.0.json(), json!({}));
+    }
+    assert_eq!((rig.requests("success"), rig.requests("failure")), (3, 0));
+}
+
+/// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names its
+/// id; it is compressed as any other.
+#[tokio::test]
+async fn store() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let event = "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\", \"message\" : \"x\"}";
+    for request in [post(event), post(gzip(event.as_bytes())).header("content-encoding", "gzip")] {
+        let (answer, taken) = rig.taken(request.to("/api/42/store/")).await;
+        assert_eq!(answer.json(), json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
+        assert_eq!(taken.header, "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}");
+        let payload = taken.items[0].payload.plain().unwrap();
+        assert_eq!((&payload[..], taken.items.len()), (event.as_bytes(), 1));
+        assert!(taken.received.is_none());
+    }
+    let (answer, _) = rig.taken(post("{\"message\":\"x\"}").to("/api/42/store/")).await;
+    assert_eq!(answer.json()["id"].as_str().unwrap().len(), 32);
+    for no_event in ["", "eJxVj", "[1]", "{\"event_id\":\"x\"}", "{"] {
+        assert_eq!(rig.refused(post(no_event).to("/api/42/store/")).await.status, 400, "{no_event}");
+    }
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
+    assert_eq!(rig.refused(post(large).to("/api/42/store/")).await.status, 413);
+}
+
+/// Guarantees: slashes may be left out and repeated; a project that is no number, or leads elsewhere, is none.
+#[tokio::test]
+async fn paths() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    for path in ["/api/42/envelope/", "/api/42/envelope", "//api/42//envelope//", "/api/0042/envelope/?x=y"] {
+        let (answer, taken) = rig.taken(post(SMALL).to(path)).await;
+        assert_eq!((answer.status, taken.meta.project_id), (200, Some(42)), "{path}");
+    }
+    for (path, status) in [
+        ("/api/../envelope/", 400),
+        ("/api/%2e%2e/envelope/", 400),
+        ("/api/42%2f..%2f43/envelope/", 400),
+        ("/api/-1/envelope/", 400),
+        ("/api/18446744073709551616/envelope/", 400),
+        ("/api/42/../43/envelope/", 404),
+        ("/api/42/envelope/../store/", 404),
+        ("/api/42/envelop/", 404),
+        ("/", 404),
+    ] {
+        assert_eq!(rig.refused(post(SMALL).to(path)).await.status, status, "{path}");
+    }
+}
+
+/// Guarantees: what Sentry takes elsewhere is refused with what it is, however large it is.
+#[tokio::test]
+async fn other_endpoints() {
+    let rig = Rig::start(LOOPBACK).await;
+    for (path, what) in [
+        ("/api/42/minidump/", "minidumps"),
+        ("/api/42/security/?sentry_key=x", "security reports of browsers"),
+        ("/api/42/unreal/x/", "crash reports of the Unreal Engine"),
+        ("/api/42/events/x/attachments/", "attachments of events"),
+        ("/api/42/integration/otlp/v1/traces", "OTLP and other integrations"),
+        ("/api/42/cron/x/y/", "check-ins by URL"),
+    ] {
+        let answer = rig.refused(post(vec![0; 1 << 20]).to(path)).await;
+        let detail = format!("this receiver takes envelopes and events, not {what}: send those to Sentry directly");
+        assert_eq!((answer.status, answer.detail()), (404, detail));
+    }
+}
+
+/// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read; other
+/// methods are refused with those that are not.
+#[tokio::test]
+async fn browsers_and_methods() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let preflight = bare("")
+        .method(Method::OPTIONS)
+        .header("origin", "https://shop.example")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "x-sentry-auth");
+    let answer = preflight.send(rig.address).await;
+    assert_eq!((answer.status, answer.header("access-control-allow-methods")), (200, Some("POST")));
+    let allowed = answer.header("access-control-allow-headers").unwrap();
+    for header in ["x-sentry-auth", "content-type", "content-encoding", "authorization"] {
+        assert!(allowed.split(", ").any(|known| known == header), "{allowed}");
+    }
+    let exposed = Some("x-sentry-error,x-sentry-rate-limits,retry-after");
+    let (taken, _) = rig.taken(post(SMALL)).await;
+    let refused = rig.refused(post("")).await;
+    for answer in [&taken, &refused] {
+        assert_eq!(answer.header("access-control-expose-headers"), exposed);
+    }
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let answer = rig.refused(post(SMALL).method(method)).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST, OPTIONS")));
+    }
+}

@@ -1,0 +1,100 @@
+//! Bodies that are no envelopes, and envelopes that Relay refuses.
+
+use super::*;
+
+/// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value of
+/// its: a header may hold a key.
+#[tokio::test]
+async fn no_envelopes() {
+    let rig = Rig::start(LOOPBACK).await;
+    for (body, detail) in [
+        ("", "the envelope is empty"),
+        ("\n", "header (byte 0): the line is empty"),
+        ("{}\r\n{\"type\":\"x\"}\n1", "header (byte 0): the line ends in \\r\\n, a single \\n is required"),
+        ("[]\n", "header (byte 0): is not one JSON object on a line of its own"),
+        ("{} {}\n", "header (byte 0): is not valid JSON at column 4"),
+        ("{\"a\":}", "header (byte 0): is not valid JSON at column 6"),
+        ("{\"sent_at\":\"a\",\"sent_at\":\"b\"}", "header (byte 0): duplicate field `sent_at` at column 24"),
+        ("{\"dsn\":7}", "header (byte 0): a key has a value of the wrong type at column 8"),
+        ("{\"event_id\":\"secret\"}", "header.event_id: is no UUID"),
+        ("{\"dsn\":\"secret\"}", "header.dsn: is no DSN"),
+        ("{}\nevent", "items[0].header (byte 3): is not one JSON object on a line of its own"),
+        ("{}\n{}\n1", "items[0].header (byte 3): missing field `type` at column 2"),
+        ("{}\n{\"type\":\"x\"}\n1\n\n", "items[1].header (byte 18): the line is empty"),
+        ("{}\n{\"type\":\"x\",\"length\":3}\n12", "items[0].header.length: 3 bytes are announced, 2 are left"),
+        (
+            "{}\n{\"type\":\"x\",\"length\":18446744073709551615}\n12",
+            "items[0].header.length: 18446744073709551615 bytes are announced, 2 are left",
+        ),
+        (
+            "{}\n{\"type\":\"x\",\"length\":1}\n12\n",
+            "items[0].header.length: the payload does not end after 1 bytes (byte 28)",
+        ),
+        (
+            "{}\n{\"type\":\"x\",\"length\":-1}\n1",
+            "items[0].header (byte 3): a key has a value of the wrong type at column 23",
+        ),
+    ] {
+        let answer = rig.refused(post(body)).await;
+        assert_eq!((answer.status, answer.detail().as_str()), (400, detail), "{body:?}");
+        assert_eq!(answer.header("x-sentry-error"), Some(detail));
+    }
+    let items = "{\"type\":\"x\"}\n1\n".repeat(501);
+    let answer = rig.refused(post(format!("{{}}\n{items}"))).await;
+    assert_eq!((answer.status, answer.detail().as_str()), (400, "the envelope has more than 500 items"));
+    assert_eq!(rig.requests("failure"), 18);
+}
+
+/// Attack: a header without an end is not searched for keys, and what is no text is refused like anything else.
+#[tokio::test]
+async fn hostile_headers() {
+    let rig = Rig::start(LOOPBACK).await;
+    let long = format!("{{\"x\":\"{}\"}}\n", "y".repeat(2 << 20));
+    for body in [long.into_bytes(), b"{\"\xff\":1}\n".to_vec(), vec![0; 100], vec![b'\n'; 100_000]] {
+        assert_eq!(rig.refused(post(body)).await.status, 400);
+    }
+}
+
+/// Guarantees: what Relay refuses for its size, or for more than one of a kind, is refused with 413 as a whole: two
+/// profiles, two events, an event of more than 1 MiB.
+#[tokio::test]
+async fn too_much() {
+    let rig = Rig::start(LOOPBACK).await;
+    let large = format!("{{}}\n{{\"type\":\"event\"}}\n{{\"x\":\"{}\"}}\n", "y".repeat(1 << 20));
+    let two = |kinds: [&str; 2]| {
+        let [first, second] = kinds;
+        format!("{{}}\n{{\"type\":\"{first}\"}}\n{{}}\n{{\"type\":\"{second}\"}}\n{{}}\n")
+    };
+    for (body, detail) in [
+        (two(["profile_chunk", "profile"]), "items[1]: more than 1 in one envelope of: profiles"),
+        (two(["profile_chunk", "profile_chunk"]), "items[1]: more than 1 in one envelope of: profiles"),
+        (two(["event", "transaction"]), "items[1]: more than 1 in one envelope of: events and transactions"),
+        (large, "items[0]: larger than 1048576 bytes, the limit for events and transactions"),
+    ] {
+        let answer = rig.refused(post(body)).await;
+        assert_eq!((answer.status, answer.detail().as_str()), (413, detail));
+    }
+}
+
+/// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types that
+/// nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
+#[tokio::test]
+async fn every_form() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let deep = format!("{{\"x\":{}{}}}\n", "[".repeat(100_000), "]".repeat(100_000));
+    for (body, items) in [
+        (deep.as_str(), 0),
+        ("{}", 0),
+        ("{}\n", 0),
+        ("{\"k\" : 1.50}", 0),
+        (SMALL, 1),
+        ("{\"trace\":{\"x\":[]}}\n{\"type\":\"novelty\", \"k\":1e3 }\n\u{e9}\u{1}", 1),
+        ("{}\n{\"type\":\"attachment\",\"length\":0}\n\n{\"type\":\"x\",\"length\":3}\na\nb", 2),
+        ("{}\n{\"type\":\"attachment\",\"length\":0}\n", 1),
+    ] {
+        let (answer, taken) = rig.taken(post(body.to_owned())).await;
+        assert_eq!((answer.status, taken.items.len()), (200, items), "{body:?}");
+        let received = taken.received.unwrap();
+        assert_eq!((&received.body[..], received.content_encoding), (body.as_bytes(), None));
+    }
+}

@@ -1,0 +1,34 @@
+//! Limits of Sentry's, handed back to the client that they are for.
+
+use profbridge_wire::sentry::rate_limit::peer_key;
+
+use super::*;
+
+/// Guarantees: a limit on some of an envelope is told with 200, one on all of it with 429; others hear nothing. The
+/// pipelines have all of it either way, so that what the limit drops is reported, and profiles reach other exporters.
+#[tokio::test]
+async fn told() {
+    let mut rig = Rig::start(LOOPBACK).await;
+    let time = Duration::from_secs(60);
+    let (answer, _) = rig.taken(post(SMALL)).await;
+    assert_eq!((answer.status, answer.header("x-sentry-rate-limits")), (200, None));
+
+    rig.limits.publish(&peer_key(42, KEY), "transaction;span:organization:quota", time);
+    let (answer, _) = rig.taken(post(SMALL)).await;
+    let limits = answer.header("x-sentry-rate-limits");
+    assert_eq!((answer.status, limits), (200, Some("60:transaction;span:organization:quota")));
+    assert_eq!(answer.header("retry-after"), None);
+
+    rig.limits.publish(&peer_key(42, KEY), "error:key", Duration::from_secs(7));
+    let (answer, taken) = rig.taken(post(SMALL)).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("60")));
+    let limits = answer.header("x-sentry-rate-limits");
+    assert_eq!(limits, Some("60:transaction;span:organization:quota, 7:error:key"));
+    assert_eq!((answer.detail().as_str(), taken.items.len()), ("Sentry limits everything that is in the envelope", 1));
+
+    for other in [bare(SMALL).header("x-sentry-auth", auth(OTHER_KEY)), post(SMALL).to("/api/43/envelope/")] {
+        let (answer, _) = rig.taken(other).await;
+        assert_eq!((answer.status, answer.header("x-sentry-rate-limits")), (200, None));
+    }
+    assert_eq!((rig.requests("success"), rig.requests("refused")), (5, 0));
+}

@@ -1,0 +1,80 @@
+//! HTTP as a peer that keeps no rule would speak it.
+
+use profbridge_net::body::BodyLimits;
+
+use super::*;
+
+/// Sends raw bytes and reads until the peer closes.
+pub(super) async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    drop(patiently(stream.read_to_end(&mut answer)).await);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn head(extra: &str) -> String {
+    let auth = auth(KEY);
+    format!("POST /api/42/envelope/ HTTP/1.1\r\nhost: x\r\nx-sentry-auth: {auth}\r\n{extra}\r\n\r\n")
+}
+
+async fn quick() -> Rig {
+    let mut settings = settings(LOOPBACK);
+    settings.body = BodyLimits { timeout: Duration::from_millis(200), ..settings.body };
+    Rig::start_with(settings, PLENTY).await
+}
+
+/// Attack: a client that is too slow is answered 408 and cut off.
+#[tokio::test]
+async fn a_slow_client_is_cut() {
+    let rig = quick().await;
+    let answer = exchange(rig.address, (head("content-length: 100") + "{}\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!((rig.requests("failure"), rig.consumer.memory_used()), (1, 0));
+}
+
+/// Attack: a length above the limit is refused although nothing follows it, and a body whose framing is broken is 400.
+#[tokio::test]
+async fn lying_lengths_and_broken_chunks() {
+    let rig = quick().await;
+    for length in [(200_u64 << 20) + 1, 1 << 63] {
+        let answer = exchange(rig.address, head(&format!("content-length: {length}")).as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{length}: {answer}");
+    }
+    let answer = exchange(rig.address, (head("transfer-encoding: chunked") + "zz\r\nx\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// Attack: an announced length holds memory for what came and no more; whoever goes away leaves nothing behind.
+#[tokio::test]
+async fn a_claim_holds_no_memory() {
+    let rig = Rig::start(LOOPBACK).await;
+    let mut stream = TcpStream::connect(rig.address).await.unwrap();
+    stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
+    stream.write_all(b"{").await.unwrap();
+    until(|| rig.consumer.memory_used() > 0).await;
+    assert_eq!(rig.consumer.memory_used(), 64 * 1024);
+    drop(stream);
+    until(|| rig.consumer.memory_used() == 0 && rig.requests("failure") == 1).await;
+}
+
+/// Guarantees: a client that sends all of what is refused before it looks for an answer sees the answer, and can use the
+/// connection again.
+#[tokio::test]
+async fn who_sends_all_first_sees_the_answer() {
+    let mut rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
+    let mut stream = TcpStream::connect(rig.address).await.unwrap();
+    // More than what the sockets of both sides hold.
+    let body = vec![0; 32 << 20];
+    stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();
+    patiently(stream.write_all(&body)).await.unwrap();
+    let again = head(&format!("connection: close\r\ncontent-length: {}", SMALL.len())) + SMALL;
+    stream.write_all(again.as_bytes()).await.unwrap();
+    let mut answers = Vec::new();
+    let (read, taken) = tokio::join!(patiently(stream.read_to_end(&mut answers)), patiently(rig.consumer.take()));
+    read.unwrap();
+    assert_eq!(envelope(taken).items.len(), 1);
+    let answers = String::from_utf8_lossy(&answers);
+    assert!(answers.starts_with("HTTP/1.1 413 ") && answers.contains("HTTP/1.1 200 OK"), "{answers}");
+}
