@@ -29,6 +29,7 @@ mod reference_configuration;
 mod sample;
 #[cfg(target_os = "linux")]
 mod sampler_to_sentry;
+mod sentry_envelopes;
 #[cfg(target_os = "linux")]
 mod targets;
 #[cfg(target_os = "linux")]

@@ -33,6 +33,8 @@ pub(crate) enum Behaviour {
 pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
+    /// The body as it came.
+    pub(crate) body: Bytes,
     /// The envelope's header.
     pub(crate) header: Value,
     /// Each item's header and payload.
@@ -49,6 +51,21 @@ impl Received {
             .filter(|(header, _)| header["type"] == "profile_chunk")
             .map(|(_, payload)| serde_json::from_slice(payload).unwrap())
             .collect()
+    }
+
+    /// The types of the items, in order.
+    pub(crate) fn kinds(&self) -> Vec<&str> {
+        self.items.iter().map(|(header, _)| header["type"].as_str().unwrap()).collect()
+    }
+
+    /// The payloads of the items of a type.
+    pub(crate) fn items_of(&self, kind: &str) -> Vec<Vec<u8>> {
+        self.items.iter().filter(|(header, _)| header["type"] == kind).map(|(_, payload)| payload.clone()).collect()
+    }
+
+    /// The body without its compression.
+    pub(crate) fn plain(&self) -> Vec<u8> {
+        decompress(&self.headers, &self.body)
     }
 }
 
@@ -77,6 +94,11 @@ impl Sentry {
             }
         });
         Self { received, script, otherwise, listening }
+    }
+
+    /// Where it is, without a project.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.listening.address)
     }
 
     /// The DSN of a project of this backend.
@@ -121,7 +143,7 @@ async fn answer(request: Request<Incoming>, state: State) -> Result<Response<Ful
         _ => 0,
     };
     let path = parts.uri.path_and_query().unwrap().to_string();
-    received.push(Received { path, headers: parts.headers, header, items, status });
+    received.push(Received { path, headers: parts.headers, body, header, items, status });
     match behaviour {
         Behaviour::Answer(status, headers) => {
             let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));

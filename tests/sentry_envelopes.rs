@@ -1,0 +1,405 @@
+//! Envelopes of Sentry's SDKs through the binary, as they were captured on their way to Sentry.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::thread;
+
+use profbridge_wire::sentry::Dsn;
+use serde_json::json;
+
+use crate::backend::otlp::Otlp;
+use crate::backend::sentry::{Behaviour, KEY, Received, Sentry, split_envelope};
+use crate::process::{PATIENCE, Profbridge, eventually};
+
+/// The captures, and what each holds: its items, and whether one of them is a chunk.
+const CAPTURES: [(&str, &[&str]); 7] = [
+    ("python-2.75-profile_chunk", &["profile_chunk"]),
+    ("python-2.75-transaction", &["transaction"]),
+    ("node-10.75-profile_chunk", &["profile_chunk"]),
+    ("node-10.75-transaction", &["transaction"]),
+    ("node-10.75-v1-transaction+profile", &["transaction", "profile"]),
+    ("node-11.1-profile_chunk", &["profile_chunk"]),
+    ("node-11.1-span", &["span"]),
+];
+
+/// A key of somebody else's.
+const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
+
+/// Attempts that come at once, so that a test need not wait for them.
+const SOON: &str = "retry_on_failure: {initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}";
+
+/// From the receiver to a Sentry, which `exporter` says.
+fn configuration(exporter: &str, more: &str) -> String {
+    format!(
+        "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
+exporters:
+  sentry: {{{exporter}, {SOON}}}
+service:
+{more}  pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry]}}}}
+"
+    )
+}
+
+fn to_upstream(sentry: &Sentry) -> Profbridge {
+    Profbridge::start(&configuration(&format!("upstream: '{}'", sentry.url()), ""))
+}
+
+/// Ends profbridge, and makes sure that neither key is in its log.
+fn stop(profbridge: Profbridge) -> String {
+    let (status, log) = profbridge.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains(KEY) && !log.contains(OTHER_KEY), "{log}");
+    log
+}
+
+/// What an SDK sent.
+struct Sent {
+    /// The request's line and headers, but for those that only say how this one is transported.
+    head: Vec<String>,
+    chunked: bool,
+    body: Vec<u8>,
+}
+
+impl Sent {
+    /// A capture, compressed as its SDK compressed it.
+    fn capture(name: &str) -> Self {
+        let path = |ending| {
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(format!("{name}.{ending}"))
+        };
+        let head = std::fs::read_to_string(path("headers")).unwrap();
+        let lines = head.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+        let of_transport = |line: &String| {
+            let name = line.split(':').next().unwrap().to_lowercase();
+            ["host", "connection", "transfer-encoding", "content-length"].contains(&&*name)
+        };
+        let mut body = std::fs::read(path("envelope")).unwrap();
+        if head.to_lowercase().contains("content-encoding: gzip") {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(&body).unwrap();
+            body = encoder.finish().unwrap();
+        }
+        let chunked = head.contains("Transfer-Encoding: chunked");
+        Self { head: lines.filter(|line| !of_transport(line)).collect(), chunked, body }
+    }
+
+    /// An envelope for a project, by a key.
+    fn plain(project: u64, key: &str, body: impl Into<Vec<u8>>) -> Self {
+        let head = [
+            format!("POST /api/{project}/envelope/ HTTP/1.1"),
+            format!("X-Sentry-Auth: Sentry sentry_key={key}, sentry_version=7"),
+        ];
+        Self { head: head.into(), chunked: false, body: body.into() }
+    }
+
+    /// With a further header.
+    fn with(mut self, header: &str) -> Self {
+        self.head.push(header.to_owned());
+        self
+    }
+
+    fn to(&self, address: SocketAddr) -> Answer {
+        let mut request = self.head.join("\r\n").into_bytes();
+        request.extend_from_slice(b"\r\nHost: localhost\r\nConnection: close\r\n");
+        if self.chunked {
+            request.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+            for part in self.body.chunks(10_000) {
+                request.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                request.extend_from_slice(part);
+                request.extend_from_slice(b"\r\n");
+            }
+            request.extend_from_slice(b"0\r\n\r\n");
+        } else {
+            request.extend_from_slice(format!("Content-Length: {}\r\n\r\n", self.body.len()).as_bytes());
+            request.extend_from_slice(&self.body);
+        }
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        Answer(answer)
+    }
+}
+
+/// An answer, head and body.
+#[derive(Debug)]
+struct Answer(String);
+
+impl Answer {
+    fn status(&self) -> u16 {
+        crate::client::status(self.0.as_bytes())
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.0.lines().skip(1).take_while(|line| !line.is_empty());
+        let mut headers = lines.filter_map(|line| line.split_once(": "));
+        headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// An event whose id ends in a number.
+fn event(number: u64) -> Vec<u8> {
+    format!("{{\"event_id\":\"{number:032x}\"}}\n{{\"type\":\"event\"}}\n{{\"message\":\"number {number}\"}}\n").into()
+}
+
+/// The ids of the events that were answered with 200.
+fn accepted(all: &[Received]) -> Vec<u64> {
+    let accepted = all.iter().filter(|received| received.status == 200);
+    let ids = accepted.filter_map(|received| received.header["event_id"].as_str());
+    let mut ids: Vec<u64> = ids.map(|id| u64::from_str_radix(id, 16).unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Guarantees: what SDKs send arrives byte for byte, compressed as it was, at their own project and by their own key, with
+/// what they and those before them say of themselves; each is answered as Sentry answers it.
+#[test]
+fn captures_arrive_as_they_came() {
+    let sentry = Sentry::start();
+    let profbridge = to_upstream(&sentry);
+    for (count, (name, kinds)) in CAPTURES.into_iter().enumerate() {
+        let sent = Sent::capture(name)
+            .with("Origin: https://shop.example")
+            .with("Referer: https://shop.example/cart")
+            .with("X-Forwarded-For: 203.0.113.7");
+        let answer = sent.to(profbridge.address("sentry/http"));
+        assert_eq!(answer.status(), 200, "{name}: {answer:?}");
+        let received = sentry.received.wait(count + 1).remove(count);
+        assert!(received.body == sent.body, "{name} is not what was sent");
+        assert_eq!(received.kinds(), kinds);
+        assert_eq!(received.path, "/api/42/envelope/");
+        let id = received.header["event_id"].as_str().unwrap_or_default();
+        assert!(answer.0.ends_with(&format!("{{\"id\":\"{id}\"}}")) || (id.is_empty() && answer.0.ends_with("{}")));
+        let header = |name: &str| received.headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(header("origin"), Some("https://shop.example"));
+        assert_eq!(header("referer"), Some("https://shop.example/cart"));
+        assert_eq!(header("x-forwarded-for"), Some("203.0.113.7, 127.0.0.1"));
+        assert_eq!(header("content-type"), Some("application/x-sentry-envelope"));
+        let (sdk, version) = (name.split('-').next().unwrap(), name.split('-').nth(1).unwrap());
+        let sdk = if sdk == "python" { "sentry.python" } else { "sentry.javascript.node" };
+        let client = format!("{sdk}/{version}");
+        assert!(header("user-agent").unwrap().starts_with(&client), "{received:?}");
+        let auth = header("x-sentry-auth").unwrap();
+        assert!(
+            auth.starts_with(&format!("Sentry sentry_key={KEY}, sentry_version=7, sentry_client={client}")),
+            "{auth}"
+        );
+    }
+    stop(profbridge);
+    assert_eq!(sentry.received.all().len(), CAPTURES.len());
+}
+
+/// Guarantees: where a DSN is configured, envelopes go to its project by its key, and a header that names another DSN names
+/// that one instead; all else of the envelope stays, its trace included.
+#[test]
+fn a_dsn_readdresses() {
+    let sentry = Sentry::start();
+    let dsn = sentry.dsn(7);
+    let profbridge = Profbridge::start(&configuration(&format!("dsn: '{dsn}'"), ""));
+    let rest =
+        ", \"k\" : 1.50,\"trace\":{\"public_key\":\"x\", \"sample_rate\":\"0.50\"}}\n{\"type\":\"novelty\"}\n\u{e9}";
+    let body = |dsn: &str| format!("{{\"dsn\":\"{dsn}\"{rest}").into_bytes();
+    let theirs = body(&format!("https://{OTHER_KEY}@sentry.example/42"));
+    let sent = Sent::plain(42, OTHER_KEY, theirs).with("User-Agent: theirs/1");
+    assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
+    let received = sentry.received.wait(1).remove(0);
+    assert_eq!(received.path, "/api/7/envelope/");
+    let without_secret = dsn.parse::<Dsn>().unwrap().without_secret();
+    let (plain, wanted) = (received.plain(), body(&without_secret));
+    assert_eq!(plain.strip_suffix(b"\n").unwrap_or(&plain), wanted);
+    let auth = received.headers["x-sentry-auth"].to_str().unwrap();
+    assert!(auth.contains(KEY) && !auth.contains(OTHER_KEY));
+    assert_eq!(received.headers["user-agent"], "theirs/1");
+    stop(profbridge);
+}
+
+/// Guarantees: an exporter that speaks OTLP takes the profiles of the same envelopes, every observation of theirs, while
+/// Sentry gets the envelopes; it passes over what holds no profile.
+#[test]
+fn profiles_leave_as_otlp() {
+    let (sentry, otlp) = (Sentry::start(), Otlp::start());
+    let profbridge = Profbridge::start(&format!(
+        "receivers: {{sentry: {{endpoint: '127.0.0.1:0'}}}}
+exporters:
+  sentry: {{upstream: '{}'}}
+  otlp: {{endpoint: '{}', tls: {{insecure: true}}}}
+service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry, otlp]}}}}}}
+",
+        sentry.url(),
+        otlp.address()
+    ));
+    let mut observations = 0;
+    for (name, kinds) in CAPTURES {
+        let sent = Sent::capture(name);
+        assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
+        if kinds == ["profile_chunk"] {
+            let body = std::fs::read(
+                PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../wire/testdata/sentry/{name}.envelope")),
+            );
+            let (_, items) = split_envelope(&body.unwrap());
+            let chunk: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
+            observations += chunk["profile"]["samples"].as_array().unwrap().len();
+        }
+    }
+    stop(profbridge);
+    assert_eq!(sentry.received.all().len(), CAPTURES.len());
+    let all = otlp.received.all();
+    let profiles = all.iter().flat_map(|request| &request.resource_profiles);
+    let profiles = profiles.flat_map(|resource| &resource.scope_profiles).flat_map(|scope| &scope.profiles);
+    let samples = profiles.flat_map(|profile| &profile.samples);
+    assert_eq!(samples.map(|sample| sample.timestamps_unix_nano.len()).sum::<usize>(), observations);
+}
+
+/// Guarantees: limits that Sentry sets are told to the client that they are for, with 429 where nothing of an envelope
+/// would be taken; other projects and keys hear nothing, and what a limit drops is reported to Sentry.
+#[test]
+fn limits_are_handed_back() {
+    let sentry = Sentry::start();
+    let profbridge = to_upstream(&sentry);
+    let address = profbridge.address("sentry/http");
+    let limits = vec![("x-sentry-rate-limits", "2700:error:organization:quota")];
+    sentry.next(Behaviour::Answer(429, limits));
+    assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
+    // That it was answered is not yet that the answer was read.
+    let mut tries = 0;
+    let answer = eventually("the limit is told", || {
+        let answer = Sent::plain(42, KEY, event(2)).to(address);
+        tries += 1;
+        (answer.status() == 429).then_some(answer)
+    });
+    let told = answer.header("x-sentry-rate-limits").unwrap();
+    let (seconds, rest) = told.split_once(':').unwrap();
+    assert!((2000..=2700).contains(&seconds.parse::<u64>().unwrap()) && rest == "error:organization:quota", "{told}");
+    assert!(answer.header("retry-after").is_some());
+
+    let session = "{}\n{\"type\":\"session\"}\n{}\n";
+    let answer = Sent::plain(42, KEY, session).to(address);
+    assert_eq!((answer.status(), answer.header("x-sentry-rate-limits").is_some()), (200, true));
+    for other in [Sent::plain(43, KEY, event(3)), Sent::plain(42, OTHER_KEY, event(4))] {
+        let answer = other.to(address);
+        assert_eq!((answer.status(), answer.header("x-sentry-rate-limits")), (200, None));
+    }
+    stop(profbridge);
+    let all = sentry.received.all();
+    let ids = accepted(&all);
+    assert!(ids.ends_with(&[3, 4]), "{ids:?}");
+    let discarded = all.iter().flat_map(|received| received.items_of("client_report")).flat_map(|report| {
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        report["discarded_events"].as_array().unwrap().clone()
+    });
+    // One was refused by Sentry itself, which has counted it: the first, or one that was sent beside it.
+    let delivered = ids.iter().filter(|id| **id <= 2).count();
+    let discarded: Vec<_> = discarded.collect();
+    for report in &discarded {
+        assert_eq!((&report["reason"], &report["category"]), (&json!("ratelimit_backoff"), &json!("error")));
+    }
+    let discarded: u64 = discarded.iter().map(|report| report["quantity"].as_u64().unwrap()).sum();
+    assert_eq!(discarded as usize, tries - delivered);
+}
+
+/// Guarantees: an outage of Sentry is retried until it is over, and loses nothing.
+#[test]
+fn an_outage_loses_nothing() {
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Answer(503, vec![]));
+    let profbridge = to_upstream(&sentry);
+    for number in 1..=50 {
+        assert_eq!(Sent::plain(42, KEY, event(number)).to(profbridge.address("sentry/http")).status(), 200);
+    }
+    sentry.received.wait(3);
+    sentry.always(Behaviour::Answer(200, vec![]));
+    let all = sentry.received.wait_until(|all| accepted(all).len() >= 50);
+    assert_eq!(accepted(&all), (1..=50).collect::<Vec<_>>());
+    stop(profbridge);
+}
+
+/// Guarantees: SIGTERM while clients send and Sentry is away loses nothing of what was acknowledged: it is sent when
+/// Sentry comes back within the time for the shutdown, once.
+#[test]
+fn a_shutdown_in_the_midst() {
+    let sentry = Sentry::start();
+    sentry.always(Behaviour::Answer(503, vec![]));
+    let profbridge = to_upstream(&sentry);
+    let address = profbridge.address("sentry/http");
+    let clients: Vec<_> = (0..4_u64)
+        .map(|client| {
+            thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                for number in (client * 1_000_000 + 1)..(client + 1) * 1_000_000 {
+                    let sent = Sent::plain(42, KEY, event(number));
+                    // Once profbridge has ended nobody listens.
+                    let Ok(answer) = std::panic::catch_unwind(|| sent.to(address).status()) else { break };
+                    match answer {
+                        200 => acknowledged.push(number),
+                        _ => break,
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    sentry.received.wait(3);
+    profbridge.signal("TERM");
+    let acknowledged = clients.into_iter().flat_map(|client| client.join().unwrap());
+    let mut acknowledged: Vec<u64> = acknowledged.collect();
+    acknowledged.sort_unstable();
+    sentry.always(Behaviour::Answer(200, vec![]));
+    let (status, log, ..) = profbridge.ended();
+    assert!(status.success() && !log.contains(KEY), "{log}");
+    assert!(!acknowledged.is_empty());
+    assert_eq!(accepted(&sentry.received.all()), acknowledged, "{log}");
+}
+
+/// Guarantees: an envelope that memory would never hold is refused with 413, and what comes after it is taken; so is one
+/// that unpacks to more than memory holds.
+#[test]
+fn larger_than_memory() {
+    let sentry = Sentry::start();
+    let upstream = format!("upstream: '{}'", sentry.url());
+    let profbridge = Profbridge::start(&configuration(&upstream, "  limits: {memory: 16MiB}\n"));
+    let address = profbridge.address("sentry/http");
+    let length = 32 << 20;
+    let large =
+        [format!("{{}}\n{{\"type\":\"attachment\",\"length\":{length}}}\n").into_bytes(), vec![0; length]].concat();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(&large).unwrap();
+    let packed = Sent::plain(42, KEY, encoder.finish().unwrap()).with("Content-Encoding: gzip");
+    for sent in [Sent::plain(42, KEY, large), packed] {
+        let answer = sent.to(address);
+        assert_eq!(answer.status(), 413, "{answer:?}");
+        assert!(answer.0.contains("the limit is 16777216"), "{answer:?}");
+    }
+    assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
+    assert_eq!(accepted(&sentry.received.wait(1)), [1]);
+    stop(profbridge);
+}
+
+/// Guarantees: what is refused is said in the log and in the answer by its reason, and no key is in either, whatever form
+/// of it is wrong; nothing of it reaches Sentry.
+#[test]
+fn keys_are_never_shown() {
+    let sentry = Sentry::start();
+    let config = configuration(&format!("upstream: '{}'", sentry.url()), "")
+        .replace("'127.0.0.1:0'", &format!("'127.0.0.1:0', public_keys: ['{KEY}']"));
+    let mut profbridge = Profbridge::start(&config);
+    let address = profbridge.address("sentry/http");
+    let wrong = [
+        (Sent::plain(42, OTHER_KEY, event(1)), 403),
+        (Sent::plain(42, &format!("{KEY}0"), event(1)), 400),
+        (Sent::plain(42, KEY, event(1)).with(&format!("Authorization: Sentry sentry_key={OTHER_KEY}")), 401),
+        (Sent::plain(42, KEY, format!("{{\"dsn\":\"http://{OTHER_KEY}@h/42\"}}\n")), 400),
+        (Sent::plain(42, KEY, format!("{{\"dsn\":\"http://{OTHER_KEY}@h/42\"\n")), 400),
+        (Sent::plain(42, KEY, format!("{{\"dsn\":[\"{OTHER_KEY}\"]}}\n")), 400),
+    ];
+    for (sent, status) in wrong {
+        let answer = sent.to(address);
+        assert_eq!(answer.status(), status, "{answer:?}");
+        assert!(!answer.0.contains(KEY) && !answer.0.contains(OTHER_KEY), "{answer:?}");
+    }
+    for reason in ["key_not_allowed", "authentication", "malformed"] {
+        profbridge.wait_for_log(reason);
+    }
+    assert!(stop(profbridge).contains("public_keys"));
+    assert!(sentry.received.all().is_empty());
+}
