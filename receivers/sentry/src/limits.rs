@@ -27,7 +27,7 @@ pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: 
     let mut header = String::new();
     for (text, left) in &held {
         let comma = if header.is_empty() { "" } else { ", " };
-        // Sentry's Python SDK passes over a limit that does not have its second colon, in front of the scope.
+        // Sentry's Python SDK before 2.0 passes over a limit without the second colon, which is in front of the scope.
         let scope = if text.contains(':') { "" } else { ":" };
         // Writing into a string does not fail.
         write!(header, "{comma}{}:{text}{scope}", whole_seconds(*left)).ok();
