@@ -10,6 +10,7 @@ use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{KEY, Sentry, split_envelope};
 use crate::client::export;
 use crate::process::{Profbridge, command, run};
+use crate::sentry_envelopes::Sent;
 
 fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
@@ -111,6 +112,7 @@ fn all_are_valid() {
         ("SENTRY_DSN", dsn.as_str()),
         ("SENTRY_DSN_CHECKOUT", &dsn),
         ("SENTRY_DSN_CART", &dsn),
+        ("SENTRY_UPSTREAM", "https://sentry.example"),
         ("BACKEND_ENDPOINT", "backend.example:4317"),
         ("BACKEND_TOKEN", "0123456789"),
     ];
@@ -229,6 +231,27 @@ fn files() {
     let names: Vec<_> = written.iter().map(|path| path.to_str().unwrap()).collect();
     convert(&[names.as_slice(), &["-o", "out/profiles.otlp", "--to", "otlp"]].concat());
     assert!(folder.join("out/profiles.otlp").is_file());
+}
+
+/// Guarantees: what an SDK sends to the sidecar arrives in Sentry as it came, under its own project, and its profile at the
+/// OTLP backend.
+#[test]
+fn sentry_sidecar() {
+    let (sentry, backend) = (Sentry::start(), Otlp::start());
+    let config = adapted("sentry-sidecar/config.yaml", &[("127.0.0.1:9000", "127.0.0.1:0")]);
+    let (upstream, address) = (sentry.url(), backend.address().to_string());
+    let environment =
+        [("SENTRY_UPSTREAM", upstream.as_str()), ("BACKEND_ENDPOINT", &address), ("BACKEND_INSECURE", "true")];
+    let profbridge = Profbridge::start_with(&config, &environment);
+    for name in ["python-2.75-profile_chunk", "python-2.75-transaction"] {
+        let sent = Sent::capture(name);
+        assert_eq!(sent.to(profbridge.address("sentry/http")).status(), 200);
+        let received = sentry.received.wait_until(|all| all.iter().any(|received| received.body == sent.body));
+        assert!(received.iter().all(|received| received.path == "/api/42/envelope/"));
+    }
+    let (exit, log) = profbridge.stop();
+    assert!(exit.success() && !log.contains(KEY), "{log}");
+    assert_eq!(backend.received.wait(1).len(), 1);
 }
 
 /// Guarantees: behind a Collector it listens where the Collector's configuration sends to, and takes it to Sentry.

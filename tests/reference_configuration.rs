@@ -64,6 +64,7 @@ fn shows_every_key() {
         "receivers.otlp",
         "receivers.ptrace",
         "receivers.ptrace.targets.app",
+        "receivers.sentry",
         "processors.dedup",
         "processors.symbolize",
         "processors.chunk",
@@ -122,10 +123,14 @@ fn shows_the_defaults_of_unused_receivers() {
         profbridge_receiver_ptrace::Settings::read(&section).unwrap_or_else(|problems| panic!("{problems}"))
     };
     let shown = unused_receivers();
+    let (ptrace, sentry) = shown.split_once("\nsentry:").unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(
-        read(shown.strip_prefix("ptrace:").unwrap_or_else(|| panic!("{shown}")).split_once('\n').unwrap().1),
+        read(ptrace.strip_prefix("ptrace:").unwrap_or_else(|| panic!("{shown}")).split_once('\n').unwrap().1),
         read("targets: {app: {executable: app}}")
     );
+    let read = |section: &Section| profbridge_receiver_sentry::Settings::read(section).unwrap();
+    let sentry = Section::from_yaml(sentry.split_once('\n').unwrap().1).unwrap();
+    assert_eq!(format!("{:?}", read(&sentry)), format!("{:?}", read(&Section::defaults())));
 }
 
 /// Guarantees: the exporters that are only shown have their defaults, too.
@@ -147,7 +152,7 @@ fn shows_the_defaults_of_unused_exporters() {
 
 fn known() -> config::Known<'static> {
     config::Known {
-        receivers: &["otlp", "ptrace"],
+        receivers: &["otlp", "ptrace", "sentry"],
         processors: &["dedup", "symbolize", "chunk"],
         exporters: &["sentry", "otlp", "otlp_http", "file", "debug"],
     }

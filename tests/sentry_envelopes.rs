@@ -54,16 +54,16 @@ fn stop(profbridge: Profbridge) -> String {
 }
 
 /// What an SDK sent.
-struct Sent {
+pub(crate) struct Sent {
     /// The request's line and headers, but for those that only say how this one is transported.
     head: Vec<String>,
     chunked: bool,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Sent {
     /// A capture, compressed as its SDK compressed it.
-    fn capture(name: &str) -> Self {
+    pub(crate) fn capture(name: &str) -> Self {
         let path = |ending| {
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(format!("{name}.{ending}"))
         };
@@ -98,7 +98,7 @@ impl Sent {
         self
     }
 
-    fn to(&self, address: SocketAddr) -> Answer {
+    pub(crate) fn to(&self, address: SocketAddr) -> Answer {
         let mut request = self.head.join("\r\n").into_bytes();
         request.extend_from_slice(b"\r\nHost: localhost\r\nConnection: close\r\n");
         if self.chunked {
@@ -124,10 +124,10 @@ impl Sent {
 
 /// An answer, head and body.
 #[derive(Debug)]
-struct Answer(String);
+pub(crate) struct Answer(String);
 
 impl Answer {
-    fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         crate::client::status(self.0.as_bytes())
     }
 
