@@ -92,8 +92,10 @@ impl Destinations {
         // Both parts were checked, so this is a DSN.
         let destination = Arc::new(Destination::new(upstream.dsn(project, key).ok()?).ok()?);
         if clients.len() >= MAX_CLIENTS {
-            // What nobody else holds has no request on its way; what it would report is not lost while it stays.
-            let idle = clients.iter().find(|(_, to)| Arc::strong_count(to) == 1 && to.report().is_empty());
+            // What nobody else holds has no request on its way. One with something to report goes last, but it goes:
+            // a project that does not exist is never told anything, and must not keep the place of one that does.
+            let idle = clients.iter().filter(|(_, to)| Arc::strong_count(to) == 1);
+            let idle = idle.min_by_key(|(_, to)| !to.report().is_empty());
             let Some(idle) = idle.map(|(client, _)| client.clone()) else { return Some(Err(TooMany)) };
             clients.remove(&idle);
         }
@@ -120,6 +122,9 @@ pub struct TooMany;
 
 #[cfg(test)]
 mod tests {
+    use profbridge_wire::sentry::Category;
+    use profbridge_wire::sentry::client_report::Discarded;
+
     use super::*;
 
     fn meta(project: u64, key: &str) -> RequestMeta {
@@ -157,6 +162,23 @@ mod tests {
         destinations.of_client(&meta(5000, KEY)).unwrap().unwrap();
         assert_eq!(destinations.all().len(), MAX_CLIENTS);
         assert!(Arc::ptr_eq(&held[0], &destinations.of_client(&meta(0, KEY)).unwrap().unwrap()));
+    }
+
+    /// Attack: a client that invents projects, whose losses nobody will ever be told, does not keep others out; where
+    /// there is a choice, nothing that would be reported is forgotten.
+    #[test]
+    fn invented_projects() {
+        let destinations = Destinations::new(Vec::new(), Some("http://h".parse().unwrap()));
+        let of = |project| destinations.of_client(&meta(project, KEY)).unwrap();
+        for project in 0..MAX_CLIENTS as u64 {
+            of(project).unwrap().report().record(Discarded::SendError, Category::Error, 1);
+        }
+        std::mem::take(&mut *of(7).unwrap().report());
+        of(5000).unwrap();
+        assert_eq!(destinations.all().iter().filter(|to| to.report().is_empty()).count(), 1, "it has the place of 7");
+        of(5000).unwrap().report().record(Discarded::SendError, Category::Error, 1);
+        of(5001).unwrap();
+        assert_eq!(destinations.all().len(), MAX_CLIENTS);
     }
 
     /// Guarantees: what is no server's address is refused, a DSN among it.
