@@ -121,7 +121,7 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
     let mut prepared = encoder.forward(envelope, destination.dsn(), compression).prepared(|encoding| Meta {
         destination: Arc::clone(&destination),
-        body: Body::AsReceived(encoding),
+        body: encoding.map_or(Body::Ours(compression), Body::AsReceived),
         items: items.clone().collect(),
         report: None,
         billed: billed(envelope),

@@ -69,16 +69,20 @@ impl Encoder {
     }
 
     /// An envelope for the DSN that it is forwarded to: its body as it came, compressed as it came, where that says what
-    /// the envelope says; else as [`Encoder::envelope`] writes it.
-    pub fn forward(&mut self, envelope: &Envelope, to: &Dsn, compression: Compression) -> Encoded<ContentEncoding> {
+    /// the envelope says; else, and then without a coding of the client's, as [`Encoder::envelope`] writes it.
+    pub fn forward(
+        &mut self,
+        envelope: &Envelope,
+        to: &Dsn,
+        compression: Compression,
+    ) -> Encoded<Option<ContentEncoding>> {
         let Some(received) = forward::as_received(envelope, to) else {
             let Encoded { messages, report } = self.envelope(envelope, Some(to), compression);
-            let encoding = ContentEncoding(compression.content_encoding());
             let messages = messages.into_iter().map(|Message { body, quantities, samples, meta: _ }| Message {
                 body,
                 quantities,
                 samples,
-                meta: encoding,
+                meta: None,
             });
             return Encoded { messages: messages.collect(), report };
         };
@@ -86,7 +90,7 @@ impl Encoder {
             body: received.body.clone(),
             quantities: envelope.quantities(),
             samples: envelope.profiles().map(samples).sum(),
-            meta: ContentEncoding(received.content_encoding),
+            meta: Some(ContentEncoding(received.content_encoding)),
         };
         Encoded { messages: vec![message], report: Report::default() }
     }

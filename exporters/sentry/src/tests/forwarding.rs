@@ -67,6 +67,23 @@ async fn foreign_dsn() {
     assert_eq!(server.received()[1].plain(), readdressed);
 }
 
+/// Guarantees: an envelope that had to be written anew is sent again as gzip where the server does not take zstd, as
+/// chunks are.
+#[tokio::test]
+async fn written_anew() {
+    let server = Server::start(|received| match received.header("content-encoding") {
+        Some("zstd") => Reply::status(415),
+        _ => Reply::status(200),
+    })
+    .await;
+    let exporter = exporter_to(&server, "").await;
+    exporter.send(&prepare(&exporter, envelope(TEXT)).requests[0]).await.unwrap();
+    let encodings: Vec<_> =
+        server.received().iter().map(|one| one.header("content-encoding").map(str::to_owned)).collect();
+    assert_eq!(encodings, [Some("zstd".to_owned()), Some("gzip".to_owned())]);
+    assert_eq!(server.received()[1].plain(), TEXT);
+}
+
 /// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
 /// order in which they came, the first two as the envelopes they were.
 #[tokio::test]
