@@ -133,16 +133,20 @@ impl Intake {
         self.room_behind(|_| true).await
     }
 
+    /// Refuses a request that has waited as long as it may, where the queue of an exporter is full.
+    fn not_refused(&self, entrance: &Entrance) -> Result<(), Rejected> {
+        match entrance.refused_by() {
+            Some(exporter) if self.has_waited() => Err(queue_full(exporter)),
+            _ => Ok(()),
+        }
+    }
+
     async fn room_behind(&self, carries: impl Fn(Carries) -> bool + Send) -> Result<(), Rejected> {
         loop {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
-                if let Some(exporter) = entrance.refused_by()
-                    && self.has_waited()
-                {
-                    return Err(queue_full(exporter));
-                }
+                self.not_refused(entrance)?;
                 let full = entrance.sinks.0.iter().find(|sink| !sink.has_room());
                 waits = waits.or(full.map(|sink| (sink, entrance)));
             }
@@ -276,10 +280,15 @@ impl Intake {
                 continue;
             }
             carriers += 1;
-            let slot = tokio::select! {
-                biased;
-                () = last_call.wait() => return Err(stopped(&entrance.pipeline)),
-                slot = entrance.sender.reserve() => slot,
+            let mut reserved = pin!(entrance.sender.reserve());
+            let slot = loop {
+                tokio::select! {
+                    biased;
+                    () = last_call.wait() => return Err(stopped(&entrance.pipeline)),
+                    slot = &mut reserved => break slot,
+                    // A pipeline that waits for a full queue takes nothing, so those in front keep their places.
+                    () = sleep(LOOK_AFTER) => self.not_refused(entrance)?,
+                }
             };
             match slot {
                 Ok(slot) => slots.push((entrance, slot)),
@@ -319,11 +328,10 @@ impl Intake {
                     }
                     // A pipeline that waits for a full queue does not come to what waits in front of it.
                     () = sleep(LOOK_AFTER) => {
-                        if let Some(exporter) = entrance.refused_by()
-                            && self.has_waited()
+                        if let Err(refused) = self.not_refused(entrance)
                             && fate.withdraw()
                         {
-                            return Err(queue_full(exporter));
+                            return Err(refused);
                         }
                     }
                 }
@@ -426,6 +434,24 @@ mod tests {
         assert_eq!(consumer.take().await.unwrap().observations(), 7);
         next.await.unwrap().unwrap();
         assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
+    }
+
+    /// Guarantees: so is one for which there was no place any more in front of that pipeline.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_a_place_is_refused() {
+        let (intake, mut consumer) = intake(1 << 20);
+        // Four places, and one that waits for one.
+        let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
+        tokio::task::yield_now().await;
+        consumer.set_full(Some(Overflow::Refuse));
+        for request in waiting {
+            assert_eq!(request.await.unwrap().unwrap_err().reason, Reason::QueueFull);
+        }
+        consumer.set_full(None);
+        let next = send(&intake, 7);
+        assert_eq!(consumer.take().await.unwrap().observations(), 7);
+        next.await.unwrap().unwrap();
+        assert_eq!(consumer.memory_used(), 0);
     }
 
     /// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
