@@ -233,8 +233,8 @@ fn files() {
     assert!(folder.join("out/profiles.otlp").is_file());
 }
 
-/// Guarantees: what an SDK sends to the sidecar arrives in Sentry as it came, under its own project, and its profile at the
-/// OTLP backend.
+/// Guarantees: what an SDK sends to the sidecar arrives in Sentry as it came, under its own project, and its profile at
+/// the OTLP backend.
 #[test]
 fn sentry_sidecar() {
     let (sentry, backend) = (Sentry::start(), Otlp::start());

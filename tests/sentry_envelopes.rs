@@ -152,8 +152,8 @@ fn accepted(all: &[Received]) -> Vec<u64> {
     ids
 }
 
-/// Guarantees: what SDKs send arrives byte for byte, compressed as it was, at their own project and by their own key, with
-/// what they and those before them say of themselves; each is answered as Sentry answers it.
+/// Guarantees: what SDKs send arrives byte for byte, compressed as it was, at their own project and by their own key,
+/// with what they and those before them say of themselves; each is answered as Sentry answers it.
 #[test]
 fn captures_arrive_as_they_came() {
     let sentry = Sentry::start();
@@ -190,8 +190,8 @@ fn captures_arrive_as_they_came() {
     assert_eq!(sentry.received.all().len(), CAPTURES.len());
 }
 
-/// Guarantees: where a DSN is configured, envelopes go to its project by its key, and a header that names another DSN names
-/// that one instead; all else of the envelope stays, its trace included.
+/// Guarantees: where a DSN is configured, envelopes go to its project by its key, and a header that names another DSN
+/// names that one instead; all else of the envelope stays, its trace included.
 #[test]
 fn a_dsn_readdresses() {
     let sentry = Sentry::start();
@@ -214,8 +214,8 @@ fn a_dsn_readdresses() {
     stop(profbridge);
 }
 
-/// Guarantees: an exporter that speaks OTLP takes the profiles of the same envelopes, every observation of theirs, while
-/// Sentry gets the envelopes; it passes over what holds no profile.
+/// Guarantees: an exporter that speaks OTLP takes the profiles of the same envelopes, every observation of theirs,
+/// while Sentry gets the envelopes; it passes over what holds no profile.
 #[test]
 fn profiles_leave_as_otlp() {
     let (sentry, otlp) = (Sentry::start(), Otlp::start());
@@ -351,8 +351,8 @@ fn a_shutdown_in_the_midst() {
     assert_eq!(accepted(&sentry.received.all()), acknowledged, "{log}");
 }
 
-/// Guarantees: an envelope that memory would never hold is refused with 413, and what comes after it is taken; so is one
-/// that unpacks to more than memory holds.
+/// Guarantees: an envelope that memory would never hold is refused with 413, and what comes after it is taken; so is
+/// one that unpacks to more than memory holds.
 #[test]
 fn larger_than_memory() {
     let sentry = Sentry::start();
@@ -375,8 +375,8 @@ fn larger_than_memory() {
     stop(profbridge);
 }
 
-/// Guarantees: what is refused is said in the log and in the answer by its reason, and no key is in either, whatever form
-/// of it is wrong; nothing of it reaches Sentry.
+/// Guarantees: what is refused is said in the log and in the answer by its reason, and no key is in either, whatever
+/// form of it is wrong; nothing of it reaches Sentry.
 #[test]
 fn keys_are_never_shown() {
     let sentry = Sentry::start();

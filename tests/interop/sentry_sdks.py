@@ -4,9 +4,9 @@
 Usage: sentry_sdks.py PATH_TO_PROFBRIDGE FOLDER_WITH_NODE_MODULES
 
 Every program runs twice: straight to a Sentry, and through profbridge. What arrives must be the same items, and through
-profbridge byte for byte what the SDK sent, which a recorder in front of profbridge says. Then the Sentry sets limits, and
-the SDK must stop. Needs sentry-sdk 2.75.0 in this interpreter, and @sentry/node and @sentry/profiling-node 10.75.3 in the
-folder. Uses loopback only, on ports that the system chooses.
+profbridge byte for byte what the SDK sent, which a recorder in front of profbridge says. Then the Sentry sets limits,
+and the SDK must stop. Needs sentry-sdk 2.75.0 in this interpreter, and @sentry/node and @sentry/profiling-node 10.75.3
+in the folder. Uses loopback only, on ports that the system chooses.
 """
 
 import gzip
@@ -428,7 +428,8 @@ def limited(binary, modules, language, said):
         # 1 where nothing at all was sent.
         assert profbridge.stop() in (0, 1)
     events = [request.status for request in front.requests if "event" in request.kinds()]
-    expect(events.count(429) == 1 and events[-1] == 429, f"{language}, {said}: after the first 429 none of 30 errors is sent")
+    stopped = events.count(429) == 1 and events[-1] == 429
+    expect(stopped, f"{language}, {said}: after the first 429 none of 30 errors is sent")
     reached = sum("event" in request.kinds() for request in behind.requests)
     expect(1 <= reached < len(events), f"{language}, {said}: Sentry was asked {reached} times, then no more")
 
@@ -444,7 +445,8 @@ def main():
     binary, modules = sys.argv[1], os.path.abspath(sys.argv[2])
     with ThreadPoolExecutor(max_workers=2) as pool:
         work = [pool.submit(compare, binary, modules, *which) for which in WANTED]
-        work += [pool.submit(limited, binary, modules, language, said) for language in ("python", "node") for said in LIMITS]
+        for language in ("python", "node"):
+            work += [pool.submit(limited, binary, modules, language, said) for said in LIMITS]
         for one in work:
             one.result()
     print("sentry_sdks: everything agrees")

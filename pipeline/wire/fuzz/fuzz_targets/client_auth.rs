@@ -1,7 +1,7 @@
 //! Lines that claim to be `X-Sentry-Auth`, `Authorization`, a query, a DSN, and `X-Sentry-Rate-Limits` of an answer.
 //!
-//! Promises: no panic; a key that is read is one; two forms are refused; what is written as authentication is read as it
-//! was; a limit that is handed on, with its time in front again, means what it meant.
+//! Promises: no panic; a key that is read is one; two forms are refused; what is written as authentication is read as
+//! it was; a limit that is handed on, with its time in front again, means what it meant.
 #![no_main]
 
 use std::fmt::Write as _;

@@ -16,8 +16,8 @@ async fn ids() {
     assert_eq!((rig.requests("success"), rig.requests("failure")), (3, 0));
 }
 
-/// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names its
-/// id; it is compressed as any other.
+/// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names
+/// its id; it is compressed as any other.
 #[tokio::test]
 async fn store() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -80,8 +80,8 @@ async fn other_endpoints() {
     }
 }
 
-/// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read; other
-/// methods are refused with those that are not.
+/// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read;
+/// other methods are refused with those that are not.
 #[tokio::test]
 async fn browsers_and_methods() {
     let mut rig = Rig::start(LOOPBACK).await;

@@ -27,8 +27,8 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
 
-/// Guarantees: every coding that SDKs use is undone, and what is held of such an envelope is the body as it came and the
-/// headers, once.
+/// Guarantees: every coding that SDKs use is undone, and what is held of such an envelope is the body as it came and
+/// the headers, once.
 #[tokio::test]
 async fn codings() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -49,8 +49,8 @@ async fn codings() {
     }
 }
 
-/// Guarantees: a coding that is empty or `UTF-8` is none, as for Relay; one that is unknown or stands on top of another is
-/// refused with 415 and what may be used.
+/// Guarantees: a coding that is empty or `UTF-8` is none, as for Relay; one that is unknown or stands on top of another
+/// is refused with 415 and what may be used.
 #[tokio::test]
 async fn names_of_codings() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -91,8 +91,8 @@ async fn bombs() {
     }
 }
 
-/// Guarantees: a body without an announced length and without a type is taken, as Sentry's Node SDK sends it, and takes no
-/// more memory than it has bytes while the pipelines have it.
+/// Guarantees: a body without an announced length and without a type is taken, as Sentry's Node SDK sends it, and takes
+/// no more memory than it has bytes while the pipelines have it.
 #[tokio::test]
 async fn chunked() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -117,7 +117,8 @@ async fn types_of_content() {
     }
 }
 
-/// Guarantees: what the client and those before it said about themselves goes along, every line of it and in every script.
+/// Guarantees: what the client and those before it said about themselves goes along, every line of it and in every
+/// script.
 #[tokio::test]
 async fn what_goes_along() {
     let mut rig = Rig::start(LOOPBACK).await;

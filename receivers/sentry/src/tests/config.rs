@@ -5,8 +5,8 @@ use profbridge_engine::registry::{ENVELOPES, ReceiverFactory};
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: with nothing written it listens on loopback where a Relay would, takes every key and what Relay takes, and
-/// lets a request wait for ten seconds.
+/// Guarantees: with nothing written it listens on loopback where a Relay would, takes every key and what Relay takes,
+/// and lets a request wait for ten seconds.
 #[test]
 fn defaults() {
     let settings = settings("");
@@ -21,8 +21,9 @@ fn defaults() {
 #[test]
 fn written() {
     let settings = settings(&format!(
-        "{{endpoint: '0.0.0.0:1', public_keys: [{OTHER_KEY}, ' {} '], admission_timeout: 1m, max_request_body_size: 1MiB, \
-         max_connections: 6, max_connections_per_peer: 5, idle_timeout: 7s, tls: {{cert_file: a.pem, key_file: a.key}}}}",
+        "{{endpoint: '0.0.0.0:1', public_keys: [{OTHER_KEY}, ' {} '], admission_timeout: 1m, \
+         max_request_body_size: 1MiB, max_connections: 6, max_connections_per_peer: 5, idle_timeout: 7s, \
+         tls: {{cert_file: a.pem, key_file: a.key}}}}",
         KEY.to_uppercase()
     ));
     let keys: Vec<_> = settings.keys.iter().flatten().map(|key| &**key).collect();
@@ -38,8 +39,8 @@ fn written() {
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(
-        "{endpoint: localhost, public_keys: [secretive, 0123456789abcdef0123456789abcdef], max_request_body_size: 201MiB, \
-         max_connections: 0, max_connections_per_peer: 0, idle_timeout: 0s}",
+        "{endpoint: localhost, public_keys: [secretive, 0123456789abcdef0123456789abcdef], \
+         max_request_body_size: 201MiB, max_connections: 0, max_connections_per_peer: 0, idle_timeout: 0s}",
     );
     let problems = Settings::read(&section.unwrap()).unwrap_err().to_string();
     let keys = [

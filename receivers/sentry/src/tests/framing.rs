@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value of
-/// its: a header may hold a key.
+/// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value
+/// of its: a header may hold a key.
 #[tokio::test]
 async fn no_envelopes() {
     let rig = Rig::start(LOOPBACK).await;
@@ -76,8 +76,8 @@ async fn too_much() {
     }
 }
 
-/// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types that
-/// nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
+/// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types
+/// that nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
 #[tokio::test]
 async fn every_form() {
     let mut rig = Rig::start(LOOPBACK).await;

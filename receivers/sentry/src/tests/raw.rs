@@ -59,8 +59,8 @@ async fn a_claim_holds_no_memory() {
     until(|| rig.consumer.memory_used() == 0 && rig.requests("failure") == 1).await;
 }
 
-/// Guarantees: a client that sends all of what is refused before it looks for an answer sees the answer, and can use the
-/// connection again.
+/// Guarantees: a client that sends all of what is refused before it looks for an answer sees the answer, and can use
+/// the connection again.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;

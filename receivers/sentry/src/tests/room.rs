@@ -10,8 +10,8 @@ const PATIENT: &str = "{endpoint: '127.0.0.1:0', admission_timeout: 10m}";
 /// Waits for a moment.
 const BRIEF: &str = "{endpoint: '127.0.0.1:0', admission_timeout: 50ms}";
 
-/// Guarantees: while memory is short a request waits, and is answered 503 with Retry-After when it has waited long enough,
-/// whether it needs the memory for its body, for unpacking it, or for a profile in it.
+/// Guarantees: while memory is short a request waits, and is answered 503 with Retry-After when it has waited long
+/// enough, whether it needs the memory for its body, for unpacking it, or for a profile in it.
 #[tokio::test]
 async fn no_memory_means_later() {
     for request in
@@ -28,8 +28,8 @@ async fn no_memory_means_later() {
     }
 }
 
-/// Guarantees: memory that becomes free while a request waits for it is taken, for a profile that came uncompressed and for
-/// one that has to be unpacked.
+/// Guarantees: memory that becomes free while a request waits for it is taken, for a profile that came uncompressed and
+/// for one that has to be unpacked.
 #[tokio::test]
 async fn memory_that_becomes_free_is_taken() {
     for request in [post(CHUNK), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(SMALL)] {
@@ -61,8 +61,8 @@ async fn what_never_fits() {
     }
 }
 
-/// Guarantees: while the queue of an exporter is full a request waits, unread, and is answered 503 when it has waited long
-/// enough; room that comes before is taken.
+/// Guarantees: while the queue of an exporter is full a request waits, unread, and is answered 503 when it has waited
+/// long enough; room that comes before is taken.
 #[tokio::test]
 async fn a_full_queue() {
     let rig = Rig::start(BRIEF).await;
@@ -94,8 +94,8 @@ async fn without_patience() {
     drop(held);
 }
 
-/// Guarantees: a shutdown frees the port, lets a request that the pipelines have end with its answer, and tells one that
-/// waits for room to come back.
+/// Guarantees: a shutdown frees the port, lets a request that the pipelines have end with its answer, and tells one
+/// that waits for room to come back.
 #[tokio::test]
 async fn a_shutdown() {
     let mut rig = Rig::start(LOOPBACK).await;

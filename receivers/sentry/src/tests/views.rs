@@ -6,8 +6,8 @@ use super::*;
 
 const NODE: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-profile_chunk.envelope");
 
-/// Guarantees: a chunk is read into a view of its item, compressed or not, of Python's SDK or Node's; the envelope stays as
-/// it came, and while the pipelines have it the memory of both is counted.
+/// Guarantees: a chunk is read into a view of its item, compressed or not, of Python's SDK or Node's; the envelope
+/// stays as it came, and while the pipelines have it the memory of both is counted.
 #[tokio::test]
 async fn chunks() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -53,14 +53,15 @@ async fn unreadable() {
     ] {
         let length = payload.len();
         let body = format!(
-            "{{}}\n{{\"type\":\"profile_chunk\",\"length\":{length}}}\n{payload}\n{{\"type\":\"attachment\",\"length\":2}}\nok\n"
+            "{{}}\n{{\"type\":\"profile_chunk\",\"length\":{length}}}\n{payload}\n\
+             {{\"type\":\"attachment\",\"length\":2}}\nok\n"
         );
         let (answer, taken) = rig.taken(post(body.clone())).await;
         assert_eq!((answer.status, taken.views.len(), taken.unread_items()), (200, 0, 2));
         assert_eq!(taken.received.unwrap().body, body);
     }
-    let perfetto = "{}\n{\"type\":\"profile_chunk\",\"content_type\":\"application/x-perfetto-trace\",\"meta_length\":2,\
-                    \"length\":4}\n{}\u{1}\u{2}\n";
+    let perfetto = "{}\n{\"type\":\"profile_chunk\",\"content_type\":\"application/x-perfetto-trace\",\
+                    \"meta_length\":2,\"length\":4}\n{}\u{1}\u{2}\n";
     assert_eq!(rig.taken(post(perfetto)).await.1.views.len(), 0);
     let other_platform = String::from_utf8(CHUNK.to_vec()).unwrap().replacen("\"python\"", "\"node\"", 1);
     assert_eq!(rig.taken(post(other_platform)).await.1.views.len(), 0);
@@ -74,7 +75,8 @@ async fn many_frames() {
     let stack = (0..100).map(|index| index.to_string()).collect::<Vec<_>>().join(",");
     let chunk = format!(
         "{{\"version\":\"2\",\"chunk_id\":\"{KEY}\",\"profiler_id\":\"{KEY}\",\"platform\":\"python\",\
-         \"client_sdk\":{{\"name\":\"x\",\"version\":\"1\"}},\"profile\":{{\"frames\":[{frames}],\"stacks\":[[{stack}]],\
+         \"client_sdk\":{{\"name\":\"x\",\"version\":\"1\"}},\
+         \"profile\":{{\"frames\":[{frames}],\"stacks\":[[{stack}]],\
          \"samples\":[{{\"timestamp\":1,\"stack_id\":0,\"thread_id\":\"1\"}},\
          {{\"timestamp\":1.01,\"stack_id\":0,\"thread_id\":\"1\"}}]}}}}"
     );
