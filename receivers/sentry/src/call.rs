@@ -181,7 +181,7 @@ impl Work {
                 envelope.header = Bytes::copy_from_slice(&envelope.header);
             }
             let content_encoding = coding.content_encoding();
-            envelope.received = Some(envelope::Received { body: came, content_encoding });
+            envelope.received = Some(envelope::Received { body: came, content_encoding, changed: false });
         }
         self.permit.set(envelope.size_bytes());
         Ok(Parsed { envelope, permit: self.permit, event_id: event_id.map(|id| id.simple().to_string()) })
