@@ -15,8 +15,7 @@ use profbridge_codec::decode::{Findings, decode};
 
 use crate::Failure;
 use crate::args::ConvertArgs;
-use crate::files::STANDARD;
-use crate::terminal::{self, Progress, shown};
+use crate::terminal::{self, Progress, STANDARD, shown};
 
 use output::Output;
 

@@ -17,13 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Failure;
-use crate::terminal::{self, shown};
+use crate::terminal::{self, STANDARD, shown};
 
 /// How many names are tried. One of 2^64 is hardly ever taken, and never twice unless somebody makes sure of it.
 const ATTEMPTS: usize = 8;
-
-/// The path that stands for standard input or output.
-pub(crate) const STANDARD: &str = "-";
 
 /// What a result is written to. Counts what passes.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The contracts between the engine and the components: receivers, processors, exporters.
+//! The contracts between the engine and the components: processors, exporters, and the words that they share with
+//! receivers, whose own contract is [`crate::receiver`].
 //!
 //! Data flows one way: a receiver hands telemetry to a pipeline, the pipeline's processors change it one after the
 //! other on the pipeline's own thread, and each exporter turns what comes out into requests, which wait in a bounded
@@ -70,39 +71,6 @@ impl fmt::Display for Rejected {
 }
 
 impl std::error::Error for Rejected {}
-
-/// A receiver: takes telemetry from outside.
-///
-/// # Lifecycle
-///
-/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
-/// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
-/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
-pub trait Receiver: Send {
-    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>>;
-}
-
-/// What a receiver needs of the engine.
-#[derive(Clone)]
-pub struct ReceiverContext {
-    /// The receiver's id in the configuration.
-    pub id: String,
-    /// Where telemetry goes.
-    pub next: crate::intake::Intake,
-    /// Ends when the receiver shall stop.
-    pub shutdown: profbridge_net::Shutdown,
-    /// The counters of this receiver.
-    pub telemetry: crate::telemetry::ReceiverTelemetry,
-}
-
-/// A component that runs.
-pub struct Running {
-    /// The addresses it listens on, with the ports that the system chose.
-    pub addresses: Vec<(&'static str, std::net::SocketAddr)>,
-    /// Completes when it has stopped.
-    pub stopped: BoxFuture<'static, ()>,
-}
 
 /// Why a component could not start, for a person. Names what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

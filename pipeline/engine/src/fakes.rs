@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::component::{
-    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Receiver, ReceiverContext, Request, Retry,
-    Running, SendError, StartError,
+    Accepted, BoxFuture, Exporter, Held, Now, Outbox, Prepared, Processor, Request, Retry, SendError, StartError,
 };
 use crate::intake::Intake;
+use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
 
 /// A batch with so many observations.
 pub(crate) fn batch(observations: u64) -> Profiles {
@@ -311,7 +311,7 @@ impl FakeReceiver {
 }
 
 impl Receiver for FakeReceiver {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(async move {
             if self.fails {
                 return Err(StartError("the port is in use".to_owned()));
@@ -325,7 +325,7 @@ impl Receiver for FakeReceiver {
                     std::future::pending::<()>().await;
                 }
             });
-            Ok(Running { addresses: vec![("grpc", ([127, 0, 0, 1], 4317).into())], stopped })
+            Ok(RunningReceiver { addresses: vec![("grpc", ([127, 0, 0, 1], 4317).into())], stopped })
         })
     }
 }

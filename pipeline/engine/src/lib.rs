@@ -1,4 +1,13 @@
 //! Runs pipelines: component contracts, configuration, graph, delivery, limits, telemetry. Knows no protocol.
+//!
+//! Modules use those above them and to their left, never the others:
+//!
+//! ```text
+//! component  budget  health  balance         words and counts that need nothing else
+//! clock  config  service  telemetry          time, configuration, counters
+//! delivery  intake                           the ends of a pipeline: towards its exporters, from its receivers
+//! receiver  registry  plan  pipeline  run    the contract of receivers; what components say of themselves; running
+//! ```
 
 pub mod balance;
 pub mod budget;
@@ -10,6 +19,7 @@ pub mod health;
 pub mod intake;
 mod pipeline;
 pub mod plan;
+pub mod receiver;
 pub mod registry;
 pub mod run;
 pub mod service;

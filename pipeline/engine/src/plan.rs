@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
-use crate::component::{Processor, Receiver};
+use crate::component::Processor;
 use crate::config::{
     Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Place, Problem, Problems, Reference,
     Section, Severity, check_references,
 };
 use crate::delivery::DynExporter;
+use crate::receiver::Receiver;
 use crate::registry::{Description, Factory, Registry, find};
 use crate::service::ServiceSettings;
 

@@ -30,9 +30,10 @@
 use profbridge_identity::Rules;
 use profbridge_model::TelemetryKind;
 
-use crate::component::{Processor, Receiver};
+use crate::component::Processor;
 use crate::config::{Problems, Section};
 use crate::delivery::DynExporter;
+use crate::receiver::Receiver;
 
 /// Profiles only, for [`Description::takes`] and [`Description::emits`].
 pub const PROFILES: &[TelemetryKind] = &[TelemetryKind::Profiles];

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
-use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::server::{Drained, Listener, ServerLimits, serve};
@@ -57,12 +58,12 @@ impl Otlp {
 }
 
 impl Receiver for Otlp {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         Box::pin(start(*self, context))
     }
 }
 
-async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, StartError> {
+async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Otlp { settings, host } = receiver;
     let host = host.unwrap_or_else(|| ThisHost::read(Path::new("/")));
     let names_host = settings.resource.insert.iter().any(|(key, _)| key == "host.id");
@@ -115,7 +116,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<Running, Star
             }
         }
     });
-    Ok(Running { addresses, stopped })
+    Ok(RunningReceiver { addresses, stopped })
 }
 
 /// Where and how one protocol is served.

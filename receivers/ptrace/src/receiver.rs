@@ -1,7 +1,8 @@
 //! Starts the receiver: the sampler process, the control socket, and the driver that connects them with the pipelines.
 
-use profbridge_engine::component::{BoxFuture, Receiver, ReceiverContext, Running, StartError};
+use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::config::{Problems, Section};
+use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 use profbridge_symbolizer::Symbolizer;
 use tokio::net::UnixListener;
@@ -48,7 +49,7 @@ impl Ptrace {
 }
 
 impl Receiver for Ptrace {
-    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<Running, StartError>> {
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {
         let launch = link::real(self.settings.realtime);
         Box::pin(start(self.settings, context, launch, resource::host_name()))
     }
@@ -60,7 +61,7 @@ pub(crate) async fn start(
     context: ReceiverContext,
     mut launch: Launch,
     host: String,
-) -> Result<Running, StartError> {
+) -> Result<RunningReceiver, StartError> {
     for target in &settings.targets {
         if let Some(warning) = target.sampling.stops.warning() {
             tracing::warn!("{}: targets.{}: {warning}", context.id, target.name);
@@ -99,7 +100,7 @@ pub(crate) async fn start(
         }
         drop(server_task);
     });
-    Ok(Running { addresses: Vec::new(), stopped })
+    Ok(RunningReceiver { addresses: Vec::new(), stopped })
 }
 
 fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<Heard>) -> Result<Option<Server>, StartError> {

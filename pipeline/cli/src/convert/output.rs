@@ -11,9 +11,9 @@ use super::Tally;
 use super::settings::Settings;
 use crate::args::{ConvertArgs, Format};
 use crate::destination::{self, Destination};
-use crate::files::{self, STANDARD, write_file};
+use crate::files::{self, write_file};
 use crate::output::{Envelopes, Otlp, Place};
-use crate::terminal::{self, shown};
+use crate::terminal::{self, STANDARD, shown};
 use crate::{Failure, flamegraph};
 
 /// An output of one of the formats.

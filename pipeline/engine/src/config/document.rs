@@ -241,11 +241,8 @@ impl Reader<'_> {
                 Kind::Scalar(scalar) => match scalar.text.parse() {
                     Ok(id) => references.push(Reference { id, place: self.sources.place(item.at) }),
                     Err(bad) => {
-                        let shown = if redact::is_sensitive(self.sources, &path, item, scalar) {
-                            &scalar.raw
-                        } else {
-                            &scalar.text
-                        };
+                        let shown =
+                            if self.sources.is_sensitive(&path, item, scalar) { &scalar.raw } else { &scalar.text };
                         self.bad_id(item.at, &path, what, shown, bad);
                     }
                 },

@@ -15,6 +15,17 @@
 //!   where text is wanted.
 //! * The loader reads files and nothing else; the environment is handed in. Nothing here panics, whatever is read.
 //!
+//! Modules use those above them and to their left, never the others:
+//!
+//! ```text
+//! place  scalar  suggest  node    a tree and its positions
+//! redact  expand                  what is a secret; references to the environment
+//! text  yaml  key_path  layer     sources and their lines, parsing, merging
+//! problem  source  print          from sources to one tree, and from that to a person
+//! de_error  de  section           sections as typed settings
+//! document  references            the configuration as a whole, and what its parts say of each other
+//! ```
+//!
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
 //! `service.telemetry`, `type/name`, `${env:NAME:-default}`, and components with nothing under them have their
 //! defaults.

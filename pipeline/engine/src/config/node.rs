@@ -43,6 +43,12 @@ pub(super) struct Scalar {
     pub(super) broken: Option<(String, String)>,
 }
 
+/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
+pub(super) struct Dropped {
+    pub(super) path: Vec<String>,
+    pub(super) node: Arc<Node>,
+}
+
 impl Scalar {
     /// Whether YAML reads it as null.
     pub(super) fn is_null(&self) -> bool {

@@ -204,7 +204,7 @@ impl Section {
 
     /// A text of somebody else about what stands at a path, without the secrets there.
     fn scrub(&self, path: &[String], text: &str) -> String {
-        redact::scrub(&self.inner.sources, text, &self.full_path(path), self.inner.node.find(path))
+        self.inner.sources.scrub(text, &self.full_path(path), self.inner.node.find(path))
     }
 
     /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
@@ -299,7 +299,7 @@ impl Section {
         const SHOWN: usize = 40;
         let node = node?;
         let Kind::Scalar(scalar) = &node.kind else { return None };
-        let shown = !redact::is_sensitive(&self.inner.sources, &self.full_path(path), node, scalar)
+        let shown = !self.inner.sources.is_sensitive(&self.full_path(path), node, scalar)
             && scalar.text.chars().count() <= SHOWN
             && !scalar.text.contains(|c: char| c.is_control() || c == '`');
         shown.then(|| scalar.text.clone())

@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::node::{Kind, Node, Scalar};
+use super::node::{Dropped, Kind, Node, Scalar};
 use super::place::{Excerpt, Place, Pos};
 use super::redact::{self, REDACTED};
-use super::yaml::Dropped;
 
 /// Longest part of a line that is shown.
 const SHOWN_CHARS: usize = 120;
@@ -262,6 +261,31 @@ impl Sources {
         let Some(source) = self.all.get(at.source as usize).filter(|_| !at.is_whole()) else { return false };
         let (start, end) = (at.start as usize, at.end as usize);
         source.masks.iter().any(|mask| mask.start <= start && end <= mask.end && start < end)
+    }
+
+    /// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
+    pub(super) fn is_sensitive(&self, path: &[String], node: &Node, scalar: &Scalar) -> bool {
+        scalar.from_env
+            || redact::is_secret_path(path)
+            || self.hides(node.at)
+            || !redact::inline_secrets(&scalar.text).is_empty()
+    }
+
+    /// A message without the sensitive scalars at and below `node`, which stands at `path`.
+    ///
+    /// Messages of components may quote what they were given, or parts of it.
+    pub(super) fn scrub(&self, message: &str, path: &[String], node: Option<&Node>) -> String {
+        let mut message = redact::without_userinfo(message);
+        let Some(node) = node else { return message };
+        let mut leaks = false;
+        node.walk(&mut path.to_vec(), &mut |path, node, scalar| {
+            if self.is_sensitive(path, node, scalar) {
+                for secret in [&scalar.text, &scalar.raw] {
+                    leaks |= redact::hide(&mut message, secret);
+                }
+            }
+        });
+        if leaks { "the value is not valid".to_owned() } else { message }
     }
 
     /// "line 3" or "lines 3-7" of the bytes from `from` up to `end`, counted from 1.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::expand::{self, Env};
-use super::node::{Entry, Kind, Node, Scalar};
+use super::node::{Dropped, Entry, Kind, Node, Scalar};
 use super::place::Pos;
 
 /// Maps and lists may be nested this deep. The merge and the readers recurse, so this bounds the stack.
@@ -53,12 +53,6 @@ struct Builder<'a> {
     faults: Vec<Fault>,
     complete: bool,
     dropped: Vec<Dropped>,
-}
-
-/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
-pub(super) struct Dropped {
-    pub(super) path: Vec<String>,
-    pub(super) node: Arc<Node>,
 }
 
 /// What became of a text.

@@ -50,7 +50,7 @@ pub struct Running {
     shutdown_timeout: std::time::Duration,
     health: Health,
     metrics: Metrics,
-    receivers: Vec<RunningReceiver>,
+    receivers: Vec<ReceiverTask>,
     /// Stops the receivers.
     stop_receivers: Trigger,
     /// Lets nobody wait for the receivers any longer.
@@ -67,7 +67,7 @@ pub struct Running {
     started: tokio::time::Instant,
 }
 
-struct RunningReceiver {
+struct ReceiverTask {
     telemetry: ReceiverTelemetry,
     edge: Edge,
     task: JoinHandle<()>,

@@ -6,15 +6,16 @@ use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
 use super::reporter::{Reporter, Watched};
-use super::{Address, Running, RunningReceiver};
+use super::{Address, ReceiverTask, Running};
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::component::{ReceiverContext, StartError};
+use crate::component::StartError;
 use crate::delivery::{ExporterContext, RunningExporter, Sink};
 use crate::health::{Health, State};
 use crate::intake::{End, Entrance, Intake};
 use crate::pipeline::{Context, Host, Parts, Pipeline};
 use crate::plan::{Plan, PlannedExporter, PlannedPipeline, PlannedReceiver};
+use crate::receiver::ReceiverContext;
 use crate::service::ServiceSettings;
 use crate::telemetry::server::Server;
 use crate::telemetry::{ExporterTelemetry, Kind, Metrics};
@@ -199,7 +200,7 @@ impl Started {
         }
         health.set("receivers", &id, State::Running);
         let task = tokio::spawn(watch(id, running.stopped, self.receivers.clone(), health));
-        self.running.receivers.push(RunningReceiver { telemetry, edge, task });
+        self.running.receivers.push(ReceiverTask { telemetry, edge, task });
         Ok(())
     }
 }

@@ -291,12 +291,12 @@ async fn telemetry_address_in_use() {
 #[tokio::test]
 async fn receiver_that_ends_unasked() {
     struct Ends;
-    impl crate::component::Receiver for Ends {
+    impl crate::receiver::Receiver for Ends {
         fn start<'a>(
             self: Box<Self>,
-            _context: crate::component::ReceiverContext,
-        ) -> crate::component::BoxFuture<'a, Result<crate::component::Running, StartError>> {
-            let running = crate::component::Running { addresses: vec![], stopped: Box::pin(async {}) };
+            _context: crate::receiver::ReceiverContext,
+        ) -> crate::component::BoxFuture<'a, Result<crate::receiver::RunningReceiver, StartError>> {
+            let running = crate::receiver::RunningReceiver { addresses: vec![], stopped: Box::pin(async {}) };
             Box::pin(std::future::ready(Ok(running)))
         }
     }

@@ -1,9 +1,10 @@
 //! Tests of the driver, between a sampler process and pipelines that the test plays.
 
 use profbridge_engine::budget::Budget;
-use profbridge_engine::component::{ReceiverContext, Rejected, Retry, Running};
+use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::config::Section;
 use profbridge_engine::delivery::Overflow;
+use profbridge_engine::receiver::{ReceiverContext, RunningReceiver};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry, Value};
@@ -294,7 +295,8 @@ async fn as_a_receiver() {
         started.try_send(Played { commands: waiting, heard: heard_sender }).map_err(|error| error.to_string())?;
         Ok(Link { commands, heard })
     });
-    let Running { stopped, .. } = crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
+    let RunningReceiver { stopped, .. } =
+        crate::receiver::start(settings, context, launch, "h".to_owned()).await.unwrap();
     let running = tokio::spawn(stopped);
     let sampler = samplers.recv().await.unwrap();
     let path = socket.clone();

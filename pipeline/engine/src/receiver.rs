@@ -1,0 +1,42 @@
+//! The contract between the engine and receivers, see [`crate::component`].
+
+use std::net::SocketAddr;
+
+use profbridge_net::Shutdown;
+
+use crate::component::{BoxFuture, StartError};
+use crate::intake::Intake;
+use crate::telemetry::ReceiverTelemetry;
+
+/// A receiver: takes telemetry from outside.
+///
+/// # Lifecycle
+///
+/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
+/// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
+/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
+pub trait Receiver: Send {
+    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
+    fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;
+}
+
+/// What a receiver needs of the engine.
+#[derive(Clone)]
+pub struct ReceiverContext {
+    /// The receiver's id in the configuration.
+    pub id: String,
+    /// Where telemetry goes.
+    pub next: Intake,
+    /// Ends when the receiver shall stop.
+    pub shutdown: Shutdown,
+    /// The counters of this receiver.
+    pub telemetry: ReceiverTelemetry,
+}
+
+/// A receiver that runs.
+pub struct RunningReceiver {
+    /// The addresses it listens on, with the ports that the system chose.
+    pub addresses: Vec<(&'static str, SocketAddr)>,
+    /// Completes when it has stopped.
+    pub stopped: BoxFuture<'static, ()>,
+}
