@@ -3,14 +3,15 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! component  budget  health  balance         words and counts that need nothing else
-//! clock  config  service  telemetry          time, configuration, counters
-//! delivery  intake                           the ends of a pipeline: towards its exporters, from its receivers
-//! receiver  registry  plan  pipeline  run    the contract of receivers; what components say of themselves; running
+//! component  budget  health  balance  calendar    words and counts that need nothing else
+//! clock  config  service  telemetry               time, configuration, counters
+//! delivery  intake                                the ends of a pipeline: towards its exporters, from its receivers
+//! receiver  registry  plan  pipeline  run         the contract of receivers; descriptions; running
 //! ```
 
 pub mod balance;
 pub mod budget;
+pub mod calendar;
 pub mod clock;
 pub mod component;
 pub mod config;

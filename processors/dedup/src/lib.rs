@@ -19,14 +19,12 @@ use profbridge_model::arena::Work;
 use self::merge::Merge;
 use self::resends::Resends as Memory;
 
+pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
+
 pub use self::config::{Config, Resends, Settings};
 
-/// Note: windows that were closed before their time, because a bound was reached or memory was short.
-pub const CLOSED_EARLY: &str = "closed_early";
 /// Note: profiles that were forgotten before their time: a resend of them would not be noticed.
 pub const FORGOTTEN: &str = "forgotten_early";
-/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
-pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {

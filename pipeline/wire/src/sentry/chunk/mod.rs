@@ -46,7 +46,7 @@ mod tests;
 
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 
-pub use report::{Notes, Report};
+pub use report::{CLIPPED_SECONDS, Notes, Report};
 pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
 pub use sink::{ChunkHead, ChunkSummary, Collected, Sink};
 
