@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::backend::sentry::Sentry;
 use crate::process::{Finished, Profbridge, run};
-use crate::targets::Running;
+use crate::targets::TargetProgram;
 
 /// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
 fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
@@ -64,7 +64,7 @@ const SEEN: usize = 400;
 #[test]
 fn a_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -138,7 +138,7 @@ fn only_the_sampler_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -162,7 +162,7 @@ fn who_else_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let base = configuration(&sentry.dsn(1), folder.path(), &format!("pid: {}", program.pid()));
@@ -217,7 +217,7 @@ fn open_files_of_a_command() {
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}, start_on_launch: false", program.pid());

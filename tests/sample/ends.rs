@@ -7,7 +7,7 @@ use profbridge_wire::sentry::relay_rules;
 use super::{Sampling, Stacks, stops, until_met};
 use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
-use crate::targets::{Running, hot, known};
+use crate::targets::{TargetProgram, hot, known};
 
 /// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is
 /// no failure; standard output is the command's alone.
@@ -70,7 +70,7 @@ fn hangup() {
 
 fn ends_by(signal: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::start(Command::new(known()).args(["held", "0"]));
+    let mut program = TargetProgram::start(Command::new(known()).args(["held", "0"]));
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     program.tell();
     assert_eq!(program.line(), "seen\n");
@@ -85,7 +85,7 @@ fn ends_by(signal: &str) {
 #[test]
 fn the_process_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("1");
+    let mut program = TargetProgram::hot("1");
     let sampling = Sampling::start(folder.path(), &["--pid", &program.pid(), "-o", "out.folded"]);
     program.tell();
     let finished = sampling.ended();

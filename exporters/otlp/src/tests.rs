@@ -11,7 +11,7 @@ mod prepare;
 mod secure;
 
 use bytes::Bytes;
-use profbridge_codec::otlp::{Encoder, Options};
+use profbridge_codec::otlp::{Encoder, EncoderOptions};
 use profbridge_engine::component::{Accepted, Exporter as _, Request, SendError};
 use profbridge_engine::config::Section;
 use profbridge_engine::testing::{ManualClock, batch};
@@ -61,7 +61,7 @@ fn decoded(request: impl Into<Bytes>) -> Profiles {
 
 /// The same with an id for each profile, as it comes from a receiver.
 fn with_ids(profiles: &Profiles) -> Profiles {
-    let options = Options { fill_profile_id: true, ..Options::plain(usize::MAX) };
+    let options = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(usize::MAX) };
     let message = Encoder::new(options).encode(&profiles.clone().into()).messages.remove(0);
     decoded(message.body)
 }

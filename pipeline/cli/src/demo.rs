@@ -29,7 +29,7 @@ use crate::files::write_file;
 use crate::terminal::{self, Progress, shown};
 use crate::{Failure, commands, flamegraph, logging};
 
-use running::Running;
+use running::RunningPipeline;
 
 /// Generates a profile, sends it, and says where to look.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
@@ -83,8 +83,8 @@ struct Outcome {
 }
 
 /// The pipeline that runs already, unless there is none; says why there is none.
-fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Option<Running> {
-    match runtime.block_on(Running::find(&arguments.config)) {
+fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Option<RunningPipeline> {
+    match runtime.block_on(RunningPipeline::find(&arguments.config)) {
         Ok(running) => Some(running),
         Err(why) => {
             terminal::say(format!("no running pipeline is used: {why}"));
@@ -97,7 +97,7 @@ fn find_running(runtime: &tokio::runtime::Runtime, arguments: &DemoArgs) -> Opti
 /// window ends within the demo's time), and until its exporters have sent it or given it up.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
-    running: &Running,
+    running: &RunningPipeline,
     profiles: &Profiles,
     body: Bytes,
 ) -> Result<Outcome, Failure> {

@@ -11,7 +11,7 @@ use profbridge_model::{Profiles, Telemetry};
 
 use crate::Failure;
 
-pub(crate) use envelopes::{Envelopes, Place};
+pub(crate) use envelopes::{EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 
 /// A processor without a pipeline around it: no time passes.

@@ -46,7 +46,7 @@ pub(crate) enum Reply {
 
 /// What a [`FakeExporter`] saw.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ExporterCalls {
     /// What comes next; `otherwise` once that is used up.
     pub(crate) script: Mutex<VecDeque<Reply>>,
     pub(crate) otherwise: Mutex<Reply>,
@@ -65,14 +65,14 @@ pub(crate) struct Seen {
 /// One request for each batch, with as many bytes in its body as told.
 #[derive(Clone)]
 pub(crate) struct FakeExporter {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ExporterCalls>,
     pub(crate) body: usize,
     pub(crate) disabled: Option<String>,
 }
 
 impl FakeExporter {
     pub(crate) fn new(script: impl IntoIterator<Item = Reply>) -> Self {
-        let seen = Seen {
+        let seen = ExporterCalls {
             script: Mutex::new(script.into_iter().collect()),
             otherwise: Mutex::new(Reply::Accept),
             attempts: Mutex::default(),

@@ -8,8 +8,8 @@ use profbridge_model::TelemetryKind;
 
 use crate::component::Processor;
 use crate::config::{
-    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Place, Problem, Problems, Reference,
-    Section, Severity, check_references,
+    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
+    Severity, SourcePosition, check_references,
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
@@ -57,7 +57,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// All that is wrong, each problem with its place; warnings are among them.
+    /// All that is wrong, each problem with its position; warnings are among them.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
@@ -149,8 +149,15 @@ impl Maker<'_> {
         }
     }
 
-    fn report(&mut self, place: &Place, key_path: String, message: String, hint: String, severity: Severity) {
-        self.problems.push(Problem { place: place.clone(), key_path, message, hint: Some(hint), severity });
+    fn report(
+        &mut self,
+        position: &SourcePosition,
+        key_path: String,
+        message: String,
+        hint: String,
+        severity: Severity,
+    ) {
+        self.problems.push(Problem { position: position.clone(), key_path, message, hint: Some(hint), severity });
     }
 
     fn receivers(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedReceiver> {
@@ -233,7 +240,7 @@ impl Maker<'_> {
                     let message = format!("`{}` cannot work behind `{}`", reference.id, earlier.id);
                     (message, format!("name `{}` before `{}`", reference.id, earlier.id))
                 };
-                self.report(&reference.place, key_path, message, hint, Severity::Error);
+                self.report(&reference.position, key_path, message, hint, Severity::Error);
             }
             before.push((reference, description));
         }
@@ -251,7 +258,7 @@ impl Maker<'_> {
                 let key_path = format!("service.pipelines.{id}.exporters.{position}");
                 let message = format!("`{}` takes only what the processor `{needed}` has cut", reference.id);
                 let hint = format!("add `{needed}` at the end of `processors` of this pipeline");
-                self.report(&reference.place, key_path, message, hint, Severity::Error);
+                self.report(&reference.position, key_path, message, hint, Severity::Error);
             }
         }
     }
@@ -288,7 +295,7 @@ impl Maker<'_> {
             "name it in a pipeline that carries everything, which is one that is not called `{}`; or delete it here",
             id.signal
         );
-        self.report(&reference.place, key_path, message, hint, Severity::Error);
+        self.report(&reference.position, key_path, message, hint, Severity::Error);
     }
 
     /// Leaves out exporters that have nothing to do, and pipelines that have none left.
@@ -316,7 +323,7 @@ impl Maker<'_> {
                 let severity = if others_remain { Severity::Warning } else { Severity::Error };
                 let message = format!("the pipeline `{id}` has nowhere to send to; {}", reasons.join("; "));
                 let hint = "give one of its exporters what it needs, or name another".to_owned();
-                self.report(&written.place, format!("service.pipelines.{id}.exporters"), message, hint, severity);
+                self.report(&written.position, format!("service.pipelines.{id}.exporters"), message, hint, severity);
             }
             false
         });

@@ -126,19 +126,19 @@ impl Report<'_> {
     }
 
     fn list_waits(&self, out: &mut String, side: &Side) {
-        let places = side.places();
-        for place in places.iter().take(MOST_WAITS) {
+        let hotspots = side.hotspots();
+        for place in hotspots.iter().take(MOST_WAITS) {
             let time = format!("{} {:>10}", percent(place.nano, side.nano()), seconds(place.nano));
             let within = place.within.map(|number| format!(", called by {}", named(self.function(number))));
             let leaf = named(self.function(place.leaf));
             line(out, format_args!("  {time:>18}  {leaf}{}", within.unwrap_or_default()));
         }
-        if let Some(more) = places.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
-            let rest: u64 = places.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
+        if let Some(more) = hotspots.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
+            let rest: u64 = hotspots.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
             let time = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
             line(out, format_args!("  {time:>18}  in {more} more places"));
         }
-        let children = places.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
+        let children = hotspots.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
         let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
         if !self.followed && u128::from(children) * CHILDREN_PARTS > self.elapsed.as_nanos() {
             line(

@@ -1,4 +1,4 @@
-//! The configuration: from files, texts and `--set` assignments to typed settings, with every problem at its place.
+//! The configuration: from files, texts and `--set` assignments to typed settings, with every problem at its position.
 //!
 //! ```text
 //! sources --yaml--> trees with positions --figment--> one tree --> Config --Section::extract--> settings
@@ -18,12 +18,12 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! place  scalar  suggest  node    a tree and its positions
-//! redact  expand                  what is a secret; references to the environment
-//! text  yaml  key_path  layer     sources and their lines, parsing, merging
-//! problem  source  print          from sources to one tree, and from that to a person
-//! de_error  de  section           sections as typed settings
-//! document  references            the configuration as a whole, and what its parts say of each other
+//! position  scalar  suggest  node    a tree and its positions
+//! redact  expand                     what is a secret; references to the environment
+//! text  yaml  key_path  layer        sources and their lines, parsing, merging
+//! problem  source  print             from sources to one tree, and from that to a person
+//! de_error  de  section              sections as typed settings
+//! document  references               the configuration as a whole, and what its parts say of each other
 //! ```
 //!
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
@@ -45,7 +45,7 @@ mod layer;
 mod node;
 mod optional;
 mod ordered;
-mod place;
+mod position;
 mod print;
 mod problem;
 mod redact;
@@ -69,7 +69,7 @@ pub use id::{BadId, Carries, ComponentId, PipelineId};
 pub use keys::keys;
 pub use optional::Optional;
 pub use ordered::Ordered;
-pub use place::{Excerpt, Place};
+pub use position::{Excerpt, SourcePosition};
 pub use problem::{Problem, Problems, Severity};
 pub use references::{Known, check_references};
 pub use secret::Secret;

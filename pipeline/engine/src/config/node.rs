@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::place::Pos;
+use super::position::Pos;
 use super::scalar;
 
 /// A value and where it stands. In a merged map the position is that of its key.

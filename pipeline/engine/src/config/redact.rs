@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::node::{Kind, Node};
-use super::place::Pos;
+use super::position::Pos;
 use super::suggest;
 
 /// What is shown in place of a secret.

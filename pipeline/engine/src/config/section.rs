@@ -11,7 +11,7 @@ use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
 use super::keys::keys;
 use super::node::{Kind, Node};
-use super::place::{Place, Pos};
+use super::position::{Pos, SourcePosition};
 use super::problem::{Problem, Problems, Severity};
 use super::redact;
 use super::scalar::{self, Plain};
@@ -99,8 +99,8 @@ impl Section {
 
     /// Where the section's key is.
     #[must_use]
-    pub fn place(&self) -> Place {
-        self.inner.sources.place(self.inner.at)
+    pub fn position(&self) -> SourcePosition {
+        self.inner.sources.position(self.inner.at)
     }
 
     /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
@@ -194,7 +194,7 @@ impl Section {
     /// since a word of theirs may happen to be a value: `false`, or one of the values that are possible.
     fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
-            place: self.inner.sources.place(self.nearest(path)),
+            position: self.inner.sources.position(self.nearest(path)),
             key_path: key_path::join(&self.full_path(path)),
             message,
             hint,
@@ -250,7 +250,7 @@ impl Section {
                     collector::hint(&full).map_or_else(|| suggest::hint(key, &valid, "keys"), |known| known.to_owned());
                 let value = node.and_then(|node| redact::unknown_value(key, &valid, node));
                 Problem {
-                    place: self.inner.sources.place_hiding(self.key_at(path), value),
+                    position: self.inner.sources.position_hiding(self.key_at(path), value),
                     key_path: key_path::join(&full),
                     message: format!("unknown key `{}`", redact::without_userinfo(key)),
                     hint: Some(hint),
@@ -276,7 +276,7 @@ impl Section {
                 self.own(path, message, hint)
             }
             DeKind::Broken { message, hint } => Problem {
-                place: self.inner.sources.place(self.nearest(path)),
+                position: self.inner.sources.position(self.nearest(path)),
                 key_path: String::new(),
                 message: message.clone(),
                 hint: Some(hint.clone()),

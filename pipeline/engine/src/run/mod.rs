@@ -45,7 +45,7 @@ impl std::fmt::Display for Address {
 }
 
 /// A plan that runs. Dropping it ends everything at once, uncounted; [`Running::stop`] ends it in order.
-pub struct Running {
+pub struct RunningPlan {
     addresses: Vec<Address>,
     shutdown_timeout: std::time::Duration,
     health: Health,
@@ -73,7 +73,7 @@ struct ReceiverTask {
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningPlan {
     /// Everything that listens.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -113,7 +113,7 @@ pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartErro
 /// # Errors
 ///
 /// A component could not start. What had been started is stopped.
-pub async fn start(plan: Plan) -> Result<Running, StartError> {
+pub async fn start(plan: Plan) -> Result<RunningPlan, StartError> {
     start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Thread).await
 }
 

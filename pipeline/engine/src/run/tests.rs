@@ -11,7 +11,7 @@ use crate::component::{Rejected, Retry};
 use crate::config::Carries;
 use crate::delivery::{DeliverySettings, Overflow, QueueConfig, RetryConfig, Sizer, deliver};
 use crate::fakes::{FakeExporter, FakeReceiver, Holder, Reply, Splitter, batch, envelope};
-use crate::health::State;
+use crate::health::ComponentState;
 use crate::intake::Intake;
 use crate::plan::{PlannedExporter, PlannedPipeline, PlannedReceiver};
 use crate::service::ServiceSettings;
@@ -64,7 +64,7 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
 }
 
 /// Starts a plan so that the time can be paused.
-async fn start_paused(plan: Plan) -> Result<Running, StartError> {
+async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
     start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Task).await
 }
 
@@ -308,7 +308,7 @@ async fn receiver_that_ends_unasked() {
         tokio::task::yield_now().await;
     }
     let state = running.health().states().into_iter().find(|(section, ..)| *section == "receivers").unwrap().2;
-    assert_eq!(state, State::Failed("it ended unasked".to_owned()));
+    assert_eq!(state, ComponentState::Failed("it ended unasked".to_owned()));
     assert!(!running.stop().await.is_clean());
 }
 
