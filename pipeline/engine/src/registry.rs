@@ -96,7 +96,8 @@ impl Description {
     }
 }
 
-/// Makes components of one type. `create` checks a section and makes a component of it.
+/// Makes components of one type. `create` checks a section and makes a component of it; it may be called from any
+/// thread, any number of times.
 #[derive(Debug, Clone, Copy)]
 pub struct Factory<Create> {
     /// What the type says of itself.

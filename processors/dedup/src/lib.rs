@@ -5,6 +5,8 @@
 //! the repetition. See `README.md` for the options and guarantees.
 //!
 //! Right before `chunk` the merging is not needed: its windows have one dictionary as well.
+//!
+//! It knows profiles by value, and no format; the windows of senders are held by `profbridge_windows`.
 
 mod config;
 mod merge;
