@@ -25,6 +25,7 @@ mod mistakes;
 mod process;
 mod readme;
 mod reference_configuration;
+mod reference_pages;
 #[cfg(target_os = "linux")]
 mod sample;
 #[cfg(target_os = "linux")]
