@@ -12,6 +12,8 @@ mod backend;
 mod capture;
 mod client;
 mod commands;
+#[cfg(target_os = "linux")]
+mod configuration_errors;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod ending;

@@ -134,8 +134,8 @@ pub(crate) fn shown() -> BTreeMap<String, String> {
 }
 
 /// Guarantees: there is no key in the code that the reference configuration does not show, and none in it that the code
-/// does not know, among those that are commented out either. The keys of what several components have in common, such as
-/// `tls`, stand at one of them.
+/// does not know, among those that are commented out either. The keys of what several components have in common, such
+/// as `tls`, stand at one of them.
 #[test]
 fn shows_every_key() {
     let shown = shown();

@@ -69,8 +69,8 @@ fn rows(page: &str) -> Vec<Row> {
 }
 
 /// Guarantees: each key on a component's page is one of the code, each key of the code is on the page (or named in the
-/// row of what it belongs to, or said to be another page's), and a default on the page is the one in `config.yaml`, which
-/// other tests hold against the code.
+/// row of what it belongs to, or said to be another page's), and a default on the page is the one in `config.yaml`,
+/// which other tests hold against the code.
 #[test]
 fn tables_have_every_key_and_its_default() {
     let (shown, by_default) = (shown(), defaults());
