@@ -163,59 +163,40 @@ fn indent(yaml: &str) -> String {
     yaml.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Guarantees: every value in the reference configuration is what holds without it.
+/// Guarantees: every value in the reference configuration is what holds without it, in the components that are only
+/// shown too, and there is nothing in it to warn of.
 #[test]
 fn shows_the_defaults() {
-    let config = config::load(&[Source::File(path())], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
-    let section = |components: &config::Ordered<config::ComponentId, Section>, kind: &str| {
-        components.iter().find(|(id, _)| id.kind == kind).unwrap().1.clone()
-    };
+    let source = Source::Text { name: "config.yaml".to_owned(), text: with_unused() };
+    let config = Section::load(&[source], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
+    let of = |component: &str| config.below(component);
     let receiver = |section: &Section| profbridge_receiver_otlp::Settings::read(section).unwrap();
-    assert_eq!(receiver(&section(&config.receivers, "otlp")), receiver(&Section::defaults()));
-    let dedup: profbridge_processor_dedup::Config = section(&config.processors, "dedup").extract().unwrap();
+    assert_eq!(receiver(&of("receivers.otlp")), receiver(&Section::defaults()));
+    let ptrace = |section: &Section| profbridge_receiver_ptrace::Settings::read(section).unwrap();
+    let target = Section::from_yaml("targets: {app: {executable: app}}").unwrap();
+    assert_eq!(ptrace(&of("receivers.ptrace")), ptrace(&target));
+    let dedup: profbridge_processor_dedup::Config = of("processors.dedup").extract().unwrap();
     assert_eq!(dedup, profbridge_processor_dedup::Config::default());
-    let symbolize: profbridge_processor_symbolize::Config = section(&config.processors, "symbolize").extract().unwrap();
+    let symbolize: profbridge_processor_symbolize::Config = of("processors.symbolize").extract().unwrap();
     assert_eq!(symbolize, profbridge_processor_symbolize::Config::default());
-    let chunk: profbridge_processor_chunk::Config = section(&config.processors, "chunk").extract().unwrap();
+    let chunk: profbridge_processor_chunk::Config = of("processors.chunk").extract().unwrap();
     assert_eq!(chunk, profbridge_processor_chunk::Config::default());
     // Secrets cannot be compared, and show nothing.
-    let sentry = profbridge_exporter_sentry::Config::read(&section(&config.exporters, "sentry")).unwrap();
+    let sentry = profbridge_exporter_sentry::Config::read(&of("exporters.sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));
-    let file = profbridge_exporter_file::Config::read(&section(&config.exporters, "file")).unwrap();
+    let file = profbridge_exporter_file::Config::read(&of("exporters.file")).unwrap();
     let default = profbridge_exporter_file::Config { path: "out/envelopes".into(), ..Default::default() };
     assert_eq!(format!("{file:?}"), format!("{default:?}"));
-    assert_eq!(ServiceSettings::new(&config.service).unwrap(), ServiceSettings::default());
-    let finished = run(tempfile::tempdir().unwrap().path(), &["validate", "--config", path().to_str().unwrap()]);
-    assert!(finished.status.success() && !finished.stderr.contains("warning"), "{}", finished.stderr);
-}
-
-/// Guarantees: the receivers that are only shown have their defaults, too.
-#[test]
-fn shows_the_defaults_of_unused_receivers() {
-    let read = |yaml: &str| {
-        let section = Section::from_yaml(yaml).unwrap();
-        profbridge_receiver_ptrace::Settings::read(&section).unwrap_or_else(|problems| panic!("{problems}"))
-    };
-    let shown = unused_receivers();
-    assert_eq!(
-        read(shown.strip_prefix("ptrace:").unwrap_or_else(|| panic!("{shown}")).split_once('\n').unwrap().1),
-        read("targets: {app: {executable: app}}")
-    );
-}
-
-/// Guarantees: the exporters that are only shown have their defaults, too.
-#[test]
-fn shows_the_defaults_of_unused_exporters() {
-    let yaml = unused_exporters();
-    let (otlp, debug) = yaml.split_once("debug:").unwrap();
-    let of = |text: &str| Section::from_yaml(text).unwrap();
-    let otlp: profbridge_exporter_otlp::Config = of(otlp.strip_prefix("otlp:").unwrap()).extract().unwrap();
+    let otlp: profbridge_exporter_otlp::Config = of("exporters.otlp").extract().unwrap();
     let default = profbridge_exporter_otlp::Config {
         endpoint: "backend:4317".to_owned(),
         protocol: otlp.protocol,
         ..Default::default()
     };
     assert_eq!(format!("{otlp:?}"), format!("{default:?}"));
-    let debug: profbridge_exporter_debug::Config = of(debug).extract().unwrap();
+    let debug: profbridge_exporter_debug::Config = of("exporters.debug").extract().unwrap();
     assert_eq!(debug, profbridge_exporter_debug::Config::default());
+    assert_eq!(ServiceSettings::new(&of("service")).unwrap(), ServiceSettings::default());
+    let finished = run(tempfile::tempdir().unwrap().path(), &["validate", "--config", path().to_str().unwrap()]);
+    assert!(finished.status.success() && !finished.stderr.contains("warning"), "{}", finished.stderr);
 }
