@@ -62,8 +62,10 @@ impl Plan {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
         maker.identity.clone_from(&service.identity);
-        let receivers = maker.receivers(&config.receivers);
-        let exporters = maker.exporters(&config.exporters);
+        let receivers = maker.components(registry.receivers, &config.receivers);
+        let receivers: Vec<_> = receivers.into_iter().map(|(id, receiver)| PlannedReceiver { id, receiver }).collect();
+        let exporters = maker.components(registry.exporters, &config.exporters);
+        let exporters: Vec<_> = exporters.into_iter().map(|(id, exporter)| PlannedExporter { id, exporter }).collect();
         let mut pipelines: Vec<PlannedPipeline> =
             config.pipelines.iter().map(|(id, pipeline)| maker.pipeline(config, id, pipeline)).collect();
         maker.unused_processors(config);
@@ -131,6 +133,9 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
     kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
 
+/// Makes a component of its section.
+type Create<T> = fn(&Section) -> Result<T, Problems>;
+
 struct Maker<'a> {
     registry: &'a Registry,
     identity: Rules,
@@ -149,38 +154,23 @@ impl Maker<'_> {
         }
     }
 
-    fn report(
-        &mut self,
-        position: &SourcePosition,
-        key_path: String,
-        message: String,
-        hint: String,
-        severity: Severity,
-    ) {
-        self.problems.push(Problem { position: position.clone(), key_path, message, hint: Some(hint), severity });
+    fn report(&mut self, at: &SourcePosition, key_path: String, message: String, hint: String, severity: Severity) {
+        self.problems.push(Problem { position: at.clone(), key_path, message, hint: Some(hint), severity });
     }
 
-    fn receivers(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedReceiver> {
-        let mut receivers = Vec::new();
+    /// The components of sections, each with its id.
+    fn components<T>(
+        &mut self,
+        factories: &'static [Factory<Create<T>>],
+        sections: &Ordered<ComponentId, Section>,
+    ) -> Vec<(String, T)> {
+        let mut components = Vec::new();
         for (id, section) in sections.iter() {
             // An unknown type has been reported.
-            let Some(factory) = find(self.registry.receivers, &id.kind) else { continue };
-            if let Some(receiver) = self.keep((factory.create)(section)) {
-                receivers.push(PlannedReceiver { id: id.to_string(), receiver });
-            }
+            let Some(factory) = find(factories, &id.kind) else { continue };
+            components.extend(self.keep((factory.create)(section)).map(|component| (id.to_string(), component)));
         }
-        receivers
-    }
-
-    fn exporters(&mut self, sections: &Ordered<ComponentId, Section>) -> Vec<PlannedExporter> {
-        let mut exporters = Vec::new();
-        for (id, section) in sections.iter() {
-            let Some(factory) = find(self.registry.exporters, &id.kind) else { continue };
-            if let Some(exporter) = self.keep((factory.create)(section)) {
-                exporters.push(PlannedExporter { id: id.to_string(), exporter });
-            }
-        }
-        exporters
+        components
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {

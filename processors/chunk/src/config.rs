@@ -88,28 +88,23 @@ impl Config {
     }
 
     fn problems(&self, section: &Section) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut rule = |broken: bool, key: &str, message: &str, hint: &str| {
-            if broken {
-                problems.push(section.problem(key, message, hint));
-            }
-        };
-        rule(self.max_observations == 0, "max_observations", "must be at least 1", "");
-        rule(self.max_processes == 0, "max_processes", "must be at least 1", "");
-        rule(self.max_window_bytes.get() < 4096, "max_window_bytes", "must be at least 4KiB", "");
-        rule(
-            self.max_bytes < self.max_window_bytes,
-            "max_bytes",
-            "is less than max_window_bytes",
-            "all windows together need at least the memory that one may take",
-        );
-        rule(
-            self.max_dictionary_bytes.get() > u64::from(u32::MAX) / 2,
-            "max_dictionary_bytes",
-            "must be less than 2GiB",
-            "",
-        );
-        problems
+        section.broken_rules(&[
+            (self.max_observations == 0, "max_observations", "must be at least 1", ""),
+            (self.max_processes == 0, "max_processes", "must be at least 1", ""),
+            (self.max_window_bytes.get() < 4096, "max_window_bytes", "must be at least 4KiB", ""),
+            (
+                self.max_bytes < self.max_window_bytes,
+                "max_bytes",
+                "is less than max_window_bytes",
+                "all windows together need at least the memory that one may take",
+            ),
+            (
+                self.max_dictionary_bytes.get() > u64::from(u32::MAX) / 2,
+                "max_dictionary_bytes",
+                "must be less than 2GiB",
+                "",
+            ),
+        ])
     }
 
     fn settings(&self, rules: &Rules) -> Settings {

@@ -18,7 +18,7 @@
 //! Modules use those above them and to their left, never the others:
 //!
 //! ```text
-//! position  scalar  suggest  node    a tree and its positions
+//! position  scalar  suggest  node    a tree and its positions (from_text for single values)
 //! redact  expand                     what is a secret; references to the environment
 //! text  yaml  key_path  layer        sources and their lines, parsing, merging
 //! problem  source  print             from sources to one tree, and from that to a person
@@ -38,6 +38,7 @@ mod de_error;
 mod document;
 mod duration;
 mod expand;
+mod from_text;
 mod id;
 mod key_path;
 mod keys;
@@ -65,6 +66,7 @@ pub use attributes::InsertedAttributes;
 pub use byte_size::{BadByteSize, ByteSize};
 pub use document::{Config, PipelineConfig, Reference};
 pub use duration::{BadDuration, Duration};
+pub(crate) use from_text::from_text;
 pub use id::{BadId, Carries, ComponentId, PipelineId};
 pub use keys::keys;
 pub use optional::Optional;

@@ -169,6 +169,13 @@ impl Section {
         self.report(&path, &message.into(), Some(hint.into()), Severity::Error)
     }
 
+    /// The problems of rules, each with whether it is broken, its key, message and hint, as for [`Section::problem`].
+    #[must_use]
+    pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
+        let broken = rules.iter().filter(|(broken, ..)| *broken);
+        broken.map(|&(_, key, message, hint)| self.problem(key, message, hint)).collect()
+    }
+
     /// The same as [`Section::problem`] for something that does not keep the pipeline from starting.
     #[must_use]
     pub fn warning(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
