@@ -1,7 +1,7 @@
 //! Carries what profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
 use super::{LoggedResource, LoggedScope, Series, Shape};
-use crate::arena::{Arena, Full, Source, Transfer};
+use crate::arena::{Arena, Full, Source, TableWriter, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
 use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
@@ -37,7 +37,7 @@ impl Carrier<'_> {
             varint::put(&mut entities, message.len() as u64);
             entities.extend_from_slice(message);
         }
-        let entity_refs = self.arena.blob(&entities)?;
+        let entity_refs = self.arena.put_blob(&entities)?;
         Ok(LoggedResource {
             attributes: self.attributes(attributes)?,
             dropped_attributes_count: *dropped_attributes_count,
@@ -109,8 +109,8 @@ impl Carrier<'_> {
         let mut items = Vec::new();
         for attribute in attributes {
             let attribute = self.transfer.key_value(self.source, self.arena, attribute)?;
-            items.push(self.arena.attribute(attribute)?);
+            items.push(self.arena.put_attribute(attribute)?);
         }
-        self.arena.attribute_set(&items)
+        self.arena.put_attribute_set(&items)
     }
 }

@@ -209,9 +209,8 @@ impl Carry<'_> {
     /// Attributes that stand at their resource or scope and not in the attribute table.
     fn attributes(&mut self, set: Option<AttributeSetId>) -> Result<Vec<crate::Attribute>, Full> {
         let source = self.source;
-        let attribute =
-            |id: crate::AttributeId| self.transfer.key_value(&source, &mut self.store, source.attribute(id));
-        source.set(set).iter().flatten().copied().map(attribute).collect()
+        let carry = |attribute| self.transfer.key_value(&source, &mut self.store, attribute);
+        source.tables.attributes(set).map(carry).collect()
     }
 
     fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {

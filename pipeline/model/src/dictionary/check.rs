@@ -1,0 +1,169 @@
+//! Whether every index of the tables refers to something that is there, each checked once.
+
+use std::fmt;
+
+use super::{Attribute, Tables, Value};
+use crate::buffer::{Buffer, ByteRange};
+use crate::id::{AttributeId, AttributeSetId, FunctionId, MappingId, StringId};
+use crate::varint;
+
+/// A rule that a dictionary or a profile broke, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// The place, in the words of the protocol, such as `location_table[5].mapping_index`.
+    pub place: String,
+    /// The rule, and what broke it.
+    pub rule: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.rule)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// Checks ids against the length of their table and names the place of the first that is out of range.
+#[inline(always)]
+pub(crate) fn check_index(index: u32, table: &str, len: usize, place: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if (index as usize) < len || index == 0 {
+        return Ok(());
+    }
+    Err(out_of_range(index, table, len, place()))
+}
+
+#[cold]
+fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
+    // On the wire indices are signed.
+    Invalid { place, rule: format!("index {} is out of range, {table} has {len} elements", index as i32) }
+}
+
+/// Checks tables, each index once.
+pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
+    let present = |table: &str, len: usize| {
+        if len > 0 {
+            return Ok(());
+        }
+        Err(Invalid { place: table.to_owned(), rule: "element 0, the zero value, is missing".to_owned() })
+    };
+    if u32::try_from(tables.buffer.len()).is_err() {
+        return Err(Invalid { place: "request".to_owned(), rule: "is not shorter than 4 GiB".to_owned() });
+    }
+    present("string_table", tables.strings.len())?;
+    present("mapping_table", tables.mappings.len())?;
+    present("function_table", tables.functions.len())?;
+    present("location_table", tables.locations.len())?;
+    present("link_table", tables.links.len())?;
+    present("attribute_table", tables.attributes.len())?;
+    present("attribute sets", tables.attribute_sets.len())?;
+    present("stack_table", tables.stacks.len())?;
+
+    let string = |id: Option<StringId>, place: &dyn Fn() -> String| {
+        check_index(StringId::wire(id), "string_table", tables.strings.len(), place)
+    };
+    let set = |id: Option<AttributeSetId>, place: &dyn Fn() -> String| {
+        check_index(AttributeSetId::wire(id), "the attribute sets", tables.attribute_sets.len(), place)
+    };
+    for (i, &span) in tables.strings.iter().enumerate() {
+        let bytes = tables.buffer.get(span).ok_or_else(|| outside(format!("string_table[{i}]")))?;
+        if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
+            return Err(Invalid { place: format!("string_table[{i}]"), rule: "is not valid UTF-8".to_owned() });
+        }
+    }
+    for (i, mapping) in tables.mappings.iter().enumerate() {
+        string(mapping.filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
+        set(mapping.attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
+    }
+    for (i, function) in tables.functions.iter().enumerate() {
+        string(function.name, &|| format!("function_table[{i}].name_strindex"))?;
+        string(function.system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
+        string(function.filename, &|| format!("function_table[{i}].filename_strindex"))?;
+    }
+    for (i, location) in tables.locations.iter().enumerate() {
+        check_index(MappingId::wire(location.mapping), "mapping_table", tables.mappings.len(), || {
+            format!("location_table[{i}].mapping_index")
+        })?;
+        set(location.attributes, &|| format!("location_table[{i}].attribute_indices"))?;
+        let end = u64::from(location.lines_start) + u64::from(location.lines_len);
+        if end > tables.lines.len() as u64 {
+            return Err(outside(format!("location_table[{i}].lines")));
+        }
+        let lines = &tables.lines[location.lines_start as usize..end as usize];
+        for (j, line) in lines.iter().enumerate() {
+            check_index(FunctionId::wire(line.function), "function_table", tables.functions.len(), || {
+                format!("location_table[{i}].lines[{j}].function_index")
+            })?;
+        }
+    }
+    for (i, attribute) in tables.attributes.iter().enumerate() {
+        check_attribute(attribute, &tables.strings, &tables.buffer, &|| format!("attribute_table[{i}]"))?;
+    }
+    for &item in &tables.attribute_set_items {
+        check_index(AttributeId::wire(item), "attribute_table", tables.attributes.len(), || {
+            "attribute_indices".to_owned()
+        })?;
+    }
+    for (i, &span) in tables.attribute_sets.iter().enumerate() {
+        if u64::from(span.start) + u64::from(span.len) > tables.attribute_set_items.len() as u64 {
+            return Err(outside(format!("attribute set {i}")));
+        }
+    }
+    for (i, &span) in tables.stacks.iter().enumerate() {
+        check_stack(tables.buffer.get(span), i, tables.locations.len())?;
+    }
+    Ok(())
+}
+
+fn outside(place: String) -> Invalid {
+    Invalid { place, rule: "lies outside of the data".to_owned() }
+}
+
+fn check_stack(packed: Option<&[u8]>, stack: usize, locations: usize) -> Result<(), Invalid> {
+    let place = |position: usize| format!("stack_table[{stack}].location_indices[{position}]");
+    let mut packed = packed.ok_or_else(|| outside(format!("stack_table[{stack}]")))?;
+    let mut position = 0;
+    while !packed.is_empty() {
+        let Some(index) = varint::take(&mut packed) else {
+            return Err(Invalid { place: place(position), rule: "is cut off or longer than ten bytes".to_owned() });
+        };
+        if index >= locations as u64 {
+            let rule = format!("index {} is out of range, location_table has {locations} elements", index as i64);
+            return Err(Invalid { place: place(position), rule });
+        }
+        position += 1;
+    }
+    Ok(())
+}
+
+/// Checks an attribute's strings and bytes, nested ones included. Decoders bound the depth.
+pub(crate) fn check_attribute(
+    attribute: &Attribute,
+    strings: &[ByteRange],
+    buffer: &Buffer,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
+    let string = |id: Option<StringId>, field: &str| {
+        check_index(StringId::wire(id), "string_table", strings.len(), || format!("{}.{field}", place()))
+    };
+    string(attribute.key, "key_strindex")?;
+    string(attribute.unit, "unit_strindex")?;
+    check_value(&attribute.value, strings, buffer, place)
+}
+
+fn check_value(
+    value: &Value,
+    strings: &[ByteRange],
+    buffer: &Buffer,
+    place: &dyn Fn() -> String,
+) -> Result<(), Invalid> {
+    match value {
+        Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => Ok(()),
+        Value::String(id) => check_index(StringId::wire(*id), "string_table", strings.len(), || {
+            format!("{}.value.string_value_strindex", place())
+        }),
+        Value::Bytes(span) => buffer.get(*span).map(|_| ()).ok_or_else(|| outside(format!("{}.value", place()))),
+        Value::Array(values) => values.iter().try_for_each(|value| check_value(value, strings, buffer, place)),
+        Value::KeyValueList(list) => list.iter().try_for_each(|item| check_attribute(item, strings, buffer, place)),
+    }
+}
