@@ -119,10 +119,9 @@ impl<'a> Compact<'a> {
     }
 
     fn value_type(&mut self, value_type: ValueType) -> ValueType {
-        ValueType {
-            kind: self.carry(|transfer, from, to| transfer.string(from, to, value_type.kind)),
-            unit: self.carry(|transfer, from, to| transfer.string(from, to, value_type.unit)),
-        }
+        let ValueType { kind, unit } = value_type;
+        let mut string = |id| self.carry(|transfer, from, to| transfer.string(from, to, id));
+        ValueType { kind: string(kind), unit: string(unit) }
     }
 
     /// Appends a sample of the batch.

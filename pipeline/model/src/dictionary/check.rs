@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Attribute, Tables, Value};
+use super::{Attribute, Function, Line, Location, Mapping, Tables, Value};
 use crate::buffer::{Buffer, ByteRange};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, MappingId, StringId};
 use crate::varint;
@@ -72,26 +72,29 @@ pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
         }
     }
     for (i, mapping) in tables.mappings.iter().enumerate() {
-        string(mapping.filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
-        set(mapping.attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
+        let &Mapping { memory_start: _, memory_limit: _, file_offset: _, filename, attributes } = mapping;
+        string(filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
+        set(attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
     }
     for (i, function) in tables.functions.iter().enumerate() {
-        string(function.name, &|| format!("function_table[{i}].name_strindex"))?;
-        string(function.system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
-        string(function.filename, &|| format!("function_table[{i}].filename_strindex"))?;
+        let &Function { name, system_name, filename, start_line: _ } = function;
+        string(name, &|| format!("function_table[{i}].name_strindex"))?;
+        string(system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
+        string(filename, &|| format!("function_table[{i}].filename_strindex"))?;
     }
     for (i, location) in tables.locations.iter().enumerate() {
-        check_index(MappingId::wire(location.mapping), "mapping_table", tables.mappings.len(), || {
+        let &Location { mapping, address: _, attributes, lines_start, lines_len } = location;
+        check_index(MappingId::wire(mapping), "mapping_table", tables.mappings.len(), || {
             format!("location_table[{i}].mapping_index")
         })?;
-        set(location.attributes, &|| format!("location_table[{i}].attribute_indices"))?;
-        let end = u64::from(location.lines_start) + u64::from(location.lines_len);
+        set(attributes, &|| format!("location_table[{i}].attribute_indices"))?;
+        let end = u64::from(lines_start) + u64::from(lines_len);
         if end > tables.lines.len() as u64 {
             return Err(outside(format!("location_table[{i}].lines")));
         }
-        let lines = &tables.lines[location.lines_start as usize..end as usize];
-        for (j, line) in lines.iter().enumerate() {
-            check_index(FunctionId::wire(line.function), "function_table", tables.functions.len(), || {
+        let lines = &tables.lines[lines_start as usize..end as usize];
+        for (j, &Line { function, line: _, column: _ }) in lines.iter().enumerate() {
+            check_index(FunctionId::wire(function), "function_table", tables.functions.len(), || {
                 format!("location_table[{i}].lines[{j}].function_index")
             })?;
         }
@@ -146,9 +149,10 @@ pub(crate) fn check_attribute(
     let string = |id: Option<StringId>, field: &str| {
         check_index(StringId::wire(id), "string_table", strings.len(), || format!("{}.{field}", place()))
     };
-    string(attribute.key, "key_strindex")?;
-    string(attribute.unit, "unit_strindex")?;
-    check_value(&attribute.value, strings, buffer, place)
+    let Attribute { key, value, unit } = attribute;
+    string(*key, "key_strindex")?;
+    string(*unit, "unit_strindex")?;
+    check_value(value, strings, buffer, place)
 }
 
 fn check_value(

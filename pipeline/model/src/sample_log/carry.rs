@@ -96,10 +96,9 @@ impl Carrier<'_> {
     }
 
     fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
-        Ok(ValueType {
-            kind: self.transfer.string(self.source, self.arena, value_type.kind)?,
-            unit: self.transfer.string(self.source, self.arena, value_type.unit)?,
-        })
+        let ValueType { kind, unit } = value_type;
+        let mut string = |id| self.transfer.string(self.source, self.arena, id);
+        Ok(ValueType { kind: string(kind)?, unit: string(unit)? })
     }
 
     fn attributes<'b>(

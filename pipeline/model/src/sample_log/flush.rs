@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 use super::log::{Head, Reader};
-use super::{SampleLog, Series, Shape};
+use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
 use crate::arena::{Arena, Full, Source, Store, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
@@ -179,30 +179,30 @@ struct Carry<'a> {
 
 impl Carry<'_> {
     fn resource(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
-        let resource = &held.resources.values()[at as usize];
-        let attributes = self.attributes(resource.attributes)?;
-        let mut entities = self.source.bytes(resource.entity_refs);
+        let LoggedResource { attributes, dropped_attributes_count, schema_url, entity_refs } =
+            held.resources.values()[at as usize];
+        let attributes = self.attributes(attributes)?;
+        let mut entities = self.source.bytes(entity_refs);
         let mut entity_refs = Vec::new();
         while let Some(len) = varint::take(&mut entities) {
             let Some((message, rest)) = entities.split_at_checked(len as usize) else { break };
             entity_refs.push(self.store.put(message)?);
             entities = rest;
         }
-        let schema_url = self.transfer.string(&self.source, &mut self.store, resource.schema_url)?;
-        let dropped_attributes_count = resource.dropped_attributes_count;
+        let schema_url = self.transfer.string(&self.source, &mut self.store, schema_url)?;
         let resource = Resource { attributes, dropped_attributes_count, entity_refs };
-        self.assembly.resource(ResourceProfiles { resource, schema_url, ..ResourceProfiles::default() });
+        self.assembly.resource(ResourceProfiles { resource, schema_url, scopes: Vec::new() });
         Ok(())
     }
 
     fn scope(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
-        let scope = &held.scopes.values()[at as usize];
-        let attributes = self.attributes(scope.attributes)?;
+        let LoggedScope { name, version, attributes, dropped_attributes_count, schema_url } =
+            held.scopes.values()[at as usize];
+        let attributes = self.attributes(attributes)?;
         let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
-        let (name, version, schema_url) = (string(scope.name)?, string(scope.version)?, string(scope.schema_url)?);
-        let dropped_attributes_count = scope.dropped_attributes_count;
+        let (name, version, schema_url) = (string(name)?, string(version)?, string(schema_url)?);
         let scope = Scope { name, version, attributes, dropped_attributes_count };
-        self.assembly.scope(ScopeProfiles { scope, schema_url, ..ScopeProfiles::default() });
+        self.assembly.scope(ScopeProfiles { scope, schema_url, profiles: Vec::new() });
         Ok(())
     }
 
@@ -214,36 +214,50 @@ impl Carry<'_> {
     }
 
     fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
+        let ValueType { kind, unit } = value_type;
         let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
-        Ok(ValueType { kind: string(value_type.kind)?, unit: string(value_type.unit)? })
+        Ok(ValueType { kind: string(kind)?, unit: string(unit)? })
     }
 
     fn profile(&mut self, held: &SampleLog, at: u32, series: &Series) -> Result<(), Full> {
         let joined = held.joined[at as usize];
-        let (time_unix_nano, duration_nano, profile_id) = match series.shape {
+        let &Series {
+            resource: _,
+            scope: _,
+            sample_type,
+            period_type,
+            period,
+            attributes,
+            dropped_attributes_count,
+            shape,
+        } = series;
+        let (time_unix_nano, duration_nano, profile_id) = match shape {
             Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
             // A duration is positive if it is read as signed.
             _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };
         let profile = Profile {
-            sample_type: self.value_type(series.sample_type)?,
-            period_type: self.value_type(series.period_type)?,
-            period: series.period,
+            sample_type: self.value_type(sample_type)?,
+            samples: 0..0,
             time_unix_nano,
             duration_nano,
+            period_type: self.value_type(period_type)?,
+            period,
             profile_id,
-            dropped_attributes_count: series.dropped_attributes_count,
-            attributes: self.transfer.attribute_set(&self.source, &mut self.store, series.attributes)?,
-            ..Profile::default()
+            dropped_attributes_count,
+            original_payload_format: None,
+            original_payload: ByteRange::default(),
+            attributes: self.transfer.attribute_set(&self.source, &mut self.store, attributes)?,
         };
         self.assembly.profile(profile);
         Ok(())
     }
 
     fn row(&mut self, head: &Head, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
-        let stack = self.transfer.stack(&self.source, &mut self.store, head.stack)?;
-        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, head.attributes)?;
-        let link = self.transfer.link(&self.source, &mut self.store, head.link)?;
+        let &Head { series: _, stack, attributes, link } = head;
+        let stack = self.transfer.stack(&self.source, &mut self.store, stack)?;
+        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, attributes)?;
+        let link = self.transfer.link(&self.source, &mut self.store, link)?;
         self.assembly.row(stack, attributes, link, timestamps, values);
         Ok(())
     }
