@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use profbridge_bench::{RequestBuilder, T0, fixture, ms};
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 use prost::Message;
 
 use crate::backend::sentry::{KEY, split_envelope};
@@ -101,7 +101,7 @@ fn convert_to_sentry() {
         let payloads = payloads(&folder.path().join(&out));
         assert!(payloads.len() >= 2, "{name}: {}", finished.stdout);
         for payload in payloads {
-            relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{name}: {violations:?}"));
+            validate_json(&payload).unwrap_or_else(|violations| panic!("{name}: {violations:?}"));
         }
     }
     let raw = payloads(&folder.path().join("raw-out"));
@@ -266,7 +266,7 @@ fn demo() {
         folder.path().join(line.trim())
     };
     let (_, items) = split_envelope(&std::fs::read(path("envelope:")).unwrap());
-    relay_rules::validate_json(&items[0].1).unwrap();
+    validate_json(&items[0].1).unwrap();
     assert!(std::fs::read_to_string(path("flame graph:")).unwrap().contains("Rule.matches"));
 }
 

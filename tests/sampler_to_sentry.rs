@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 use serde_json::Value;
 
 use crate::backend::sentry::Sentry;
@@ -86,7 +86,7 @@ fn a_process() {
     let mut leaves: HashMap<String, f64> = HashMap::new();
     for chunk in &chunks {
         let payload = serde_json::to_vec(chunk).unwrap();
-        relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
+        validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
         assert_eq!(chunk["profiler_id"], chunks[0]["profiler_id"], "one life of a process is one session");
         assert_eq!(chunk["release"], "hot@1.2.3");
         assert!(!chunk["debug_meta"]["images"].as_array().unwrap().is_empty());

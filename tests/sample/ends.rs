@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 
 use super::{Sampling, Stacks, stops, until_met};
 use crate::backend::sentry::split_envelope;
@@ -105,7 +105,7 @@ fn formats() {
         assert!(finished.status.success() && finished.stderr.contains(&format!("wrote {name}")), "{}", finished.stderr);
     }
     let (_, items) = split_envelope(&std::fs::read(folder.path().join("out.envelope")).unwrap());
-    relay_rules::validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
+    validate_json(&items[0].1).unwrap_or_else(|violations| panic!("{violations:?}"));
     assert!(String::from_utf8_lossy(&items[0].1).contains("hot_function"));
     for name in ["out.envelope", "out.otlp", "out.pb"] {
         let finished = run(folder.path(), &["convert", name, "--to", "folded", "-o", "converted"]);

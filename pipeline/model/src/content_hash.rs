@@ -29,28 +29,6 @@ pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
     hashes
 }
 
-/// The content hash of one profile of a batch: the one that [`content_hashes`] gives. Whoever wants those of all
-/// profiles takes that, which hashes the dictionary once.
-///
-/// `profile` has to be one that the batch holds; otherwise its resource and scope are taken to be empty.
-pub fn content_hash(profiles: &Profiles, profile: &Profile) -> [u8; 16] {
-    let mut hasher = Hasher::new(profiles.dictionary());
-    let scopes = profiles.resources().iter().flat_map(|of| of.scopes.iter().map(move |scope| (of, scope)));
-    let found =
-        scopes.into_iter().find(|(_, scope)| scope.profiles.as_ptr_range().contains(&std::ptr::from_ref(profile)));
-    let scope_hash = match found {
-        Some((resource, scope)) => {
-            let resource_hash = hasher.resource(resource);
-            hasher.scope(resource_hash, scope)
-        }
-        None => {
-            let resource_hash = hasher.resource(&ResourceProfiles::default());
-            hasher.scope(resource_hash, &ScopeProfiles::default())
-        }
-    };
-    hasher.profile(profiles, scope_hash, profile)
-}
-
 /// The hashes of a table's elements; 0 stands for one that has not been asked for.
 struct Memo(Vec<u128>);
 

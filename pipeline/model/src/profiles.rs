@@ -235,19 +235,6 @@ impl Profiles {
         Ok(some)
     }
 
-    /// A batch of the same dictionary with other samples, for a processor that drops or regroups some.
-    ///
-    /// # Errors
-    ///
-    /// As [`Profiles::new`].
-    pub fn with_samples(&self, resources: Vec<ResourceProfiles>, samples: Samples) -> Result<Self, Invalid> {
-        let mut other = Self::new(Arc::clone(&self.dictionary), resources, samples)?;
-        other.peer.clone_from(&self.peer);
-        other.relayed = self.relayed;
-        other.window.clone_from(&self.window);
-        Ok(other)
-    }
-
     /// A batch of what was checked before. Debug builds check again.
     pub(crate) fn of_checked(dictionary: Arc<Dictionary>, resources: Vec<ResourceProfiles>, samples: Samples) -> Self {
         debug_assert_eq!(Self::new(Arc::clone(&dictionary), resources.clone(), samples.clone()).err(), None);

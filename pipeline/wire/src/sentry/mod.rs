@@ -7,7 +7,6 @@
 //! * [`envelope`]: the frame around everything, read and written without loss.
 //! * [`chunk`]: profiles become `profile_chunk` items.
 //! * [`chunk_reader`]: a `profile_chunk` becomes a batch of profiles.
-//! * [`relay_rules`]: the strict check of a chunk's JSON, for tests and tools.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
 //! * [`told`]: what a batch says of its process, its environment included.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
@@ -21,7 +20,6 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod rate_limit;
-pub mod relay_rules;
 pub mod response;
 pub mod told;
 

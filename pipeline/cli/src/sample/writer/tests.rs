@@ -2,8 +2,8 @@ use std::fs;
 use std::path::Path;
 
 use profbridge_model::{Builder, Profile, Profiles};
+use profbridge_relay_rules::validate_json;
 use profbridge_sampler::message::Mode;
-use profbridge_wire::sentry::relay_rules;
 
 use super::{Writer, Written};
 use crate::destination::{self, Destination};
@@ -125,7 +125,7 @@ fn envelopes() {
     for (path, _) in &written.files {
         let bytes = fs::read(path).unwrap();
         let payload = bytes.split(|&byte| byte == b'\n').nth(2).unwrap();
-        relay_rules::validate_json(payload).unwrap();
+        validate_json(payload).unwrap();
     }
 }
 
