@@ -19,8 +19,8 @@ use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::{AttributeSetId, StringId};
 use crate::process::ProcessWindow;
 
-pub use check::{Place, Refusal, check_profile, check_resource};
-use check::{check_columns, check_own, check_scope};
+pub use check::{Refusal, RequestPart, check_profile};
+use check::{check_columns, check_own, check_resource, check_scope};
 pub use position::Position;
 pub use samples::{Sample, SampleIds, Samples};
 
@@ -165,14 +165,14 @@ impl Profiles {
         dictionary: Arc<Dictionary>,
         mut resources: Vec<ResourceProfiles>,
         samples: Samples,
-        known: &mut dyn FnMut(Place) -> Option<Invalid>,
+        known: &mut dyn FnMut(RequestPart) -> Option<Invalid>,
     ) -> Result<(Self, Vec<Refusal>), Invalid> {
         check_columns(&samples)?;
         let mut refused = Vec::new();
         let mut r = 0;
         resources.retain_mut(|resource| {
             let place = || format!("resource_profiles[{r}]");
-            let invalid = known(Place::Resource(r)).or_else(|| check_own(&dictionary, resource, &place).err());
+            let invalid = known(RequestPart::Resource(r)).or_else(|| check_own(&dictionary, resource, &place).err());
             if let Some(invalid) = invalid {
                 let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
                 refused.push(Refusal::of(invalid, profiles, &samples));
@@ -182,7 +182,7 @@ impl Profiles {
             let mut s = 0;
             resource.scopes.retain_mut(|scope| {
                 let place = || format!("resource_profiles[{r}].scope_profiles[{s}]");
-                let invalid = known(Place::Scope(r, s)).or_else(|| check_scope(&dictionary, scope, &place).err());
+                let invalid = known(RequestPart::Scope(r, s)).or_else(|| check_scope(&dictionary, scope, &place).err());
                 if let Some(invalid) = invalid {
                     refused.push(Refusal::of(invalid, scope.profiles.iter(), &samples));
                     s += 1;
@@ -191,7 +191,7 @@ impl Profiles {
                 let mut p = 0;
                 scope.profiles.retain(|profile| {
                     let place = || format!("resource_profiles[{r}].scope_profiles[{s}].profiles[{p}]");
-                    let invalid = known(Place::Profile(r, s, p))
+                    let invalid = known(RequestPart::Profile(r, s, p))
                         .or_else(|| check_profile(&dictionary, profile, &samples, &place).err());
                     p += 1;
                     match invalid {

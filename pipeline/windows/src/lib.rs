@@ -28,7 +28,7 @@ pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
 pub use self::key::Key;
 pub use self::limits::Limits;
 pub use self::store::{Flushed, Store, Window};
-pub use self::walk::{Place, Visitor, walk};
+pub use self::walk::{ScopedProfile, Visitor, walk};
 
 /// Note: windows that were closed before their time, because a bound was reached or memory was short.
 pub const CLOSED_EARLY: &str = "closed_early";

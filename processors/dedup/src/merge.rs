@@ -10,7 +10,7 @@ use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles, Reason, Sample};
-use profbridge_windows::{Intake, Key, MEMO, Piece, Place, Request, Rewrite, Store, Visitor, walk};
+use profbridge_windows::{Intake, Key, MEMO, Piece, Request, Rewrite, ScopedProfile, Store, Visitor, walk};
 
 use crate::config::Settings;
 
@@ -30,7 +30,7 @@ impl Key for Sender {}
 struct AsTheyAre;
 
 impl Rewrite for AsTheyAre {
-    fn attributes<'a>(&'a self, place: &Place<'a>, _resource: u32) -> Vec<&'a Attribute> {
+    fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
 
@@ -185,7 +185,7 @@ struct Step<'a> {
 }
 
 impl<'a> Visitor<'a> for Step<'_> {
-    fn profile(&mut self, place: Place<'a>, at: Position) -> bool {
+    fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
         // Before it is noted that the profile begins, or it would be noted again after the pause.
         if self.samples == 0 || self.windows.closed() >= self.may_wait {
             return false;
@@ -201,7 +201,7 @@ impl<'a> Visitor<'a> for Step<'_> {
     }
 
     /// Holds what is left of a sample, in pieces where it is larger than what a window still takes.
-    fn sample(&mut self, place: Place<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
+    fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         if self.samples == 0 {
             return false;
         }

@@ -32,6 +32,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{Location, ProfilesDict
 pub use canonical::{CanonicalSample, attributed_us, canonical, debug_ids, difference};
 pub use chunk::Chunk;
 pub use encode::{envelope, gzip, json};
+pub(crate) use frames::basename;
 pub use identity::Identity;
 
 use crate::ExportProfilesServiceRequest;

@@ -8,7 +8,7 @@ use crate::varint;
 
 /// A part of a request that can be refused by itself; the numbers are positions in the lists of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RequestPart {
     /// `resource_profiles[0]`, with all its profiles.
     Resource(usize),
     /// `resource_profiles[0].scope_profiles[1]`, with all its profiles.
@@ -54,7 +54,7 @@ pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
 /// # Errors
 ///
 /// Names the first place that refers to something that is not there.
-pub fn check_resource(
+pub(super) fn check_resource(
     dictionary: &Dictionary,
     resource: &ResourceProfiles,
     place: &dyn Fn() -> String,

@@ -1,4 +1,4 @@
-//! Rule 4: what a thread is shown to have, against what was sampled of it.
+//! What a thread is shown to have, against what was sampled of it.
 //!
 //! An observation stands for its weight, and in Sentry owns the time until the next one of its thread. Where timers
 //! jitter one comes a little late and the next a little early, and the two cancel out; where they come late all the

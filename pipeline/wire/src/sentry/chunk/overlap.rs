@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::limits::MAX_SYNTHETIC_LANES;
-use super::observe::Seen;
+use super::observe::Observed;
 use super::threads::Threads;
 use super::timeline::{number, tick};
 
@@ -14,7 +14,7 @@ use super::timeline::{number, tick};
 ///
 /// Each goes to the thread on which the time of the last observation ends nearest to it: a core's timer ticks
 /// steadily, so that is the core it came from. It may come a quarter of its weight early.
-pub(super) fn lay(keys: &[u64], seen: &[Seen], threads: &mut Threads) {
+pub(super) fn lay(keys: &[u64], seen: &[Observed], threads: &mut Threads) {
     // Threads on which values without timestamps lie already are not theirs: times would overlap on them.
     let taken = threads.synthetic_len();
     // When a thread is free, and its number.

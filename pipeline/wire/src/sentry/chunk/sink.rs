@@ -50,7 +50,7 @@ pub struct ChunkSummary {
 }
 
 /// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`.
-pub trait Sink {
+pub trait ChunkSink {
     /// Opens a chunk.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ pub struct Collected {
     open: Vec<u8>,
 }
 
-impl Sink for Collected {
+impl ChunkSink for Collected {
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()> {
         self.open = Vec::with_capacity(head.estimated_bytes);
         Ok(())

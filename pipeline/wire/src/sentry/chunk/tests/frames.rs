@@ -1,4 +1,4 @@
-//! Rules 7 and 8: what a frame says, one test for each runtime.
+//! What a frame says, one test for each runtime.
 
 use profbridge_model::{Function, Line, Location, Mapping};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::sentry::chunk::{InApp, Settings};
 
 /// A location under construction.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place<'a> {
+pub(super) struct TestLocation<'a> {
     pub(super) kind: &'a str,
     /// Function, file, line and column of each line.
     pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
@@ -21,7 +21,7 @@ const LIBC: (&str, &str, u64, u64, u64) =
     ("libc.so.6", "b03e4a7f5e884c8da04b05fa32cc4cbd69faff51", 0x26000, 0x1a0000, 0x26000);
 
 /// A chunk with one stack of these locations, leaf first.
-pub(super) fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
+pub(super) fn chunk(places: &[TestLocation<'_>], settings: Settings) -> Value {
     let mut batch = Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
     let mut stack = Vec::new();
@@ -54,14 +54,14 @@ pub(super) fn chunk(places: &[Place<'_>], settings: Settings) -> Value {
 }
 
 /// The frames of such a chunk.
-fn frames(places: &[Place<'_>]) -> Value {
+fn frames(places: &[TestLocation<'_>]) -> Value {
     chunk(places, Settings::default())["profile"]["frames"].clone()
 }
 
 /// The platform and the only frame of a chunk with one location with one line.
 pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     let lines = [(function, file, 12, 0)];
-    let mut chunk = chunk(&[Place { kind, lines: &lines, ..Place::default() }], Settings::default());
+    let mut chunk = chunk(&[TestLocation { kind, lines: &lines, ..TestLocation::default() }], Settings::default());
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
 }
 
@@ -223,8 +223,8 @@ fn other_interpreters() {
 /// absolute address; one without a name is called by its file and the page of it, and counted.
 #[test]
 fn native() {
-    let unnamed = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let named = Place {
+    let unnamed = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let named = TestLocation {
         lines: &[("work", "/src/shop.c", 3, 0)],
         mapping: Some(("shop", "aa", 0x401000, 0x500000, 0x1000)),
         address: 0x401234,
@@ -255,7 +255,12 @@ fn native() {
 /// (semantic conventions, `process.executable.build_id.htlhash`).
 #[test]
 fn no_build_id() {
-    let hashed = Place { kind: "native", mapping: Some(("shop", "", 0, 0x1000, 0)), address: 0x10, ..Place::default() };
+    let hashed = TestLocation {
+        kind: "native",
+        mapping: Some(("shop", "", 0, 0x1000, 0)),
+        address: 0x10,
+        ..TestLocation::default()
+    };
     let chunk = chunk(&[hashed], Settings::default());
     assert_eq!(chunk.get("debug_meta"), None);
     assert_eq!(chunk["profile"]["frames"], json!([{"function": "[shop]+0x0", "package": "shop", "in_app": true}]));
@@ -269,7 +274,7 @@ fn no_build_id() {
 fn unnamed() {
     let named = |(start, end, offset), address| {
         let mapping = Some(("/opt/shop", LIBC.1, start, end, offset));
-        let frames = frames(&[Place { kind: "native", mapping, address, ..Place::default() }]);
+        let frames = frames(&[TestLocation { kind: "native", mapping, address, ..TestLocation::default() }]);
         frames[0]["function"].as_str().unwrap().to_owned()
     };
     let linked = (0x26000, 0x1a0000, 0x26000);
@@ -289,9 +294,10 @@ fn unnamed() {
 /// points into are left out.
 #[test]
 fn images() {
-    let text = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let more = Place { mapping: Some((LIBC.0, LIBC.1, 0x1a0000, 0x1b0000, 0x1a0000)), address: 0x1a0010, ..text };
-    let outside = Place { address: 0xffff_ffff_ffff_ffff, ..text };
+    let text = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let more =
+        TestLocation { mapping: Some((LIBC.0, LIBC.1, 0x1a0000, 0x1b0000, 0x1a0000)), address: 0x1a0010, ..text };
+    let outside = TestLocation { address: 0xffff_ffff_ffff_ffff, ..text };
     let chunk = chunk(&[text, more, outside], Settings::default());
     assert_eq!(chunk["debug_meta"]["images"].as_array().unwrap().len(), 1);
     assert_eq!(chunk["debug_meta"]["images"][0]["image_size"], 0x1b0000);
@@ -303,7 +309,7 @@ fn images() {
 #[test]
 fn kernel() {
     let mapping = Some(("vmlinux", "aabbccddeeff00112233445566778899aabbccdd", 0, 0, 0));
-    let place = Place { kind: "kernel", lines: &[("do_syscall_64", "", 0, 0)], mapping, address: 0x1234 };
+    let place = TestLocation { kind: "kernel", lines: &[("do_syscall_64", "", 0, 0)], mapping, address: 0x1234 };
     let chunk = chunk(&[place], Settings::default());
     assert_eq!((&chunk["platform"], chunk.get("debug_meta")), (&json!("native"), None));
     assert_eq!(
@@ -327,7 +333,7 @@ fn rust() {
 fn error_frames() {
     for kind in ["unknown", "abort-marker", "<invalid>"] {
         assert_eq!(
-            frames(&[Place { kind, ..Place::default() }]),
+            frames(&[TestLocation { kind, ..TestLocation::default() }]),
             json!([{"function": "[unwinding stopped]", "in_app": false}])
         );
     }
@@ -338,7 +344,7 @@ fn error_frames() {
 #[test]
 fn bytecode_addresses() {
     for kind in ["cpython", "jvm", "v8js", "ruby", "php", "perl", "dotnet", "beam", "luajit", "unknown"] {
-        let place = Place { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
+        let place = TestLocation { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
         let chunk = chunk(&[place], Settings::default());
         assert_eq!(chunk["profile"]["frames"][0].get("instruction_addr"), None, "{kind}");
         assert_eq!(chunk.get("debug_meta"), None, "{kind}");
@@ -350,7 +356,8 @@ fn bytecode_addresses() {
 #[test]
 fn inlined_functions() {
     let lines = [("inner", "a.c", 1, 2), ("middle", "a.c", 3, 4), ("outer", "a.c", 5, 6)];
-    let chunk = chunk(&[Place { kind: "native", lines: &lines, ..Place::default() }], Settings::default());
+    let chunk =
+        chunk(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }], Settings::default());
     assert_eq!(chunk["profile"]["stacks"], json!([[], [0, 1, 2]]));
     let frames = chunk["profile"]["frames"].as_array().unwrap();
     let functions: Vec<_> = frames.iter().map(|frame| frame["function"].as_str().unwrap()).collect();
@@ -364,7 +371,7 @@ fn line_numbers() {
     for (line, expected) in [(0, None), (-1, None), (1 << 32, None), (i64::MAX, None), ((1 << 32) - 1, Some(u32::MAX))]
     {
         let lines = [("f", "a.c", line, line)];
-        let frame = frames(&[Place { kind: "native", lines: &lines, ..Place::default() }])[0].clone();
+        let frame = frames(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }])[0].clone();
         assert_eq!(frame.get("lineno").cloned(), expected.map(Value::from), "{line}");
         assert_eq!(frame.get("colno"), frame.get("lineno"));
     }
@@ -374,9 +381,9 @@ fn line_numbers() {
 /// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`), and the chunk's is that of its interpreter.
 #[test]
 fn mixed_stack() {
-    let native = Place { kind: "native", mapping: Some(LIBC), address: 0x91000, ..Place::default() };
-    let kernel = Place { kind: "kernel", lines: &[("read", "", 0, 0)], ..Place::default() };
-    let python = Place { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..Place::default() };
+    let native = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
+    let kernel = TestLocation { kind: "kernel", lines: &[("read", "", 0, 0)], ..TestLocation::default() };
+    let python = TestLocation { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..TestLocation::default() };
     let chunk = chunk(&[kernel, native, python, native], Settings::default());
     assert_eq!(chunk["platform"], "python");
     let frames = chunk["profile"]["frames"].as_array().unwrap();
@@ -388,9 +395,9 @@ fn mixed_stack() {
 #[test]
 fn settings_win() {
     let places = [
-        Place { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..Place::default() },
-        Place { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..Place::default() },
-        Place { kind: "native", mapping: Some(LIBC), ..Place::default() },
+        TestLocation { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..TestLocation::default() },
+        TestLocation { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..TestLocation::default() },
+        TestLocation { kind: "native", mapping: Some(LIBC), ..TestLocation::default() },
     ];
     let in_app = InApp {
         include: vec!["/app/vendor/".into(), "libc".into()],
@@ -410,13 +417,13 @@ fn settings_win() {
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
-    let native = |lines| Place { kind: "native", mapping: shop, address: 0x1234, lines };
+    let native = |lines| TestLocation { kind: "native", mapping: shop, address: 0x1234, lines };
     let places = [
         native(&[("boost::asio::run()", "/src/boost/asio.hpp", 12, 0)]),
         native(&[("boost::regex::match()", "", 0, 0)]),
         native(&[("boost::ours::f()", "/src/ours.hpp", 3, 0)]),
         native(&[("shop::boost::f()", "/src/shop.cpp", 3, 0)]),
-        Place { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..Place::default() },
+        TestLocation { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..TestLocation::default() },
     ];
     let own = |include: &[&str], exclude: &[&str]| -> Vec<bool> {
         let [include, exclude] = [include, exclude].map(|list| list.iter().map(|&text| text.to_owned()).collect());
@@ -447,7 +454,7 @@ fn settings_name_roots() {
     for (kind, function, file, own) in rows {
         let in_app = InApp { source_roots: roots.clone(), ..InApp::default() };
         let lines = [(function, file, 12, 0)];
-        let place = Place { kind, lines: &lines, ..Place::default() };
+        let place = TestLocation { kind, lines: &lines, ..TestLocation::default() };
         let chunk = chunk(&[place], Settings { in_app, ..Settings::default() });
         assert_eq!(chunk["profile"]["frames"][0]["in_app"], own, "{file}");
     }
@@ -522,7 +529,10 @@ fn functions_of_own_code() {
 fn no_frame_type() {
     assert_eq!(one("", "main.work", "/src/main.go").0, "go");
     assert_eq!(one("", "work", "/src/main.c").0, "native");
-    assert_eq!(frames(&[Place { address: 1, ..Place::default() }]), json!([{"function": "[unknown]", "in_app": true}]));
+    assert_eq!(
+        frames(&[TestLocation { address: 1, ..TestLocation::default() }]),
+        json!([{"function": "[unknown]", "in_app": true}])
+    );
 }
 
 /// Guarantees: a function that has neither name nor system name, which OTLP forbids, is called like a location that has
@@ -531,8 +541,8 @@ fn no_frame_type() {
 fn functions_without_names() {
     let lines = [("", "/src/shop.c", 3, 0)];
     let mapping = Some(("shop", "aa", 0x401000, 0x500000, 0x1000));
-    let placed = Place { kind: "native", lines: &lines, mapping, address: 0x401234 };
-    let frames = frames(&[placed, Place { kind: "native", lines: &lines, ..Place::default() }]);
+    let placed = TestLocation { kind: "native", lines: &lines, mapping, address: 0x401234 };
+    let frames = frames(&[placed, TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }]);
     assert_eq!((&frames[0]["function"], &frames[1]["function"]), (&json!("[shop]+0x401000"), &json!("[unknown]")));
     assert_eq!((&frames[0]["filename"], &frames[0]["lineno"]), (&json!("/src/shop.c"), &json!(3)));
 }
