@@ -17,7 +17,8 @@ pub const MEMO: usize = 32_768;
 /// So often the memory of the dictionary is looked at, in pieces of samples: it takes as long as putting one in.
 const LOOK: u32 = 64;
 
-/// What becomes of resources and attributes on the way into a window.
+/// What becomes of resources and attributes on the way into a window. Asked within [`Intake::put`] by the thread that
+/// calls it.
 pub trait Rewrite {
     /// The attributes of the resource that is numbered so in [`Piece::resource`].
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, resource: u32) -> Vec<&'a Attribute>;

@@ -27,7 +27,7 @@ mod tests;
 pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
 pub use self::key::Key;
 pub use self::limits::Limits;
-pub use self::store::{Flushed, Store, Window};
+pub use self::store::{Flushed, SCRATCH, Store, Window};
 pub use self::walk::{ScopedProfile, Visitor, walk};
 
 /// Note: windows that were closed before their time, because a bound was reached or memory was short.

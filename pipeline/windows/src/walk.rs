@@ -17,7 +17,7 @@ pub struct ScopedProfile<'a> {
     pub profile: &'a Profile,
 }
 
-/// What is done with the samples of a request.
+/// What is done with the samples of a request. Called within [`walk()`] by the thread that calls it.
 pub trait Visitor<'a> {
     /// Begins a profile, or goes on with one after a pause. Returns whether its samples are to be visited now.
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool;

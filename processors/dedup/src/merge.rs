@@ -17,6 +17,9 @@ use crate::config::Settings;
 /// So many windows may be closed for a request before the first of them is flushed.
 const WAITING: usize = 4;
 
+/// One part in so many of the memory of all data may be what all windows hold.
+const SHARE: u64 = 4;
+
 /// So many samples are taken in by one step.
 const STEP: usize = 8192;
 
@@ -67,7 +70,7 @@ impl Merge {
     /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
     /// flushed takes several times of what it held, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
-        self.settings.max_bytes = self.settings.max_bytes.min(limit / 4);
+        self.settings.max_bytes = self.settings.max_bytes.min(limit / SHARE);
         self.windows = Store::new(self.settings.limits());
     }
 

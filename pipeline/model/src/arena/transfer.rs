@@ -12,6 +12,7 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 use crate::varint;
 
 /// Takes elements into tables of its own. Ids in what is handed over are ids of these tables.
+/// Called by one thread at a time, that of the [`Transfer`], so a writer needs no lock.
 pub trait TableWriter {
     /// Takes a string, which is UTF-8.
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full>;

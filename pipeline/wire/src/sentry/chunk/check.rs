@@ -4,7 +4,7 @@
 //! `relay-server/src/endpoints/common.rs`, `relay-profiling/src/sample/v2.rs`). What is written here keeps the rules
 //! by the way it is made; this is the last look, and what it finds is counted instead of lost.
 
-use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS};
+use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS, MIN_THREAD_SAMPLES};
 
 /// A rule of Relay's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub(super) struct Facts<'a> {
 pub(super) fn check(facts: &Facts<'_>) -> Result<(), Rule> {
     let rules = [
         (facts.busy.is_empty() || facts.frames == 0, Rule::Empty),
-        (facts.busy.iter().any(|&busy| busy < 2), Rule::TooFewSamples),
+        (facts.busy.iter().any(|&busy| busy < MIN_THREAD_SAMPLES), Rule::TooFewSamples),
         (facts.nanos > MAX_CHUNK_NANOS, Rule::TooLong),
         (facts.stacks.0 >= facts.stacks.1, Rule::StackIndex),
         (matches!(facts.platform, "" | "cocoa" | "android" | "javascript"), Rule::Platform),
