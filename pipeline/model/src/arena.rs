@@ -28,6 +28,7 @@ use self::equal::ByValue;
 pub use self::limits::{Full, Limits, Work};
 pub use self::source::Source;
 pub(crate) use self::store::{Store, make_room};
+pub(crate) use self::transfer::Carry;
 pub use self::transfer::{TableWriter, Transfer};
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Tables};

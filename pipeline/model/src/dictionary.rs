@@ -11,7 +11,7 @@ mod elements;
 
 pub use self::check::Invalid;
 use self::check::check;
-pub(crate) use self::check::{check_attribute, check_index};
+pub(crate) use self::check::{IdCheck, check_attribute, check_index};
 pub use self::elements::{Attribute, Function, Line, Link, Location, Mapping, Value};
 use crate::buffer::{Buffer, ByteRange};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
-use crate::id::{AttributeSetId, StringId};
+use crate::id::{AttributeSetId, MapIds, StringId};
 use crate::process::ProcessWindow;
 
 pub use check::{Refusal, RequestPart, check_profile};
@@ -80,7 +80,7 @@ pub struct ScopeProfiles {
 }
 
 /// OTLP's `Profile`, with its samples in the batch's columns.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Profile {
     /// The type and unit of the samples' values.
     pub sample_type: ValueType,
@@ -104,6 +104,41 @@ pub struct Profile {
     pub original_payload: ByteRange,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
+}
+
+impl Profile {
+    /// The same without its samples and its original payload, which would no longer say the same as what is made of it.
+    pub(crate) fn map_ids<M: MapIds>(&self, map: &mut M) -> Result<Self, M::Error> {
+        let &Self {
+            sample_type,
+            samples: _,
+            time_unix_nano,
+            duration_nano,
+            period_type,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: _,
+            original_payload: _,
+            attributes,
+        } = self;
+        let mut value_type = |ValueType { kind, unit }: ValueType, fields: [&str; 2]| {
+            Ok(ValueType { kind: map.string(kind, fields[0])?, unit: map.string(unit, fields[1])? })
+        };
+        Ok(Self {
+            sample_type: value_type(sample_type, ["sample_type.type_strindex", "sample_type.unit_strindex"])?,
+            samples: 0..0,
+            time_unix_nano,
+            duration_nano,
+            period_type: value_type(period_type, ["period_type.type_strindex", "period_type.unit_strindex"])?,
+            period,
+            profile_id,
+            dropped_attributes_count,
+            original_payload_format: None,
+            original_payload: ByteRange::default(),
+            attributes: map.attribute_set(attributes)?,
+        })
+    }
 }
 
 /// A batch of profiles. Cheap to clone, never changed.

@@ -8,7 +8,7 @@ use super::Full;
 use super::source::Source;
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Value};
-use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
+use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MapIds, MappingId, StackId, StringId};
 use crate::varint;
 
 /// Takes elements into tables of its own. Ids in what is handed over are ids of these tables.
@@ -80,6 +80,37 @@ pub struct Transfer {
     items: Vec<Option<AttributeId>>,
 }
 
+/// Carries the ids of an element, a profile or the like.
+pub(crate) struct Carry<'a, 'b, W> {
+    pub(crate) transfer: &'a mut Transfer,
+    pub(crate) from: &'a Source<'b>,
+    pub(crate) to: &'a mut W,
+}
+
+impl<W: TableWriter> MapIds for Carry<'_, '_, W> {
+    type Error = Full;
+
+    #[inline]
+    fn string(&mut self, id: Option<StringId>, _field: &str) -> Result<Option<StringId>, Full> {
+        self.transfer.string(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Full> {
+        self.transfer.attribute_set(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Full> {
+        self.transfer.mapping(self.from, self.to, id)
+    }
+
+    #[inline]
+    fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Full> {
+        self.transfer.function(self.from, self.to, id)
+    }
+}
+
 /// Looks an optional id up, or carries it and remembers.
 macro_rules! carried {
     ($self:ident, $memo:ident, $id:ident, $type:ident, $carry:expr) => {{
@@ -143,10 +174,8 @@ impl Transfer {
         id: Option<MappingId>,
     ) -> Result<Option<MappingId>, Full> {
         carried!(self, mappings, id, MappingId, |index: usize| {
-            let Mapping { memory_start, memory_limit, file_offset, filename, attributes } = from.tables.mappings[index];
-            let filename = self.string(from, to, filename)?;
-            let attributes = self.attribute_set(from, to, attributes)?;
-            to.put_mapping(Mapping { memory_start, memory_limit, file_offset, filename, attributes })
+            let mapping = from.tables.mappings[index].map_ids(&mut Carry { transfer: self, from, to })?;
+            to.put_mapping(mapping)
         })
     }
 
@@ -162,11 +191,8 @@ impl Transfer {
         id: Option<FunctionId>,
     ) -> Result<Option<FunctionId>, Full> {
         carried!(self, functions, id, FunctionId, |index: usize| {
-            let Function { name, system_name, filename, start_line } = from.tables.functions[index];
-            let name = self.string(from, to, name)?;
-            let system_name = self.string(from, to, system_name)?;
-            let filename = self.string(from, to, filename)?;
-            to.put_function(Function { name, system_name, filename, start_line })
+            let function = from.tables.functions[index].map_ids(&mut Carry { transfer: self, from, to })?;
+            to.put_function(function)
         })
     }
 
@@ -183,16 +209,12 @@ impl Transfer {
     ) -> Result<Option<LocationId>, Full> {
         carried!(self, locations, id, LocationId, |index: usize| {
             let lines = from.tables.lines(&from.tables.locations[index]);
-            let Location { mapping, address, attributes, lines_start: _, lines_len: _ } = from.tables.locations[index];
-            let mapping = self.mapping(from, to, mapping)?;
-            let attributes = self.attribute_set(from, to, attributes)?;
+            let location = from.tables.locations[index].map_ids(&mut Carry { transfer: self, from, to })?;
             self.lines.clear();
-            for &Line { function, line, column } in lines {
-                let function = self.function(from, to, function)?;
-                self.lines.push(Line { function, line, column });
+            for line in lines {
+                let line = line.map_ids(&mut Carry { transfer: self, from, to })?;
+                self.lines.push(line);
             }
-            // The writer sets the range of its own lines.
-            let location = Location { mapping, address, attributes, lines_start: 0, lines_len: 0 };
             to.put_location(location, &self.lines)
         })
     }

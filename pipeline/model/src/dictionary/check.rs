@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::{Attribute, Function, Line, Location, Mapping, Tables, Value};
+use super::{Attribute, Tables, Value};
 use crate::buffer::{Buffer, ByteRange};
-use crate::id::{AttributeId, AttributeSetId, FunctionId, MappingId, StringId};
+use crate::id::{AttributeId, AttributeSetId, FunctionId, MapIds, MappingId, StringId};
 use crate::varint;
 
 /// A rule that a dictionary or a profile broke, and where.
@@ -39,6 +39,41 @@ fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
     Invalid { place, rule: format!("index {} is out of range, {table} has {len} elements", index as i32) }
 }
 
+/// Checks ids against the tables that they are of. `place` is what they stand in.
+pub(crate) struct IdCheck<'a, P> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) place: P,
+}
+
+impl<P: Fn() -> String> MapIds for IdCheck<'_, P> {
+    type Error = Invalid;
+
+    #[inline]
+    fn string(&mut self, id: Option<StringId>, field: &str) -> Result<Option<StringId>, Invalid> {
+        let place = || format!("{}.{field}", (self.place)());
+        check_index(StringId::wire(id), "string_table", self.tables.strings.len(), place).map(|()| id)
+    }
+
+    #[inline]
+    fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Invalid> {
+        let place = || format!("{}.attribute_indices", (self.place)());
+        let sets = self.tables.attribute_sets.len();
+        check_index(AttributeSetId::wire(id), "the attribute sets", sets, place).map(|()| id)
+    }
+
+    #[inline]
+    fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Invalid> {
+        let place = || format!("{}.mapping_index", (self.place)());
+        check_index(MappingId::wire(id), "mapping_table", self.tables.mappings.len(), place).map(|()| id)
+    }
+
+    #[inline]
+    fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Invalid> {
+        let place = || format!("{}.function_index", (self.place)());
+        check_index(FunctionId::wire(id), "function_table", self.tables.functions.len(), place).map(|()| id)
+    }
+}
+
 /// Checks tables, each index once.
 pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
     let present = |table: &str, len: usize| {
@@ -59,12 +94,6 @@ pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
     present("attribute sets", tables.attribute_sets.len())?;
     present("stack_table", tables.stacks.len())?;
 
-    let string = |id: Option<StringId>, place: &dyn Fn() -> String| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), place)
-    };
-    let set = |id: Option<AttributeSetId>, place: &dyn Fn() -> String| {
-        check_index(AttributeSetId::wire(id), "the attribute sets", tables.attribute_sets.len(), place)
-    };
     for (i, &span) in tables.strings.iter().enumerate() {
         let bytes = tables.buffer.get(span).ok_or_else(|| outside(format!("string_table[{i}]")))?;
         if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
@@ -72,31 +101,19 @@ pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
         }
     }
     for (i, mapping) in tables.mappings.iter().enumerate() {
-        let &Mapping { memory_start: _, memory_limit: _, file_offset: _, filename, attributes } = mapping;
-        string(filename, &|| format!("mapping_table[{i}].filename_strindex"))?;
-        set(attributes, &|| format!("mapping_table[{i}].attribute_indices"))?;
+        mapping.map_ids(&mut IdCheck { tables, place: || format!("mapping_table[{i}]") })?;
     }
     for (i, function) in tables.functions.iter().enumerate() {
-        let &Function { name, system_name, filename, start_line: _ } = function;
-        string(name, &|| format!("function_table[{i}].name_strindex"))?;
-        string(system_name, &|| format!("function_table[{i}].system_name_strindex"))?;
-        string(filename, &|| format!("function_table[{i}].filename_strindex"))?;
+        function.map_ids(&mut IdCheck { tables, place: || format!("function_table[{i}]") })?;
     }
     for (i, location) in tables.locations.iter().enumerate() {
-        let &Location { mapping, address: _, attributes, lines_start, lines_len } = location;
-        check_index(MappingId::wire(mapping), "mapping_table", tables.mappings.len(), || {
-            format!("location_table[{i}].mapping_index")
-        })?;
-        set(attributes, &|| format!("location_table[{i}].attribute_indices"))?;
-        let end = u64::from(lines_start) + u64::from(lines_len);
+        location.map_ids(&mut IdCheck { tables, place: || format!("location_table[{i}]") })?;
+        let end = u64::from(location.lines_start) + u64::from(location.lines_len);
         if end > tables.lines.len() as u64 {
             return Err(outside(format!("location_table[{i}].lines")));
         }
-        let lines = &tables.lines[lines_start as usize..end as usize];
-        for (j, &Line { function, line: _, column: _ }) in lines.iter().enumerate() {
-            check_index(FunctionId::wire(function), "function_table", tables.functions.len(), || {
-                format!("location_table[{i}].lines[{j}].function_index")
-            })?;
+        for (j, line) in tables.lines(location).iter().enumerate() {
+            line.map_ids(&mut IdCheck { tables, place: || format!("location_table[{i}].lines[{j}]") })?;
         }
     }
     for (i, attribute) in tables.attributes.iter().enumerate() {

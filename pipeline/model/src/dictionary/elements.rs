@@ -1,7 +1,7 @@
 //! The elements of the tables, as OTLP has them.
 
 use crate::buffer::ByteRange;
-use crate::id::{AttributeSetId, FunctionId, MappingId, StringId};
+use crate::id::{AttributeSetId, FunctionId, MapIds, MappingId, StringId};
 
 /// An element of `mapping_table`: a file mapped into a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -19,6 +19,13 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    #[inline]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { memory_start, memory_limit, file_offset, filename, attributes } = self;
+        let filename = map.string(filename, "filename_strindex")?;
+        Ok(Self { memory_start, memory_limit, file_offset, filename, attributes: map.attribute_set(attributes)? })
+    }
+
     /// Whether an address lies in it.
     pub fn contains(&self, address: u64) -> bool {
         (self.memory_start..self.memory_limit).contains(&address)
@@ -78,6 +85,16 @@ pub struct Function {
     pub start_line: i64,
 }
 
+impl Function {
+    #[inline]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { name, system_name, filename, start_line } = self;
+        let name = map.string(name, "name_strindex")?;
+        let system_name = map.string(system_name, "system_name_strindex")?;
+        Ok(Self { name, system_name, filename: map.string(filename, "filename_strindex")?, start_line })
+    }
+}
+
 /// An element of `Location.lines`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Line {
@@ -87,6 +104,14 @@ pub struct Line {
     pub line: i64,
     /// The column, 1-based, 0 where it is not known.
     pub column: i64,
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { function, line, column } = self;
+        Ok(Self { function: map.function(function)?, line, column })
+    }
 }
 
 /// An element of `location_table`: an instruction, or a place in an interpreted program.
@@ -102,6 +127,16 @@ pub struct Location {
     pub lines_start: u32,
     /// How many lines it has. More than one says that functions were inlined: the first is the innermost callee.
     pub lines_len: u32,
+}
+
+impl Location {
+    /// Its lines are not among the ids: they are mapped by themselves.
+    #[inline]
+    pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
+        let Self { mapping, address, attributes, lines_start, lines_len } = self;
+        let mapping = map.mapping(mapping)?;
+        Ok(Self { mapping, address, attributes: map.attribute_set(attributes)?, lines_start, lines_len })
+    }
 }
 
 /// An element of `link_table`: the span in which time was spent.

@@ -1,8 +1,8 @@
 //! Whether profiles keep the rules, each checked once; what breaks one can be refused by itself.
 
-use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles, ValueType};
+use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles};
 use crate::buffer::ByteRange;
-use crate::dictionary::{Dictionary, Invalid, check_attribute, check_index};
+use crate::dictionary::{Dictionary, IdCheck, Invalid, check_attribute, check_index};
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::varint;
 
@@ -123,31 +123,11 @@ pub fn check_profile(
     place: &dyn Fn() -> String,
 ) -> Result<(), Invalid> {
     let tables = dictionary.tables();
-    let string = |id: Option<StringId>, field: &str| {
-        check_index(StringId::wire(id), "string_table", tables.strings.len(), || format!("{}.{field}", place()))
-    };
-    let &Profile {
-        sample_type,
-        samples: ref rows,
-        time_unix_nano,
-        duration_nano,
-        period_type,
-        period: _,
-        profile_id: _,
-        dropped_attributes_count: _,
-        original_payload_format,
-        original_payload,
-        attributes,
-    } = profile;
-    for (ValueType { kind, unit }, field) in [(sample_type, "sample_type"), (period_type, "period_type")] {
-        check_index(StringId::wire(kind), "string_table", tables.strings.len(), || {
-            format!("{}.{field}.type_strindex", place())
-        })?;
-        check_index(StringId::wire(unit), "string_table", tables.strings.len(), || {
-            format!("{}.{field}.unit_strindex", place())
-        })?;
-    }
-    string(original_payload_format, "original_payload_format")?;
+    profile.map_ids(&mut IdCheck { tables, place })?;
+    let &Profile { time_unix_nano, duration_nano, original_payload_format, original_payload, .. } = profile;
+    check_index(StringId::wire(original_payload_format), "string_table", tables.strings.len(), || {
+        format!("{}.original_payload_format", place())
+    })?;
     // Before 1.8 the duration was a signed integer; what is negative there comes as more than half of the range.
     let end = time_unix_nano.checked_add(duration_nano);
     if duration_nano > i64::MAX as u64 || end.is_none() {
@@ -155,10 +135,7 @@ pub fn check_profile(
         return Err(Invalid { place: format!("{}.duration_nano", place()), rule });
     }
     check_span(dictionary, original_payload, || format!("{}.original_payload", place()))?;
-    check_index(AttributeSetId::wire(attributes), "the attribute sets", tables.attribute_sets.len(), || {
-        format!("{}.attribute_indices", place())
-    })?;
-    let rows = rows.start as usize..rows.end as usize;
+    let rows = profile.samples.start as usize..profile.samples.end as usize;
     if rows.start > rows.end || rows.end > samples.len() {
         let rule = "lie outside of the batch".to_owned();
         return Err(Invalid { place: format!("{}.samples", place()), rule });

@@ -8,11 +8,11 @@ use std::hash::BuildHasher;
 
 use super::log::{Head, Reader};
 use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
-use crate::arena::{Arena, Full, Source, Store, Transfer};
+use crate::arena::{Arena, Carry, Full, Source, Store, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
 use crate::id::{AttributeSetId, LinkId, StackId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
 /// A sample in the making.
@@ -48,27 +48,27 @@ impl SampleLog {
         }
 
         transfer.begin();
-        let mut carry = Carry { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
+        let mut out = Output { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
         let mut next = order.iter().zip(&spans).peekable();
         let mut parents = None;
         for &at in &series {
             let key = &self.series.values()[at as usize];
             if parents.map(|(resource, _)| resource) != Some(key.resource) {
-                carry.resource(self, key.resource)?;
+                out.resource(self, key.resource)?;
             }
             if parents != Some((key.resource, key.scope)) {
-                carry.scope(self, key.scope)?;
+                out.scope(self, key.scope)?;
             }
             parents = Some((key.resource, key.scope));
-            carry.profile(self, at, key)?;
+            out.profile(self, at, key)?;
             while let Some((&row, &(timestamps, values))) =
                 next.next_if(|&(&row, _)| rows[row as usize].head.series == at)
             {
-                carry.row(&rows[row as usize].head, timestamps, values)?;
+                out.row(&rows[row as usize].head, timestamps, values)?;
             }
         }
         // All of it was in the arena, whose elements were checked when they came.
-        Ok(carry.assembly.finish_checked(carry.store.into_tables()))
+        Ok(out.assembly.finish_checked(out.store.into_tables()))
     }
 
     /// The samples and, for each record, which of them it belongs to.
@@ -170,14 +170,14 @@ fn write(reader: &mut Reader<'_>, data: &mut [u8], cursor: &mut Cursor) {
     cursor.values += values.len();
 }
 
-struct Carry<'a> {
+struct Output<'a> {
     source: Source<'a>,
     transfer: &'a mut Transfer,
     store: Store,
     assembly: Assembly,
 }
 
-impl Carry<'_> {
+impl Output<'_> {
     fn resource(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
         let LoggedResource { attributes, dropped_attributes_count, schema_url, entity_refs } =
             held.resources.values()[at as usize];
@@ -213,42 +213,16 @@ impl Carry<'_> {
         source.tables.attributes(set).map(carry).collect()
     }
 
-    fn value_type(&mut self, value_type: ValueType) -> Result<ValueType, Full> {
-        let ValueType { kind, unit } = value_type;
-        let mut string = |id| self.transfer.string(&self.source, &mut self.store, id);
-        Ok(ValueType { kind: string(kind)?, unit: string(unit)? })
-    }
-
     fn profile(&mut self, held: &SampleLog, at: u32, series: &Series) -> Result<(), Full> {
         let joined = held.joined[at as usize];
-        let &Series {
-            resource: _,
-            scope: _,
-            sample_type,
-            period_type,
-            period,
-            attributes,
-            dropped_attributes_count,
-            shape,
-        } = series;
-        let (time_unix_nano, duration_nano, profile_id) = match shape {
+        let (time_unix_nano, duration_nano, profile_id) = match series.shape {
             Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
             // A duration is positive if it is read as signed.
             _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };
-        let profile = Profile {
-            sample_type: self.value_type(sample_type)?,
-            samples: 0..0,
-            time_unix_nano,
-            duration_nano,
-            period_type: self.value_type(period_type)?,
-            period,
-            profile_id,
-            dropped_attributes_count,
-            original_payload_format: None,
-            original_payload: ByteRange::default(),
-            attributes: self.transfer.attribute_set(&self.source, &mut self.store, attributes)?,
-        };
+        let mut carry = Carry { transfer: self.transfer, from: &self.source, to: &mut self.store };
+        let profile = series.profile.map_ids(&mut carry)?;
+        let profile = Profile { time_unix_nano, duration_nano, profile_id, ..profile };
         self.assembly.profile(profile);
         Ok(())
     }

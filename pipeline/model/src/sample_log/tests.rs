@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ValueType;
 use crate::arena::{Arena, TableWriter, Transfer};
 use crate::varint;
 
@@ -13,11 +14,7 @@ fn series(kind: Option<StringId>, shape: Shape, resource: u32, scope: u32) -> Se
     Series {
         resource,
         scope,
-        sample_type: ValueType { kind, unit: None },
-        period_type: ValueType::default(),
-        period: 5,
-        attributes: None,
-        dropped_attributes_count: 0,
+        profile: Profile { sample_type: ValueType { kind, unit: None }, period: 5, ..Profile::default() },
         shape,
     }
 }
@@ -101,7 +98,7 @@ fn joined_profiles_share_range_and_id() {
     let id = Some([7; 16]);
     let backwards = std::ops::Range { start: 9, end: 3 };
     for range in [0..0, 40..40, 30..35, 10..20, backwards] {
-        let at = held.series(key, range, id);
+        let at = held.series(key.clone(), range, id);
         held.push(at, None, None, None, &bytes(&[12]), &[]);
     }
     let flush = |held: &SampleLog| {
@@ -110,8 +107,8 @@ fn joined_profiles_share_range_and_id() {
         (profile.time_unix_nano, profile.duration_nano, profile.profile_id)
     };
     assert_eq!(flush(&held), (10, 30, id));
-    held.series(key, 0..0, Some([8; 16]));
-    held.series(key, 0..0, id);
+    held.series(key.clone(), 0..0, Some([8; 16]));
+    held.series(key.clone(), 0..0, id);
     assert_eq!(flush(&held), (10, 30, None));
 }
 
