@@ -44,6 +44,6 @@ impl Stage {
 pub(crate) fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
     telemetry.into_iter().filter_map(|telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles),
-        Telemetry::Envelope(_) => None,
+        _ => None,
     })
 }

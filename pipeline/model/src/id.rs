@@ -67,7 +67,8 @@ ids! {
 
 /// What becomes of the ids in an element of a table or in a profile: they are carried into other tables, or checked.
 /// `map_ids` of these types names every field of theirs, so that whoever copies or checks one need not know its fields.
-/// `field` is what an id is called on the wire.
+/// `field` is what an id is called on the wire. `map_ids` is always inlined, so that a check makes no copy of what it
+/// looks at.
 pub(crate) trait MapIds {
     /// Why it cannot be done.
     type Error;

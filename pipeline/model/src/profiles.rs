@@ -108,6 +108,7 @@ pub struct Profile {
 
 impl Profile {
     /// The same without its samples and its original payload, which would no longer say the same as what is made of it.
+    #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(&self, map: &mut M) -> Result<Self, M::Error> {
         let &Self {
             sample_type,

@@ -59,6 +59,22 @@ impl Telemetry {
         }
     }
 
+    /// The profiles in it, those that were read of an envelope included.
+    pub fn profiles(&self) -> &[Profiles] {
+        match self {
+            Telemetry::Profiles(profiles) => std::slice::from_ref(profiles),
+            Telemetry::Envelope(envelope) => &envelope.profiles,
+        }
+    }
+
+    /// The same, taken out of it.
+    pub fn into_profiles(self) -> Vec<Profiles> {
+        match self {
+            Telemetry::Profiles(profiles) => vec![profiles],
+            Telemetry::Envelope(envelope) => envelope.profiles,
+        }
+    }
+
     /// The number of observations in it.
     pub fn observations(&self) -> u64 {
         self.quantities().observations

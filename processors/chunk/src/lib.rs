@@ -94,7 +94,7 @@ impl Processor for Chunk {
             (Telemetry::Profiles(profiles), Mode::Hold(hold)) => hold.take(profiles, now, out),
             (Telemetry::Profiles(profiles), Mode::Instant(instant)) => instant.cut(profiles, now, out),
             // An envelope is one unit of delivery, and its profiles are chunks already.
-            (envelope, _) => out.send(envelope),
+            (other, _) => out.send(other),
         }
     }
 

@@ -76,7 +76,7 @@ impl Processor for Dedup {
         let profiles = match telemetry {
             Telemetry::Profiles(profiles) => profiles,
             // An envelope is one unit of delivery: what is in it is Sentry's to tell apart, by its ids.
-            envelope @ Telemetry::Envelope(_) => return out.send(envelope),
+            other => return out.send(other),
         };
         let profiles = match &mut self.resends {
             Some(memory) => memory.filter(profiles, now, out),

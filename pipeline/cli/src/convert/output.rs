@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::Report;
-use profbridge_model::{Profiles, Telemetry};
+use profbridge_model::Telemetry;
 use profbridge_wire::folded::{Folded, Threads};
 
 use super::Tally;
@@ -49,10 +49,10 @@ impl Output {
             (Self::Sentry(output), Telemetry::Profiles(profiles)) => output.take(profiles, report)?,
             (Self::Sentry(output), Telemetry::Envelope(envelope)) => output.forward(&envelope, report)?,
             (Self::Otlp(output), telemetry) => {
-                views(telemetry).into_iter().for_each(|profiles| output.take(profiles, report));
+                telemetry.into_profiles().into_iter().for_each(|profiles| output.take(profiles, report));
             }
             (Self::Stacks(output), telemetry) => {
-                views(telemetry).iter().for_each(|profiles| output.folded.add(profiles));
+                telemetry.profiles().iter().for_each(|profiles| output.folded.add(profiles));
             }
         }
         Ok(())
@@ -114,13 +114,6 @@ fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
             let hint = format!("{endings}, or a folder; or add `--to sentry|otlp|folded|svg`");
             refused("the ending does not say what to write", &hint)
         }
-    }
-}
-
-fn views(telemetry: Telemetry) -> Vec<Profiles> {
-    match telemetry {
-        Telemetry::Profiles(profiles) => vec![profiles],
-        Telemetry::Envelope(envelope) => envelope.profiles,
     }
 }
 

@@ -48,26 +48,26 @@ pub(crate) struct IdCheck<'a, P> {
 impl<P: Fn() -> String> MapIds for IdCheck<'_, P> {
     type Error = Invalid;
 
-    #[inline]
+    #[inline(always)]
     fn string(&mut self, id: Option<StringId>, field: &str) -> Result<Option<StringId>, Invalid> {
         let place = || format!("{}.{field}", (self.place)());
         check_index(StringId::wire(id), "string_table", self.tables.strings.len(), place).map(|()| id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Invalid> {
         let place = || format!("{}.attribute_indices", (self.place)());
         let sets = self.tables.attribute_sets.len();
         check_index(AttributeSetId::wire(id), "the attribute sets", sets, place).map(|()| id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Invalid> {
         let place = || format!("{}.mapping_index", (self.place)());
         check_index(MappingId::wire(id), "mapping_table", self.tables.mappings.len(), place).map(|()| id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Invalid> {
         let place = || format!("{}.function_index", (self.place)());
         check_index(FunctionId::wire(id), "function_table", self.tables.functions.len(), place).map(|()| id)

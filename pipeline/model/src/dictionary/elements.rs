@@ -19,7 +19,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
         let Self { memory_start, memory_limit, file_offset, filename, attributes } = self;
         let filename = map.string(filename, "filename_strindex")?;
@@ -86,7 +86,7 @@ pub struct Function {
 }
 
 impl Function {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
         let Self { name, system_name, filename, start_line } = self;
         let name = map.string(name, "name_strindex")?;
@@ -107,7 +107,7 @@ pub struct Line {
 }
 
 impl Line {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
         let Self { function, line, column } = self;
         Ok(Self { function: map.function(function)?, line, column })
@@ -131,7 +131,7 @@ pub struct Location {
 
 impl Location {
     /// Its lines are not among the ids: they are mapped by themselves.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
         let Self { mapping, address, attributes, lines_start, lines_len } = self;
         let mapping = map.mapping(mapping)?;
