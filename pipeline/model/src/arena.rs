@@ -74,9 +74,9 @@ fn location_key<'a>(location: &Location, lines: &'a [Line]) -> LocationKey<'a> {
     (mapping, address, attributes, lines)
 }
 
-/// Finds an element by its key, or adds it at the end of its column. `$at` is the key of the element `$index`.
+/// Finds an element by its key, or adds it at the end of its column. `$at` is the key of the element `$i`.
 macro_rules! intern {
-    ($self:ident, $table:ident, $id:ident, $key:expr, |$store:ident, $index:ident| $at:expr, |$to:ident| $add:expr) => {{
+    ($self:ident, $table:ident, $id:ident, $key:expr, |$store:ident, $i:ident| $at:expr, |$to:ident| $add:expr) => {{
         let key = $key;
         let hash = $self.state.hash_one(key);
         $self.work.lookups += 1;
@@ -84,7 +84,7 @@ macro_rules! intern {
         let $store = &$self.store;
         let found = $self.$table.find(hash, |&index| {
             *comparisons += 1;
-            let $index = index as usize;
+            let $i = index as usize;
             $at == key
         });
         if let Some(&index) = found {
@@ -95,7 +95,7 @@ macro_rules! intern {
         let id = $add?;
         let ($store, state) = (&$self.store, &$self.state);
         $self.$table.insert_unique(hash, $id::wire(id), |&index| {
-            let $index = index as usize;
+            let $i = index as usize;
             state.hash_one($at)
         });
         Ok(id)

@@ -42,12 +42,14 @@ proptest! {
             let resource = held.resource(LoggedResource { dropped_attributes_count: kind % 2, ..LoggedResource::default() });
             let scope = held.scope(LoggedScope::default());
             let at = held.series(series(names[*kind as usize], Shape::TimesAndValues, resource, scope), 0..0, None);
-            let location = arena.put_location(crate::Location { address: u64::from(*stack), ..Default::default() }, &[]).unwrap();
+            let location = crate::Location { address: u64::from(*stack), ..Default::default() };
+            let location = arena.put_location(location, &[]).unwrap();
             let stack_id = arena.stack([location]).unwrap();
             let key = arena.string(&"x".repeat(*attribute as usize)).unwrap();
             let item = arena.put_attribute(crate::Attribute { key, ..Default::default() }).unwrap();
             let attributes = arena.put_attribute_set(&[item]).unwrap();
-            let link_id = arena.put_link(crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] }).unwrap();
+            let link_id = crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] };
+            let link_id = arena.put_link(link_id).unwrap();
             let (times, values): (Vec<_>, Vec<_>) = observations.iter().copied().unzip();
             held.push(at, stack_id, attributes, link_id, &bytes(&times), &packed(&values));
             expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);

@@ -25,7 +25,8 @@ impl Ledger {
     /// after what time its run is to be closed, and nothing where the gap stays open.
     ///
     /// Open is a gap that is no longer than the observation's weight and what the thread is owed, of which each
-    /// observation shows no more than its weight once more; and a gap that [`JITTER`] explains as long as all of them together add no more than one weight.
+    /// observation shows no more than its weight once more; and a gap that [`JITTER`] explains, as long as all of them
+    /// together add no more than one weight.
     #[inline]
     pub(super) fn gap(&mut self, weight: u64, distance: u64) -> Option<u64> {
         let due = self.due(weight);

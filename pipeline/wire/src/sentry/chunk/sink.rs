@@ -49,9 +49,9 @@ pub struct ChunkSummary {
     pub json_bytes: u64,
 }
 
-/// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`. All calls come from the
-/// thread that converts, within [`Converter::convert`](super::Converter::convert), so a sink need be neither `Send` nor
-/// `Sync`.
+/// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`. All calls come from
+/// the thread that converts, within [`Converter::convert`](super::Converter::convert), so a sink need be neither `Send`
+/// nor `Sync`.
 ///
 /// ```
 /// use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};

@@ -1,5 +1,5 @@
-//! What the frames of each runtime become. The snapshot says it for a reader: what OTLP said, and below it the frame that
-//! Sentry gets, in a section for each runtime.
+//! What the frames of each runtime become. The snapshot says it for a reader: what OTLP said, and below it the frame
+//! that Sentry gets, in a section for each runtime.
 
 use std::fmt::Write;
 
@@ -83,10 +83,10 @@ const INTERPRETED: &[(&str, &str, &[(&str, &str)])] = &[
             ("lists:map/2", "lists.erl"),
         ],
     ),
-    // The package is the module (getsentry/sentry-go `stacktrace.go`). Not own code are the standard library and modules
-    // of others, also where the builder's folders were cut off the paths (`-trimpath`), what the compiler made, and the
-    // runtime's assembly, which lies in no package. The linker writes a dot in the last part of a package's path as
-    // `%2e`.
+    // The package is the module (getsentry/sentry-go `stacktrace.go`). Not own code are the standard library and
+    // modules of others, also where the builder's folders were cut off the paths (`-trimpath`), what the compiler made,
+    // and the runtime's assembly, which lies in no package. The linker writes a dot in the last part of a package's
+    // path as `%2e`.
     (
         "Go",
         "go",
@@ -153,8 +153,8 @@ const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
             ),
         ],
     ),
-    // Without names: the file, and the page of it. An htlhash is no build id, so its file is no image and its frames have
-    // no address (semantic conventions, `process.executable.build_id.htlhash`).
+    // Without names: the file, and the page of it. An htlhash is no build id, so its file is no image and its frames
+    // have no address (semantic conventions, `process.executable.build_id.htlhash`).
     (
         "Native, stripped",
         &[
@@ -212,8 +212,8 @@ fn section(text: &mut String, title: &str, locations: &[TestLocation<'_>]) {
     }
 }
 
-/// Guarantees: each runtime's frames have its platform, function, module, source, line and address, and say whether they
-/// are own code, as the snapshot has it; nothing else.
+/// Guarantees: each runtime's frames have its platform, function, module, source, line and address, and say whether
+/// they are own code, as the snapshot has it; nothing else.
 #[test]
 fn runtimes() {
     let mut text = String::new();
