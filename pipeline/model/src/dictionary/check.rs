@@ -40,37 +40,45 @@ fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
 }
 
 /// Checks ids against the tables that they are of. `place` is what they stand in.
-pub(crate) struct IdCheck<'a, P> {
+pub(crate) struct IdCheck<'a> {
     pub(crate) tables: &'a Tables,
-    pub(crate) place: P,
+    pub(crate) place: &'a dyn Fn() -> String,
 }
 
-impl<P: Fn() -> String> MapIds for IdCheck<'_, P> {
+impl IdCheck<'_> {
+    #[inline(always)]
+    fn check(&self, index: u32, table: &str, len: usize, field: &str) -> Result<(), Invalid> {
+        if (index as usize) < len || index == 0 { Ok(()) } else { Err(self.refused(index, table, len, field)) }
+    }
+
+    #[cold]
+    fn refused(&self, index: u32, table: &str, len: usize, field: &str) -> Invalid {
+        out_of_range(index, table, len, format!("{}.{field}", (self.place)()))
+    }
+}
+
+impl MapIds for IdCheck<'_> {
     type Error = Invalid;
 
     #[inline(always)]
     fn string(&mut self, id: Option<StringId>, field: &str) -> Result<Option<StringId>, Invalid> {
-        let place = || format!("{}.{field}", (self.place)());
-        check_index(StringId::wire(id), "string_table", self.tables.strings.len(), place).map(|()| id)
+        self.check(StringId::wire(id), "string_table", self.tables.strings.len(), field).map(|()| id)
     }
 
     #[inline(always)]
     fn attribute_set(&mut self, id: Option<AttributeSetId>) -> Result<Option<AttributeSetId>, Invalid> {
-        let place = || format!("{}.attribute_indices", (self.place)());
-        let sets = self.tables.attribute_sets.len();
-        check_index(AttributeSetId::wire(id), "the attribute sets", sets, place).map(|()| id)
+        let (index, sets) = (AttributeSetId::wire(id), self.tables.attribute_sets.len());
+        self.check(index, "the attribute sets", sets, "attribute_indices").map(|()| id)
     }
 
     #[inline(always)]
     fn mapping(&mut self, id: Option<MappingId>) -> Result<Option<MappingId>, Invalid> {
-        let place = || format!("{}.mapping_index", (self.place)());
-        check_index(MappingId::wire(id), "mapping_table", self.tables.mappings.len(), place).map(|()| id)
+        self.check(MappingId::wire(id), "mapping_table", self.tables.mappings.len(), "mapping_index").map(|()| id)
     }
 
     #[inline(always)]
     fn function(&mut self, id: Option<FunctionId>) -> Result<Option<FunctionId>, Invalid> {
-        let place = || format!("{}.function_index", (self.place)());
-        check_index(FunctionId::wire(id), "function_table", self.tables.functions.len(), place).map(|()| id)
+        self.check(FunctionId::wire(id), "function_table", self.tables.functions.len(), "function_index").map(|()| id)
     }
 }
 
@@ -101,19 +109,19 @@ pub(super) fn check(tables: &Tables) -> Result<(), Invalid> {
         }
     }
     for (i, mapping) in tables.mappings.iter().enumerate() {
-        mapping.map_ids(&mut IdCheck { tables, place: || format!("mapping_table[{i}]") })?;
+        mapping.map_ids(&mut IdCheck { tables, place: &|| format!("mapping_table[{i}]") })?;
     }
     for (i, function) in tables.functions.iter().enumerate() {
-        function.map_ids(&mut IdCheck { tables, place: || format!("function_table[{i}]") })?;
+        function.map_ids(&mut IdCheck { tables, place: &|| format!("function_table[{i}]") })?;
     }
     for (i, location) in tables.locations.iter().enumerate() {
-        location.map_ids(&mut IdCheck { tables, place: || format!("location_table[{i}]") })?;
+        location.map_ids(&mut IdCheck { tables, place: &|| format!("location_table[{i}]") })?;
         let end = u64::from(location.lines_start) + u64::from(location.lines_len);
         if end > tables.lines.len() as u64 {
             return Err(outside(format!("location_table[{i}].lines")));
         }
         for (j, line) in tables.lines(location).iter().enumerate() {
-            line.map_ids(&mut IdCheck { tables, place: || format!("location_table[{i}].lines[{j}]") })?;
+            line.map_ids(&mut IdCheck { tables, place: &|| format!("location_table[{i}].lines[{j}]") })?;
         }
     }
     for (i, attribute) in tables.attributes.iter().enumerate() {
