@@ -6,8 +6,11 @@ use std::fmt::Write;
 use super::frames::{LIBC, TestLocation, chunk};
 use crate::sentry::chunk::Settings;
 
-/// Runtimes whose frames have neither address nor mapping: title, `profile.frame.type`, and functions with their files.
-const INTERPRETED: &[(&str, &str, &[(&str, &str)])] = &[
+/// Functions with their files.
+type Functions = &'static [(&'static str, &'static str)];
+
+/// Runtimes whose frames have neither address nor mapping: title, `profile.frame.type`, and functions.
+const INTERPRETED: &[(&str, &str, Functions)] = &[
     // Own code is what lies outside of package folders and the standard library (getsentry/vroom
     // `internal/frame/frame.go`). The last file is how the eBPF profiler writes a frozen module
     // (open-telemetry/opentelemetry-ebpf-profiler `interpreter/python/python.go`).
