@@ -11,8 +11,10 @@ use crate::stack_copy::{CopySize, Word};
 use crate::threads::ThreadFiles;
 use crate::unwind::{FRAME_POINTER, Registers};
 
+use super::batch::BatchEntry;
 use super::ledger::Ledger;
 use super::precedence::Lately;
+use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
@@ -44,17 +46,12 @@ pub(super) struct ThreadState {
     pub(super) pointer: u64,
     /// How many more times the thread pointer may be looked for without a stop.
     searches: u8,
-    /// Whether it ran when it was last looked at.
-    pub(super) running: bool,
+    pub(super) last_seen: LastSeen,
     /// The slot since which it has not been seen to run.
     pub(super) idle_since: u64,
-    /// The schedstat with which it was last seen blocked: as long as it is the same, the thread did not run. `None`
-    /// once it ran.
-    pub(super) blocked_sched: Option<SchedStat>,
     /// The stack with which it was blocked the last time.
     pub(super) blocked: Blocked,
-    /// Whether it was asked to stop and has not stopped yet.
-    pub(super) stop_pending: bool,
+    pub(super) stop_turn: StopTurn,
     pub(super) copy_size: CopySize,
     /// Its stack pointer when it was stopped the last time.
     pub(super) stopped_sp: Option<u64>,
@@ -65,11 +62,10 @@ pub(super) struct ThreadState {
     rescued: Option<Instant>,
     /// Its running time when it was last looked at, in nanoseconds.
     run_seen: Option<u64>,
-    /// The number of a batch, and its entry in that batch.
-    pub(super) batch_entry: Option<(u64, u32)>,
-    /// Its last sample, as the number of a batch and the index in it, for as long as the same stack extends that
-    /// sample.
-    pub(super) run: Option<(u64, u32)>,
+    /// This thread in a batch.
+    pub(super) batch_entry: Option<BatchEntry>,
+    /// Its last sample, for as long as the same stack extends that sample.
+    pub(super) run: Option<BatchEntry>,
     /// Whether it was sampled while it ran, so that its name may have changed.
     pub(super) ran: bool,
     /// For how long it was stopped in the current window.
@@ -90,21 +86,13 @@ pub(super) struct ThreadState {
     pub(super) user_bound: UserBound,
     /// Identifies the system call that had moved a part of its data at the last stop.
     pub(super) short_call: Option<[u64; 3]>,
-    /// Whether it was allowed to be stopped when it was last seen running.
-    pub(super) stoppable: bool,
-    /// In how many ticks it was allowed to be stopped, but it was another thread's turn.
-    pub(super) waited: u64,
 }
 
 /// The stack of a blocked thread, and what it was derived from.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    /// Whether there is one.
-    pub(super) valid: bool,
-    pub(super) sp: u64,
-    pub(super) pc: u64,
-    /// The generation of the address space that it was unwound in (see `Active::space_generation`).
-    pub(super) space_generation: u64,
+    /// Where it was unwound; `None` if there is no stack. The buffers below are kept for the next one.
+    pub(super) unwound: Option<Unwound>,
     /// The arguments of its system call, if unwinding used them.
     pub(super) arguments: Option<[u64; 6]>,
     /// Every word of memory that unwinding read.
@@ -112,14 +100,24 @@ pub(super) struct Blocked {
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
-    /// The number of a batch, and its entry in that batch.
-    pub(super) stack: Option<(u64, u32)>,
+    /// This stack in a batch.
+    pub(super) stack: Option<BatchEntry>,
+}
+
+/// Where a stack was unwound: at the same place it is the same stack if all words that were read are unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unwound {
+    pub(super) sp: u64,
+    pub(super) pc: u64,
+    /// The generation of the address space (see `Attached::space_generation`).
+    pub(super) space_generation: u64,
 }
 
 impl Blocked {
-    /// Whether the stack is the same if the words in memory are.
-    pub(super) fn may_be(&self, sp: u64, pc: u64, space_generation: u64) -> bool {
-        self.valid && (self.sp, self.pc, self.space_generation) == (sp, pc, space_generation)
+    /// Whether there is a stack that need not be unwound again with the present address space.
+    pub(super) fn is_final(&self, space_generation: u64) -> bool {
+        self.unwound
+            .is_some_and(|unwound| self.trust == Trust::Complete || unwound.space_generation == space_generation)
     }
 }
 
@@ -154,11 +152,10 @@ impl ThreadState {
             name: String::new(),
             pointer: 0,
             searches: SEARCHES,
-            running: false,
+            last_seen: LastSeen::Unknown,
             idle_since: slot,
-            blocked_sched: None,
             blocked: Blocked::default(),
-            stop_pending: false,
+            stop_turn: StopTurn::Forbidden,
             copy_size: CopySize::new(max_stack),
             stopped_sp: None,
             alternate: None,
@@ -179,8 +176,6 @@ impl ThreadState {
             lately: Lately::default(),
             user_bound: UserBound::default(),
             short_call: None,
-            stoppable: false,
-            waited: 0,
         }
     }
 
@@ -195,6 +190,16 @@ impl ThreadState {
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
+    /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
+    pub(super) fn close_event(&mut self, hides: bool) -> bool {
+        let event = self.event.take();
+        let had_one = event.is_some();
+        if let Some(event) = event {
+            self.duty_cycle.close(event, hides);
+        }
+        had_one
+    }
+
     /// Notes how long it has run, as of these counters.
     pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
@@ -206,8 +211,7 @@ impl ThreadState {
 
     /// It ran, or may have.
     pub(super) fn is_active(&mut self, slot: u64) {
-        self.running = true;
-        self.blocked_sched = None;
+        self.last_seen = LastSeen::Running;
         self.idle_since = slot;
         self.run = None;
         self.ledger.runs();

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::perf::attr::EventAttr;
 use crate::perf::open::Subject;
+use crate::sampler::attached::Attached;
 use crate::sampler::processors::tests::engine;
 
 /// Guarantees: what the ring of a thread says to be missing is counted for its process.
@@ -13,7 +14,8 @@ fn what_a_thread_misses() {
     let files = Arc::new(crate::process_files::ProcessFiles::open(pid).unwrap());
     let space =
         crate::address_space::AddressSpace::load(&*files, None, &mut crate::elf::ObjectCache::default()).unwrap();
-    let mut process = Active::new(Default::default(), files, space.into(), Default::default(), now);
+    let mut process =
+        Active::new(Attached::new(Default::default(), files, space.into(), Default::default(), now), false, now);
     let thread_index = process.meet(pid);
     let [throttled, lost] = crate::sampler::shortfall::tests::throttled_and_lost();
     process.threads[thread_index].event = Some(ThreadEvent::new(
@@ -24,7 +26,7 @@ fn what_a_thread_misses() {
         0,
     ));
     drain(&mut process, thread_index, &mut Captures::default(), &mut Vec::new());
-    assert_eq!((process.status.missed_ticks, process.status.lost_samples), (2, 7));
+    assert_eq!((process.attached.status.missed_ticks, process.attached.status.lost_samples), (2, 7));
 }
 
 /// The kernel, as far as a test permits more than it itself does not.
@@ -65,7 +67,7 @@ fn refusals_are_asked_for_again() {
         (Rung::None, Errno::EPERM, Watch::Stops),
         (Rung::None, Errno::ENOSYS, Watch::Stops),
         (Rung::None, Errno::EMFILE, Watch::Not),
-        (Rung::User, Errno::EACCES, watch(here.min(Rung::User), Stops::UserBound)),
+        (Rung::User, Errno::EACCES, Watch::of(here.min(Rung::User), Stops::UserBound)),
     ] {
         let kernel = Permitting(Arc::new(Mutex::new(Permitted { up_to, error, asked: 0 })));
         let asked = || std::mem::take(&mut kernel.0.lock().unwrap().asked);
@@ -87,7 +89,7 @@ fn refusals_are_asked_for_again() {
         assert!(asked() > 0, "{error}");
         kernel.0.lock().unwrap().up_to = Rung::Kernel;
         assert_eq!((decide(start + 119 * SECOND), asked()), (first, 0), "{error}");
-        assert_eq!(decide(start + 120 * SECOND), watch(here, Stops::UserBound), "{error}");
+        assert_eq!(decide(start + 120 * SECOND), Watch::of(here, Stops::UserBound), "{error}");
         asked();
         decide(start + 180 * SECOND);
         assert_eq!(asked() == 0, here == Rung::Kernel, "{error}");

@@ -2,13 +2,16 @@
 
 use std::time::Instant;
 
-use super::active::Active;
+use super::Active;
 use crate::arch;
-use crate::message::{Location, Mode, Trust};
+use crate::message::Trust;
 use crate::probe::{Activity, SchedStat};
+use crate::sampler::stack_unwinder::StackUnwinder;
+use crate::sampler::states::{Concern, LastSeen};
+use crate::sampler::thread_state::Unwound;
 use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
-use crate::unwind::{FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwinder};
+use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
 
 /// A thread that was idle for a second is looked at in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
@@ -25,7 +28,7 @@ const ATTEMPTS: usize = 2;
 
 /// What a look at a thread found.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Look {
+pub(in crate::sampler) enum Look {
     /// There is nothing to do for it in this tick.
     Nothing,
     /// It has not run since its last sample.
@@ -40,7 +43,7 @@ pub(super) enum Look {
 
 /// A blocked thread as it was seen: its counters, its system call and where its stack is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(in crate::sampler) struct Seen {
     sched: SchedStat,
     call: i64,
     sp: u64,
@@ -50,7 +53,7 @@ pub(super) struct Seen {
 
 /// What came of sampling a blocked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passive {
+pub(in crate::sampler) enum Passive {
     /// Its stack is known.
     Known,
     /// The thread ran meanwhile, so nothing is known. The next tick's sample will stand for this time as well.
@@ -59,78 +62,29 @@ pub(super) enum Passive {
     Stop,
 }
 
-/// Unwinds stacks of any process: the unwinder, and buffers that are reused from one stack to the next.
-#[derive(Debug, Default)]
-pub(super) struct StackUnwinder {
-    unwinder: Unwinder,
-    frames: Vec<Frame>,
-    pieces: StackPieces,
-}
-
-impl StackUnwinder {
-    /// Unwinds a stack, and replaces `locations` by its frames, the innermost first.
-    pub(super) fn unwind(
-        &mut self,
-        process: &Active,
-        registers: &Registers,
-        memory: &mut dyn StackMemory,
-        locations: &mut Vec<Location>,
-    ) -> Outcome {
-        let outcome = self.unwinder.unwind(&process.space, registers, memory, &mut self.frames);
-        locations.clear();
-        locations.extend(self.frames.iter().map(|frame| frame.location));
-        outcome
-    }
-
-    /// Unwinds a running thread's stack beyond its copy, with what is in memory by now. The result is used if the end
-    /// of the copy has not changed in memory since; else `before` stays.
-    pub(super) fn unwind_further(
-        &mut self,
-        process: &Active,
-        registers: &Registers,
-        pieces: &mut StackPieces,
-        locations: &mut Vec<Location>,
-        before: Outcome,
-    ) -> Outcome {
-        let shorter = std::mem::take(locations);
-        let files = std::sync::Arc::clone(&process.files);
-        let outcome = self.unwind(process, registers, &mut pieces.further(&files), locations);
-        if pieces.keep_further(&files) {
-            return outcome;
-        }
-        *locations = shorter;
-        before
-    }
-}
-
 impl Active {
-    /// How many slots a second has.
-    pub(super) fn slots_per_second(&self) -> u64 {
-        1_000_000_000 / self.schedule.period_nano()
-    }
-
     /// In one of how many ticks idle threads are looked at.
-    pub(super) fn idle_stride(&self) -> u64 {
+    pub(in crate::sampler) fn idle_stride(&self) -> u64 {
         IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
     }
 
     /// For how many slots a thread must not have run to count as idle: one second, or less where there are many
     /// threads.
-    pub(super) fn idle_patience(&self) -> u64 {
+    pub(in crate::sampler) fn idle_patience(&self) -> u64 {
         let threads = (self.threads.len() as u64).max(MANY_THREADS);
         self.slots_per_second() * MANY_THREADS / threads
     }
 
     /// Finds out what a thread does. With `all`, idle threads are looked at in every tick.
-    pub(super) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
+    pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
         let slot = self.slot;
-        let space_generation = self.space_generation;
-        let wall = self.settings.mode == Mode::Wall;
-        let task = self.files.task();
+        let space_generation = self.attached.space_generation;
+        let wall = self.wants_blocked();
+        let task = self.attached.files.task();
         let thread = &mut self.threads[index];
-        if thread.stop_pending {
+        if thread.stop_turn.is_asked() {
             return Look::Nothing;
         }
         let idle = slot - thread.idle_since.min(slot) > patience;
@@ -139,11 +93,12 @@ impl Active {
         }
         // A thread that ran at the last look is asked at once whether it still does: reading its counters would add
         // nothing to that.
-        if thread.running && wall && matches!(thread.files.activity(task), Ok(Activity::Running)) {
+        if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
+        {
             thread.is_active(slot);
             return Look::Running;
         }
-        thread.running = false;
+        thread.last_seen.may_have_blocked();
         let sched = match thread.files.schedstat(task) {
             Ok(sched) => sched,
             Err(error) if is_end(&error) => return Look::Ended,
@@ -152,8 +107,7 @@ impl Active {
         thread.count_run(sched);
         // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
         // known now.
-        let settled = thread.blocked.trust == Trust::Complete || thread.blocked.space_generation == space_generation;
-        if thread.blocked_sched == Some(sched) && thread.blocked.valid && settled {
+        if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation) {
             return Look::Unchanged;
         }
         match thread.files.activity(task) {
@@ -168,20 +122,21 @@ impl Active {
         }
     }
 
-    /// Whether blocked threads are to be sampled at all.
-    pub(super) fn wants_blocked(&self) -> bool {
-        self.settings.mode == Mode::Wall
-    }
-
     /// Finds out the stack of a blocked thread without stopping it.
-    pub(super) fn passive(&mut self, index: usize, seen: Seen, unwinder: &mut StackUnwinder, now: Instant) -> Passive {
+    pub(in crate::sampler) fn passive(
+        &mut self,
+        index: usize,
+        seen: Seen,
+        unwinder: &mut StackUnwinder,
+        now: Instant,
+    ) -> Passive {
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let mut result = Passive::Ran;
         let mut seen = Some(seen);
         for _ in 0..ATTEMPTS {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
-            if self.may_be_gone && self.is_another() {
+            if self.concern != Concern::None && self.attached.is_another() {
                 // Its memory could not be read: it is blocked in another program, whose mappings are not known here.
                 break;
             }
@@ -194,7 +149,7 @@ impl Active {
         if result == Passive::Ran {
             let slot = self.slot;
             self.threads[index].is_active(slot);
-            self.threads[index].blocked.valid = false;
+            self.threads[index].blocked.unwound = None;
         }
         unwinder.pieces = pieces;
         result
@@ -209,25 +164,26 @@ impl Active {
         unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
     ) -> Option<Outcome> {
-        let space_generation = self.space_generation;
+        let space_generation = self.attached.space_generation;
+        let unwound = Unwound { sp: seen.sp, pc: seen.pc, space_generation };
         let thread = &mut self.threads[index];
         let mut known = std::mem::take(&mut thread.blocked);
-        let copied = known.may_be(seen.sp, seen.pc, space_generation)
+        let copied = known.unwound == Some(unwound)
             && known.arguments.is_none_or(|arguments| Some(arguments) == seen.arguments)
-            && pieces.copy(&self.files, seen.sp, known.extent);
-        if copied && pieces.unchanged(&self.files, &known.words) {
+            && pieces.copy(&self.attached.files, seen.sp, known.extent);
+        if copied && pieces.unchanged(&self.attached.files, &known.words) {
             thread.blocked = known;
             return None;
         }
         let size = thread.copy_size.bytes();
         let enough = copied && pieces.holds(size);
-        if !enough && !pieces.copy(&self.files, seen.sp, size) {
-            self.may_be_gone = true;
+        if !enough && !pieces.copy(&self.attached.files, seen.sp, size) {
+            self.concern.may_be_gone();
         }
         let mut registers = Registers::passive(seen.sp, seen.pc);
         known.words.clear();
         known.arguments = None;
-        let mut memory = pieces.live(&self.files, Some(&mut known.words));
+        let mut memory = pieces.live(&self.attached.files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
             // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
@@ -243,8 +199,7 @@ impl Active {
                 outcome = unwinder.unwind(self, &registers, &mut memory, &mut known.locations);
             }
         }
-        known.valid = true;
-        (known.sp, known.pc, known.space_generation) = (seen.sp, seen.pc, space_generation);
+        known.unwound = Some(unwound);
         known.trust = outcome.trust;
         known.extent = pieces.extent();
         known.stack = None;
@@ -256,7 +211,7 @@ impl Active {
 
     /// Looks once more at a thread that was seen blocked. `None` if it has not run since, else what to try again with.
     fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
-        let task = self.files.task();
+        let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
             // It may have ended, and run before it did.
@@ -280,10 +235,11 @@ impl Active {
         let thread = &mut self.threads[index];
         thread.sched = seen.sched;
         if seen.sched.kept() {
-            if thread.blocked_sched != Some(seen.sched) {
+            let state = LastSeen::Blocked(seen.sched);
+            if thread.last_seen != state {
                 thread.idle_since = slot;
             }
-            thread.blocked_sched = Some(seen.sched);
+            thread.last_seen = state;
         } else if outcome.is_some() {
             thread.idle_since = slot;
         }
@@ -292,12 +248,10 @@ impl Active {
         };
         thread.copy_size.sufficed(thread.blocked.extent);
         if outcome.unknown_code.is_some() {
-            self.want_reload();
+            self.attached.reload.want();
             // Look again in the next tick, when the new mapping may be known.
-            let thread = &mut self.threads[index];
-            thread.blocked_sched = None;
+            thread.last_seen = LastSeen::Unknown;
         }
-        let thread = &mut self.threads[index];
         let stop = outcome.needs_register.is_some()
             && outcome.trust != Trust::Complete
             && arch::survives_stop(seen.call)
