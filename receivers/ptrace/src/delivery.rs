@@ -13,7 +13,7 @@ use profbridge_net::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::problems::Seldom;
+use crate::problems::RateLimit;
 
 /// For how long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows
 /// under memory pressure. It is offered without end while the queue of an exporter is full: the destination may be away
@@ -34,7 +34,7 @@ pub(crate) struct Delivery {
     intake: Intake,
     waiting: Arc<AtomicU64>,
     limit: u64,
-    warned: Seldom,
+    warned: RateLimit,
 }
 
 impl Delivery {
@@ -55,7 +55,7 @@ impl Delivery {
                 counted.fetch_sub(bytes, Ordering::Relaxed);
             }
         };
-        (Self { sender, intake, waiting, limit, warned: Seldom::default() }, task)
+        (Self { sender, intake, waiting, limit, warned: RateLimit::default() }, task)
     }
 
     /// Accepts a batch, or counts it as lost if too much waits.

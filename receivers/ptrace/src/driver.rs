@@ -35,11 +35,11 @@ use self::restart::Backoff;
 use self::rungs::Rungs;
 use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
-use crate::control::server::Heard as Control;
+use crate::control::server::ControlEvent;
 use crate::delivery::Delivery;
 use crate::lifecycle::{Lifecycle, Outcome};
-use crate::link::{Heard, Launch, Link};
-use crate::problems::{Said, Seldom};
+use crate::link::{FromSampler, Launch, Link};
+use crate::problems::{RateLimit, ReportedProblems};
 use crate::resource::{self, ENVIRONMENT};
 use crate::session::Session;
 use crate::spans::OpenSpans;
@@ -92,8 +92,8 @@ pub(crate) struct Driver {
     /// What is remembered of sessions that were attached when a sampler process ended.
     remembered: Remembered,
     spans: OpenSpans,
-    said: Said,
-    full: Seldom,
+    said: ReportedProblems,
+    full: RateLimit,
     backoff: Backoff,
     late: u64,
     announcers: Announcers,
@@ -103,8 +103,8 @@ pub(crate) struct Driver {
 /// What woke the driver.
 enum Woken {
     Shutdown,
-    Sampler(Option<Heard>),
-    Control(Control),
+    Sampler(Option<FromSampler>),
+    Control(ControlEvent),
     Time,
 }
 
@@ -121,8 +121,8 @@ impl Driver {
             next: 0,
             remembered: Remembered::default(),
             spans: OpenSpans::default(),
-            said: Said::default(),
-            full: Seldom::default(),
+            said: ReportedProblems::default(),
+            full: RateLimit::default(),
             backoff: Backoff::default(),
             late: 0,
             announcers: Announcers::default(),
@@ -131,7 +131,7 @@ impl Driver {
     }
 
     /// Runs until the shutdown, and then until everything is handed to the delivery.
-    pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<Control>, mut shutdown: Shutdown) {
+    pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<ControlEvent>, mut shutdown: Shutdown) {
         self.rungs.tell(&self.parts.intake);
         self.connect(link);
         let mut controlled = true;
@@ -148,8 +148,8 @@ impl Driver {
             };
             match woken {
                 Woken::Shutdown => break,
-                Woken::Sampler(Some(Heard::Event(event))) => self.event(*event),
-                Woken::Sampler(Some(Heard::Ended(how))) => self.sampler_ended(how),
+                Woken::Sampler(Some(FromSampler::Event(event))) => self.event(*event),
+                Woken::Sampler(Some(FromSampler::Ended(how))) => self.sampler_ended(how),
                 Woken::Sampler(None) => self.sampler_ended(Some("its channel closed".to_owned())),
                 Woken::Control(heard) => self.control(heard),
                 Woken::Time => self.time(),
@@ -472,7 +472,7 @@ impl Driver {
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
         // Without a sampler process there is nothing to wait for.
         while self.link.is_some() {
-            let Ok(Some(Heard::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
+            let Ok(Some(FromSampler::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
             self.event(*event);
         }
         self.link = None;
@@ -486,7 +486,7 @@ impl Driver {
 }
 
 /// The next notice of the sampler process; waits for ever if there is none.
-async fn hear(link: &mut Option<Link>) -> Option<Heard> {
+async fn hear(link: &mut Option<Link>) -> Option<FromSampler> {
     match link {
         Some(link) => link.heard.recv().await,
         None => std::future::pending().await,

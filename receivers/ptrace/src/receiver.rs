@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::{ControlSettings, Settings};
-use crate::control::server::{Heard, Server};
+use crate::control::server::{ControlEvent, Server};
 use crate::control::socket::Socket;
 use crate::delivery::Delivery;
 use crate::driver::{Driver, Parts};
@@ -103,7 +103,7 @@ pub(crate) async fn start(
     Ok(RunningReceiver { addresses: Vec::new(), stopped })
 }
 
-fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<Heard>) -> Result<Option<Server>, StartError> {
+fn serve(control: &ControlSettings, id: &str, heard: mpsc::Sender<ControlEvent>) -> Result<Option<Server>, StartError> {
     let made = Socket::listen(&control.socket)
         .map_err(|error| error.to_string())
         .and_then(|(socket, listener)| Ok((socket, UnixListener::from_std(listener).map_err(|e| e.to_string())?)));

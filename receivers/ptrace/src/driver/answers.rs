@@ -7,19 +7,19 @@ use super::Driver;
 use crate::control::protocol::{
     Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
 };
-use crate::control::server::Heard;
+use crate::control::server::ControlEvent;
 use crate::lifecycle::{Mode, Outcome};
 use crate::spans::{Announced, ConnectionId, Scope};
 
 impl Driver {
-    pub(super) fn control(&mut self, heard: Heard) {
+    pub(super) fn control(&mut self, heard: ControlEvent) {
         match heard {
-            Heard::Closed(connection) => {
+            ControlEvent::Closed(connection) => {
                 for scope in self.spans.close(connection) {
                     self.spans_changed(scope);
                 }
             }
-            Heard::Request { connection, peer, request, answer } => {
+            ControlEvent::Request { connection, peer, request, answer } => {
                 let response = self.answer(connection, peer, request);
                 reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
             }

@@ -33,14 +33,14 @@ const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 /// A sampler process that a test plays.
 struct Played {
     commands: mpsc::Receiver<Command>,
-    heard: mpsc::Sender<Heard>,
+    heard: mpsc::Sender<FromSampler>,
 }
 
 /// A driver between a sampler and pipelines that the test plays.
 struct Rig {
     samplers: mpsc::Receiver<Played>,
     sampler: Played,
-    control: mpsc::Sender<Control>,
+    control: mpsc::Sender<ControlEvent>,
     consumer: Consumer,
     trigger: Trigger,
     driver: JoinHandle<()>,
@@ -100,7 +100,7 @@ impl Rig {
     }
 
     async fn say(&self, event: Event) {
-        self.sampler.heard.send(Heard::Event(Box::new(event))).await.unwrap();
+        self.sampler.heard.send(FromSampler::Event(Box::new(event))).await.unwrap();
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
@@ -109,7 +109,7 @@ impl Rig {
             tokio::task::yield_now().await;
         }
         let (answer, answered) = oneshot::channel();
-        let heard = Control::Request { connection: ConnectionId(connection), peer, request, answer };
+        let heard = ControlEvent::Request { connection: ConnectionId(connection), peer, request, answer };
         self.control.send(heard).await.unwrap();
         answered.await.unwrap()
     }
@@ -123,7 +123,7 @@ impl Rig {
 
     /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
     async fn die(&mut self) {
-        self.sampler.heard.send(Heard::Ended(None)).await.unwrap();
+        self.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
         self.watched().await;
     }

@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use super::image::Image;
 use super::maps::{Line, MAX_ENTRIES, fingerprint, lines};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
-use super::{AddressSpace, Fault, Kind, LoadError, MappedFile, Module};
+use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 
 /// Indices that are given to the mapped files of one process, at most. A process that maps and unmaps files by the
@@ -113,12 +113,12 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             mapping: None,
             bias: 0,
             object: None,
-            kind: Kind::Generated,
+            kind: ModuleKind::Generated,
             builtins: 0..0,
         };
         let found = match entry.path.as_slice() {
             b"[vsyscall]" if entry.file.inode == 0 => {
-                module.kind = Kind::Vsyscall;
+                module.kind = ModuleKind::Vsyscall;
                 return Ok(module);
             }
             b"[vdso]" if entry.file.inode == 0 => self.vdso(entry),
@@ -130,17 +130,17 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             Found::Image(object) => (object, None),
             Found::Generated => return Ok(module),
             Found::Unusable => {
-                module.kind = Kind::Unusable;
+                module.kind = ModuleKind::Unusable;
                 return Ok(module);
             }
         };
         let Some(bias) = object.bias(entry.start, entry.offset) else {
             self.fault(&entry.path, "mapped at a place that its program headers do not know".into());
-            module.kind = Kind::Unusable;
+            module.kind = ModuleKind::Unusable;
             return Ok(module);
         };
         self.space.hotspot |= entry.path.ends_with(b"/libjvm.so");
-        module.kind = Kind::File;
+        module.kind = ModuleKind::File;
         module.bias = bias;
         module.mapping = self.index(entry, &object, bias, file);
         module.object = Some(object);
@@ -264,8 +264,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     fn add(&mut self, module: Module) {
         if let Some(last) = self.space.modules.last_mut()
             && last.end == module.start
-            && last.kind == Kind::Generated
-            && module.kind == Kind::Generated
+            && last.kind == ModuleKind::Generated
+            && module.kind == ModuleKind::Generated
         {
             last.end = module.end;
             return;

@@ -39,7 +39,7 @@ pub struct Module {
     /// What unwinding needs.
     pub object: Option<Arc<Object>>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ModuleKind,
     /// Addresses of the file that hold code of V8 which keeps frame pointers; empty elsewhere.
     pub builtins: Range<u64>,
 }
@@ -53,7 +53,7 @@ impl Module {
 
 /// Where code comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModuleKind {
     /// From an ELF file, or the kernel's vDSO.
     File,
     /// Compiled at run time: memory without a file, or with one that is no ELF file.

@@ -37,7 +37,7 @@ use crate::process_info::Clock;
 use crate::protocol::decode_command;
 use crate::protocol::socket::{Received, receive};
 use crate::rights::Powers;
-use crate::sampler::{Options, Output, Sampler};
+use crate::sampler::{Output, Sampler, SamplerOptions};
 
 /// How many outputs of the sampling thread may wait while the control thread reads a file, before samples are dropped.
 const WAITING_OUTPUTS: usize = 1024;
@@ -99,7 +99,7 @@ struct Control {
 pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
-    let sampler = Sampler::start(Options { realtime }, sender, {
+    let sampler = Sampler::start(SamplerOptions { realtime }, sender, {
         let wake = Arc::clone(&wake);
         // The counter can only be full if it was not read for very long, and then it is readable anyway.
         move || {

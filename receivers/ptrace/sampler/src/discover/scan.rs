@@ -15,12 +15,12 @@ const OLD: u32 = 16;
 /// Remembers which processes were looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, KnownProcess>,
     scans: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct KnownProcess {
     /// The inode of `/proc/PID`. The kernel gives every process another one, so a new process with an old id is noticed
     /// without opening anything. An inode that changes for an old process costs one look too many.
     inode: u64,
@@ -61,7 +61,7 @@ impl Scanner {
         let now = self.scans;
         let mut due = Vec::new();
         for (pid, inode) in present {
-            let fresh = Seen { inode: *inode, looks: 0, due: now, scan: now };
+            let fresh = KnownProcess { inode: *inode, looks: 0, due: now, scan: now };
             let seen = self.seen.entry(*pid).or_insert(fresh);
             if seen.inode != *inode {
                 *seen = fresh;

@@ -25,12 +25,12 @@ use crate::message::{
 /// When it is no command.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
     let packet = wire::CommandPacket::decode(bytes).map_err(undecodable)?;
-    Ok(match packet.said.ok_or(Violation::Nonsense("a command without content"))? {
-        wire::Said::Watch(target) => Command::Watch(decode_target(target)?),
-        wire::Said::Unwatch(target) => Command::Unwatch(TargetId(target)),
-        wire::Said::Sample(switch) if switch.from_start => Command::SampleFromStart(ProcessId(switch.process)),
-        wire::Said::Sample(switch) => Command::Sample { process: ProcessId(switch.process), on: switch.on },
-        wire::Said::Stop(_) => Command::Stop,
+    Ok(match packet.body.ok_or(Violation::Nonsense("a command without content"))? {
+        wire::CommandBody::Watch(target) => Command::Watch(decode_target(target)?),
+        wire::CommandBody::Unwatch(target) => Command::Unwatch(TargetId(target)),
+        wire::CommandBody::Sample(switch) if switch.from_start => Command::SampleFromStart(ProcessId(switch.process)),
+        wire::CommandBody::Sample(switch) => Command::Sample { process: ProcessId(switch.process), on: switch.on },
+        wire::CommandBody::Stop(_) => Command::Stop,
     })
 }
 
@@ -73,22 +73,24 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
 pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation> {
     at_most("the length of a packet", bytes.len(), MAX_PACKET)?;
     let packet = wire::EventPacket::decode(bytes).map_err(undecodable)?;
-    let told = packet.told.ok_or(Violation::Nonsense("an event without content"))?;
+    let told = packet.body.ok_or(Violation::Nonsense("an event without content"))?;
     match told {
-        wire::Told::Attached(process) => decode_process(process, file),
-        wire::Told::Mapping(mapping) => decode_mapping(mapping, file),
-        wire::Told::PerfMap(process) => {
+        wire::EventBody::Attached(process) => decode_process(process, file),
+        wire::EventBody::Mapping(mapping) => decode_mapping(mapping, file),
+        wire::EventBody::PerfMap(process) => {
             let file =
                 readable("a perf map", file)?.ok_or(Violation::File { what: "a perf map", problem: "is missing" })?;
             Ok(Event::PerfMap { process: ProcessId(process), file })
         }
         _ if file.is_some() => Err(Violation::File { what: "another event", problem: "is not expected" }),
-        wire::Told::Ready(rights) => decode_rights(rights),
-        wire::Told::Batch(batch) => decode_batch(batch),
-        wire::Told::Status(status) => decode_status(status),
-        wire::Told::Problem(problem) => decode_problem(problem),
-        wire::Told::Detached(detached) => decode_detached(detached),
-        wire::Told::CommandEnded(ended) => Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code }),
+        wire::EventBody::Ready(rights) => decode_rights(rights),
+        wire::EventBody::Batch(batch) => decode_batch(batch),
+        wire::EventBody::Status(status) => decode_status(status),
+        wire::EventBody::Problem(problem) => decode_problem(problem),
+        wire::EventBody::Detached(detached) => decode_detached(detached),
+        wire::EventBody::CommandEnded(ended) => {
+            Ok(Event::CommandEnded { target: TargetId(ended.target), code: ended.code })
+        }
     }
 }
 

@@ -35,17 +35,17 @@ impl Outgoing {
 /// Encodes a command. The caller holds its length against [`super::MAX_PACKET`].
 pub fn encode_command(command: &Command) -> Vec<u8> {
     let said = match command {
-        Command::Watch(target) => wire::Said::Watch(encode_target(target)),
-        Command::Unwatch(target) => wire::Said::Unwatch(target.0),
+        Command::Watch(target) => wire::CommandBody::Watch(encode_target(target)),
+        Command::Unwatch(target) => wire::CommandBody::Unwatch(target.0),
         Command::Sample { process, on } => {
-            wire::Said::Sample(wire::Switch { process: process.0, on: *on, from_start: false })
+            wire::CommandBody::Sample(wire::Switch { process: process.0, on: *on, from_start: false })
         }
         Command::SampleFromStart(process) => {
-            wire::Said::Sample(wire::Switch { process: process.0, on: true, from_start: true })
+            wire::CommandBody::Sample(wire::Switch { process: process.0, on: true, from_start: true })
         }
-        Command::Stop => wire::Said::Stop(true),
+        Command::Stop => wire::CommandBody::Stop(true),
     };
-    wire::CommandPacket { said: Some(said) }.encode_to_vec()
+    wire::CommandPacket { body: Some(said) }.encode_to_vec()
 }
 
 fn encode_target(target: &Target) -> wire::Target {
@@ -84,28 +84,28 @@ pub fn encode_event(event: Event) -> Outgoing {
         Event::Ready(rights) => {
             let hints = rights.hints.iter().take(8).map(|hint| cut(hint, MAX_MESSAGE)).collect();
             let (trace_others, raised_priority) = (rights.trace_others, rights.raised_priority);
-            (wire::Told::Ready(wire::Rights { trace_others, raised_priority, hints }), None)
+            (wire::EventBody::Ready(wire::Rights { trace_others, raised_priority, hints }), None)
         }
         Event::Attached(process) => {
             let (process, root) = encode_process(*process);
-            (wire::Told::Attached(process), root)
+            (wire::EventBody::Attached(process), root)
         }
         Event::Mapping(mapping) => {
             let (mapping, file) = encode_mapping(mapping);
-            (wire::Told::Mapping(mapping), file)
+            (wire::EventBody::Mapping(mapping), file)
         }
-        Event::PerfMap { process, file } => (wire::Told::PerfMap(process.0), Some(file)),
-        Event::Batch(batch) => (wire::Told::Batch(encode_batch(&batch)), None),
-        Event::Status(status) => (wire::Told::Status(encode_status(&status)), None),
-        Event::Problem(problem) => (wire::Told::Problem(encode_problem(&problem)), None),
+        Event::PerfMap { process, file } => (wire::EventBody::PerfMap(process.0), Some(file)),
+        Event::Batch(batch) => (wire::EventBody::Batch(encode_batch(&batch)), None),
+        Event::Status(status) => (wire::EventBody::Status(encode_status(&status)), None),
+        Event::Problem(problem) => (wire::EventBody::Problem(encode_problem(&problem)), None),
         Event::Detached { process, why } => {
-            (wire::Told::Detached(wire::Detached { process: process.0, why: detached_number(why) }), None)
+            (wire::EventBody::Detached(wire::Detached { process: process.0, why: detached_number(why) }), None)
         }
         Event::CommandEnded { target, code } => {
-            (wire::Told::CommandEnded(wire::CommandEnded { target: target.0, code }), None)
+            (wire::EventBody::CommandEnded(wire::CommandEnded { target: target.0, code }), None)
         }
     };
-    Outgoing { bytes: wire::EventPacket { told: Some(told) }.encode_to_vec(), file: file.map(Arc::new) }
+    Outgoing { bytes: wire::EventPacket { body: Some(told) }.encode_to_vec(), file: file.map(Arc::new) }
 }
 
 fn encode_process(process: Process) -> (wire::Process, Option<File>) {

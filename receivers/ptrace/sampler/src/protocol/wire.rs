@@ -4,12 +4,12 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CommandPacket {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4")]
-    pub(super) said: Option<Said>,
+    #[prost(oneof = "CommandBody", tags = "1, 2, 3, 4")]
+    pub(super) body: Option<CommandBody>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Said {
+pub(super) enum CommandBody {
     #[prost(message, tag = "1")]
     Watch(Target),
     #[prost(uint32, tag = "2")]
@@ -80,13 +80,13 @@ pub(super) struct Words {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EventPacket {
-    #[prost(oneof = "Told", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub(super) told: Option<Told>,
+    #[prost(oneof = "EventBody", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub(super) body: Option<EventBody>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
-pub(super) enum Told {
+pub(super) enum EventBody {
     #[prost(message, tag = "1")]
     Ready(Rights),
     #[prost(message, tag = "2")]

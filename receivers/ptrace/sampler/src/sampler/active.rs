@@ -9,7 +9,7 @@ mod tick;
 use std::time::{Duration, Instant};
 
 pub(super) use self::account::Found;
-pub(super) use self::look::{Look, Passive, Seen};
+pub(super) use self::look::{BlockedAt, Look, Passive};
 pub(super) use self::tick::TickStart;
 use super::attached::Attached;
 use super::batch::Builder;

@@ -7,18 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use super::active::{Active, Seen};
+use super::active::{Active, BlockedAt};
 use super::attached::Attached;
 use super::budget::CpuMark;
 use super::captures::{Captured, Captures};
-use super::event_sender::{EventSender, RETRY};
 use super::events::Events;
 use super::harvest::REAP;
+use super::output_sender::{OutputSender, RETRY};
 use super::pending_stops::PendingStops;
 use super::precedence::Precedence;
 use super::seizing::Seizing;
 use super::stack_unwinder::StackUnwinder;
-use super::{Options, Output, Shared};
+use super::{Output, SamplerOptions, Shared};
 use crate::message::{Location, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
@@ -33,7 +33,7 @@ pub(super) struct Started {
 /// The sampling thread.
 pub(super) fn run(
     shared: &Shared,
-    options: Options,
+    options: SamplerOptions,
     out: SyncSender<Output>,
     wake: &dyn Fn(),
     ready: &SyncSender<std::io::Result<Started>>,
@@ -94,7 +94,7 @@ pub(super) struct Engine<'a> {
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
     pub(super) running: Vec<u32>,
-    pub(super) blocked: Vec<(u32, Seen)>,
+    pub(super) blocked: Vec<(u32, BlockedAt)>,
     /// Threads that run and have no event yet, by their ids.
     pub(super) unwatched: Vec<u32>,
     pub(super) precedence: Precedence,
@@ -109,7 +109,7 @@ pub(super) struct Engine<'a> {
     pub(super) woken: Instant,
     pub(super) ends_due: Instant,
     pub(super) stopping: Option<Instant>,
-    pub(super) sender: EventSender<'a>,
+    pub(super) sender: OutputSender<'a>,
 }
 
 impl<'a> Engine<'a> {
@@ -136,7 +136,7 @@ impl<'a> Engine<'a> {
             woken: now,
             ends_due: now,
             stopping: None,
-            sender: EventSender::new(out, wake),
+            sender: OutputSender::new(out, wake),
         }
     }
 

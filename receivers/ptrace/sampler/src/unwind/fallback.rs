@@ -16,7 +16,7 @@ use super::row::Row;
 use super::step::WalkEnd;
 use super::trampoline::trampoline;
 use super::walk::{Caller, Walk};
-use crate::address_space::{Kind, Module};
+use crate::address_space::{Module, ModuleKind};
 
 /// How far a frame may reach, in bytes: if it would reach further, the register does not hold a frame pointer.
 const MAX_FRAME: u64 = 16 << 20;
@@ -56,7 +56,7 @@ impl Walk<'_> {
         if !self.exact && ends_coroutine(&window.after) && call_before(pc, &window.before).is_none() {
             return Err(WalkEnd::Root);
         }
-        if module.kind == Kind::Generated
+        if module.kind == ModuleKind::Generated
             && let Some(row) = trampoline(&window.before, &window.after)
         {
             let caller = self.step(&row, None)?;
@@ -77,11 +77,11 @@ impl Walk<'_> {
         {
             return Ok(caller);
         }
-        let java = module.kind == Kind::Generated && self.space.hotspot;
+        let java = module.kind == ModuleKind::Generated && self.space.hotspot;
         if java && let Some(caller) = self.by_hotspot()? {
             return Ok(caller);
         }
-        if module.kind == Kind::Generated && !java || go || module.builtins.contains(&address) {
+        if module.kind == ModuleKind::Generated && !java || go || module.builtins.contains(&address) {
             let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
             if let Some(caller) = self.by_frame_pointer(progress, go)? {
                 return Ok(caller);

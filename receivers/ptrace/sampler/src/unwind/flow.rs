@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
-use self::state::{Base, PRESERVED, Spot, State};
+use self::state::{Base, FlowState, PRESERVED, Spot};
 use super::instruction::{Effect, LONGEST, RSP, decode};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::Row;
@@ -54,14 +54,14 @@ impl Code<'_> {
 
 /// The ways that are still to be followed.
 struct Ways {
-    open: VecDeque<(u64, State)>,
+    open: VecDeque<(u64, FlowState)>,
     seen: HashSet<u64, RandomState>,
     /// What was known at a jump through a table.
-    table: Option<State>,
+    table: Option<FlowState>,
     /// Ways beyond the goal: after a call that does not return, there is another function.
-    far: VecDeque<(u64, State)>,
+    far: VecDeque<(u64, FlowState)>,
     /// Jumps to other functions, whose frames are where this one's was.
-    tails: VecDeque<(u64, State)>,
+    tails: VecDeque<(u64, FlowState)>,
     /// Places behind instructions that never go on there.
     ends: BTreeSet<u64>,
     /// Where the function is looked at, if it is known where that is.
@@ -70,7 +70,7 @@ struct Ways {
 
 impl Ways {
     fn new(start: u64, goal: Option<u64>) -> Self {
-        let open = VecDeque::from([(start, State::first())]);
+        let open = VecDeque::from([(start, FlowState::first())]);
         Self {
             open,
             seen: HashSet::default(),
@@ -82,13 +82,13 @@ impl Ways {
         }
     }
 
-    fn next(&mut self) -> Option<(u64, State)> {
+    fn next(&mut self) -> Option<(u64, FlowState)> {
         let near = self.open.pop_front().or_else(|| self.next_by_table());
         near.or_else(|| self.far.pop_front()).or_else(|| self.tails.pop_front())
     }
 
     /// Where a jump through a table may have gone: what was not reached otherwise, up to the goal.
-    fn next_by_table(&mut self) -> Option<(u64, State)> {
+    fn next_by_table(&mut self) -> Option<(u64, FlowState)> {
         let (state, goal) = (self.table?, self.goal?);
         loop {
             let place = self.ends.pop_first().filter(|place| *place <= goal)?;
@@ -109,7 +109,7 @@ impl Ways {
         }
     }
 
-    fn first(&mut self, place: u64, state: State) {
+    fn first(&mut self, place: u64, state: FlowState) {
         if self.is_far(place) {
             self.last(place, state);
         } else if self.open.len() < MAX_WAYS {
@@ -117,7 +117,7 @@ impl Ways {
         }
     }
 
-    fn last(&mut self, place: u64, state: State) {
+    fn last(&mut self, place: u64, state: FlowState) {
         let ways = if self.is_far(place) { &mut self.far } else { &mut self.open };
         if ways.len() < MAX_WAYS {
             ways.push_back((place, state));
@@ -132,7 +132,7 @@ fn follow(
     start: u64,
     goal: Option<u64>,
     most: u32,
-    mut found: impl FnMut(u64, Effect, &State) -> bool,
+    mut found: impl FnMut(u64, Effect, &FlowState) -> bool,
 ) -> u32 {
     let mut code = Code { space, start: 0, bytes: Vec::new() };
     let mut ways = Ways::new(start, goal);
@@ -201,7 +201,7 @@ pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -
 }
 
 /// The rules, where the way started at the function's first instruction.
-fn row(state: &State) -> Option<Row> {
+fn row(state: &FlowState) -> Option<Row> {
     let within = |spot: Option<Spot>| spot.filter(|spot| spot.base == Base::Stack).map(|spot| spot.distance);
     let (register, distance) = match (within(state.stack), within(state.frame)) {
         (Some(stack), _) => (STACK_POINTER, stack),

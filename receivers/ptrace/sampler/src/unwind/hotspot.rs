@@ -15,7 +15,7 @@ use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
-use crate::address_space::Kind;
+use crate::address_space::ModuleKind;
 
 /// Whether code is entered by a return without a call before it.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
@@ -133,7 +133,7 @@ impl Walk<'_> {
 
     /// Whether a word is an address that is returned to.
     fn returns_to_java(&mut self, address: u64) -> bool {
-        let generated = self.space.find(address).is_some_and(|module| module.kind == Kind::Generated);
+        let generated = self.space.find(address).is_some_and(|module| module.kind == ModuleKind::Generated);
         self.call_before(address).is_some()
             || generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
     }

@@ -12,7 +12,7 @@ use super::instruction::LONGEST;
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use super::row::{Cfa, Row};
 use super::walk::Walk;
-use crate::address_space::{AddressSpace, Kind, Module};
+use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::Object;
 
 /// Words of the stack that are looked at for one frame: 16 KiB.
@@ -61,7 +61,7 @@ impl FlowCache {
 impl Walk<'_> {
     /// The rules for a place in a file without call frame information, where the code and the stack prove them.
     pub(super) fn proven_rules(&mut self, module: &Module, lookup: u64) -> Option<Row> {
-        let (Kind::File, Some(object)) = (module.kind, &module.object) else { return None };
+        let (ModuleKind::File, Some(object)) = (module.kind, &module.object) else { return None };
         let pc = self.registers.instruction_pointer();
         let stack = self.registers.get(STACK_POINTER)?;
         let by_return = self.rules_by_return(module, object, pc);

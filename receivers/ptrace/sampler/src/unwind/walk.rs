@@ -11,7 +11,7 @@ use super::row::{Lookup, Row, look_up};
 use super::search::Patience;
 use super::step::{Machine, Saved, WalkEnd, step};
 use super::{Frame, MAX_FRAMES, Outcome};
-use crate::address_space::{AddressSpace, Kind, Module};
+use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::{Context, Object};
 use crate::message::{Location, Trust};
 
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 
     fn caller(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
-        if module.kind == Kind::Vsyscall {
+        if module.kind == ModuleKind::Vsyscall {
             return self.step(&Row::entry(), None);
         }
         let Some(object) = &module.object else { return self.without_rules(module, lookup) };

@@ -36,14 +36,14 @@ pub(in crate::sampler) enum Look {
     /// It runs.
     Running,
     /// It is blocked.
-    Blocked(Seen),
+    Blocked(BlockedAt),
     /// It ended.
     Ended,
 }
 
 /// A blocked thread as it was seen: its counters, its system call and where its stack is.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sampler) struct Seen {
+pub(in crate::sampler) struct BlockedAt {
     sched: SchedStat,
     call: i64,
     sp: u64,
@@ -116,7 +116,9 @@ impl Active {
                 Look::Running
             }
             Ok(activity) if activity.is_end() => Look::Nothing,
-            Ok(Activity::Blocked { call, sp, pc, arguments }) => Look::Blocked(Seen { sched, call, sp, pc, arguments }),
+            Ok(Activity::Blocked { call, sp, pc, arguments }) => {
+                Look::Blocked(BlockedAt { sched, call, sp, pc, arguments })
+            }
             Err(error) if is_end(&error) => Look::Ended,
             Err(_) => Look::Nothing,
         }
@@ -126,7 +128,7 @@ impl Active {
     pub(in crate::sampler) fn passive(
         &mut self,
         index: usize,
-        seen: Seen,
+        seen: BlockedAt,
         unwinder: &mut StackUnwinder,
         now: Instant,
     ) -> Passive {
@@ -160,7 +162,7 @@ impl Active {
     fn read_blocked(
         &mut self,
         index: usize,
-        seen: Seen,
+        seen: BlockedAt,
         unwinder: &mut StackUnwinder,
         pieces: &mut StackPieces,
     ) -> Option<Outcome> {
@@ -210,7 +212,7 @@ impl Active {
     }
 
     /// Looks once more at a thread that was seen blocked. `None` if it has not run since, else what to try again with.
-    fn recheck(&mut self, index: usize, before: Seen) -> Option<Seen> {
+    fn recheck(&mut self, index: usize, before: BlockedAt) -> Option<BlockedAt> {
         let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
@@ -224,13 +226,13 @@ impl Active {
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
-                (!same).then_some(Seen { sched, call, sp, pc, arguments })
+                (!same).then_some(BlockedAt { sched, call, sp, pc, arguments })
             }
             _ => Some(before),
         }
     }
 
-    fn blocked(&mut self, index: usize, seen: Seen, outcome: Option<Outcome>, now: Instant) -> Passive {
+    fn blocked(&mut self, index: usize, seen: BlockedAt, outcome: Option<Outcome>, now: Instant) -> Passive {
         let slot = self.slot;
         let thread = &mut self.threads[index];
         thread.sched = seen.sched;

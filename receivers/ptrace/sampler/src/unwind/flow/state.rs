@@ -31,7 +31,7 @@ impl Spot {
 
 /// The state at an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct FlowState {
     pub(super) stack: Option<Spot>,
     /// The frame pointer, where it points into the stack.
     pub(super) frame: Option<Spot>,
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) restored: [Option<Spot>; PRESERVED.len()],
 }
 
-impl State {
+impl FlowState {
     pub(super) fn first() -> Self {
         let spot = |base| Some(Spot { base, distance: 0 });
         let none = [None; PRESERVED.len()];
