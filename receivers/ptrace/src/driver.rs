@@ -7,10 +7,10 @@ mod announcers;
 mod answers;
 mod command;
 mod counted;
+mod levels;
 mod outgoing;
 mod remembered;
 mod restart;
-mod rungs;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,9 +30,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use self::announcers::Announcers;
 use self::command::CommandProcess;
 use self::counted::missing;
+use self::levels::Levels;
 use self::remembered::{Left, Remembered};
 use self::restart::Backoff;
-use self::rungs::Rungs;
 use self::tracked::Tracked;
 use crate::config::{Settings, TargetSettings};
 use crate::control::server::ControlEvent;
@@ -97,7 +97,7 @@ pub(crate) struct Driver {
     backoff: Backoff,
     late: u64,
     announcers: Announcers,
-    rungs: Rungs,
+    levels: Levels,
 }
 
 /// What woke the driver.
@@ -126,13 +126,13 @@ impl Driver {
             backoff: Backoff::default(),
             late: 0,
             announcers: Announcers::default(),
-            rungs: Rungs::default(),
+            levels: Levels::default(),
         }
     }
 
     /// Runs until the shutdown, and then until everything is handed to the delivery.
     pub(crate) async fn run(mut self, link: Link, mut control: mpsc::Receiver<ControlEvent>, mut shutdown: Shutdown) {
-        self.rungs.tell(&self.parts.intake);
+        self.levels.tell(&self.parts.intake);
         self.connect(link);
         let mut controlled = true;
         loop {
@@ -163,7 +163,7 @@ impl Driver {
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
         let restart = self.backoff.due().filter(|_| self.link.is_none());
-        exports.into_iter().chain(restart).chain(self.announcers.due()).chain(self.rungs.due()).min()
+        exports.into_iter().chain(restart).chain(self.announcers.due()).chain(self.levels.due()).min()
     }
 
     fn time(&mut self) {
@@ -179,8 +179,8 @@ impl Driver {
         for target in self.announcers.take_due(now) {
             self.warn_of_silence(target);
         }
-        if self.rungs.due().is_some_and(|due| due <= now) {
-            self.say_rungs();
+        if self.levels.due().is_some_and(|due| due <= now) {
+            self.say_levels();
         }
         self.note_late();
     }
@@ -251,7 +251,7 @@ impl Driver {
                 self.remembered.put(process.session.id, Left::behind(process));
                 process.end(now);
             }
-            self.count_rung(number);
+            self.count_level(number);
         }
     }
 
@@ -364,7 +364,7 @@ impl Driver {
         tracked.gaps = gaps;
         self.processes.insert(number, tracked);
         self.live.insert(id, number);
-        self.count_rung(number);
+        self.count_level(number);
         if running != at_once {
             self.tell(Command::Sample { process: id, on: running });
         }
@@ -446,10 +446,10 @@ impl Driver {
         };
         let stops = self.settings.targets.get(target.0 as usize).map(|target| target.sampling.stops);
         let missing = missing(&tracked.status, stops.unwrap_or_default());
-        let rung = tracked.unsaid_rung().map(|rung| self.describe(target, rung));
-        let rung = rung.map(|rung| format!("; its running threads were {rung}")).unwrap_or_default();
-        tracing::info!("{}: process {pid} of {} {why}{rung}{missing}", self.parts.id, self.name(target));
-        self.count_rung(number);
+        let level = tracked.unsaid_level().map(|level| self.describe(target, level));
+        let level = level.map(|level| format!("; its running threads were {level}")).unwrap_or_default();
+        tracing::info!("{}: process {pid} of {} {why}{level}{missing}", self.parts.id, self.name(target));
+        self.count_level(number);
     }
 
     /// Tells the sampler process if a lifecycle has switched a process on or off. Returns whether it has.
@@ -459,7 +459,7 @@ impl Driver {
             Outcome::Stopped => false,
             Outcome::Nothing(_) => return false,
         };
-        self.count_rung(number);
+        self.count_level(number);
         if let Some(id) = self.processes.get(&number).map(|process| process.process.id) {
             self.tell(Command::Sample { process: id, on });
         }

@@ -7,7 +7,7 @@ mod text;
 use std::fmt::Write;
 use std::time::Duration;
 
-use profbridge_sampler::message::{Mode, Rung, Status, Stops};
+use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_sampler::what_shows_more;
 
 use super::processes::ProcessShare;
@@ -176,11 +176,11 @@ impl Report<'_> {
             }
         }
         self.problems_of_sampling(&mut out);
-        let how = match status.rung {
-            Rung::None if self.lacked => {
+        let how = match status.level {
+            Level::None if self.lacked => {
                 "not sampled for lack of what perf events need; only the amount of their time is known"
             }
-            rung => rung.description(self.stops),
+            level => level.description(self.stops),
         };
         line(&mut out, format_args!("running threads: {how}"));
         let cpu = status.sampler_cpu_nano as f64 * 100.0 / (self.elapsed.as_nanos() as f64).max(1.0);
@@ -204,7 +204,7 @@ impl Report<'_> {
         }
         if u128::from(status.not_sampled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
             let time = seconds(status.not_sampled_nano);
-            let more = what_shows_more(status.rung, self.stops).filter(|_| !self.lacked);
+            let more = what_shows_more(status.level, self.stops).filter(|_| !self.lacked);
             let more = more.map(|more| format!("; {more}")).unwrap_or_default();
             line(out, format_args!("not sampled: {time} of processor time, of which only the amount is known{more}"));
         }
@@ -236,7 +236,7 @@ impl Report<'_> {
         if of_ticks(status.missed_ticks) > MISSED_PERCENT {
             let missed = of_ticks(status.missed_ticks);
             // Events are the kernel's, and come all the same.
-            let what = if status.rung == Rung::None { "samples" } else { "looks at waiting threads" };
+            let what = if status.level == Level::None { "samples" } else { "looks at waiting threads" };
             line(
                 out,
                 format_args!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"),

@@ -116,10 +116,10 @@ impl Stops {
     }
 }
 
-/// How much can be seen of a running thread without stopping it. The rungs are in ascending order: each shows more than
-/// the one before, and needs more rights.
+/// How much can be seen of a running thread without stopping it. The levels are in ascending order: each shows more
+/// than the one before, and needs more rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Rung {
+pub enum Level {
     /// Nothing: no perf event is permitted, or none was tried yet.
     #[default]
     None,
@@ -132,7 +132,7 @@ pub enum Rung {
     Processors,
 }
 
-impl Rung {
+impl Level {
     /// A description of what is sampled with these settings, for a person.
     pub fn description(self, stops: Stops) -> &'static str {
         match (self, stops) {
@@ -461,7 +461,7 @@ pub struct Status {
     /// Observations that were lost because the owner did not keep up.
     pub lost_observations: u64,
     /// How much is seen of running threads without stopping them.
-    pub rung: Rung,
+    pub level: Level,
     /// Samples of running threads that found no room in the kernel's ring.
     pub lost_samples: u64,
     /// For how long threads ran without a sample that says where, in nanoseconds.

@@ -125,9 +125,9 @@ impl Driver {
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
-                    running: tracked.status.rung.description(target.sampling.stops).to_owned(),
+                    running: tracked.status.level.description(target.sampling.stops).to_owned(),
                     not_sampled_millis: tracked.status.not_sampled_nano / 1_000_000,
-                    more: profbridge_sampler::what_shows_more(tracked.status.rung, target.sampling.stops)
+                    more: profbridge_sampler::what_shows_more(tracked.status.level, target.sampling.stops)
                         .unwrap_or_default()
                         .to_owned(),
                     cut_calls: tracked.status.cut_calls,

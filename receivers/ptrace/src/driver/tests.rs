@@ -10,7 +10,7 @@ use profbridge_engine::testing::{Consumer, intake};
 use profbridge_model::{Profiles, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_sampler::message::{
-    Batch, Location, Mode, Rights, Rung, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+    Batch, Level, Location, Mode, Rights, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -23,8 +23,8 @@ use crate::spans::ConnectionId;
 mod control;
 mod delivery;
 mod gaps;
+mod levels;
 mod log;
-mod rungs;
 
 const START: u64 = 1_767_225_600_000_000_000;
 const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";

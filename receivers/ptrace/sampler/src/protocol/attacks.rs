@@ -144,7 +144,7 @@ fn nonsense() {
     let mut counters = vec![0; 18];
     counters[14] = 4;
     let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
-    assert!(refused(EventBody::Status(status)).contains("a rung"));
+    assert!(refused(EventBody::Status(status)).contains("a level"));
     for count in [17, 19] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
         assert!(refused(EventBody::Status(status)).contains("18 counters"));

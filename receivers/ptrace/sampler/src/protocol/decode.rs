@@ -14,7 +14,7 @@ use super::{
     MAX_PATH, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT, Violation, wire,
 };
 use crate::message::{
-    Batch, Command, Detached, Event, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights, Rung,
+    Batch, Command, Detached, Event, Level, Location, Mapping, Mode, Problem, ProblemKind, Process, ProcessId, Rights,
     Sample, Select, Settings, Stack, Status, Stops, Target, TargetId, Thread, Trust,
 };
 
@@ -310,17 +310,17 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         longest_stop_nano,
         sampler_cpu_nano,
         lost_observations,
-        rung,
+        level,
         lost_samples,
         not_sampled_nano,
         cut_calls,
     ] = counters;
-    let rung = match rung {
-        0 => Rung::None,
-        1 => Rung::User,
-        2 => Rung::Kernel,
-        3 => Rung::Processors,
-        _ => return Err(Violation::Nonsense("a rung that is none")),
+    let level = match level {
+        0 => Level::None,
+        1 => Level::User,
+        2 => Level::Kernel,
+        3 => Level::Processors,
+        _ => return Err(Violation::Nonsense("a level that is none")),
     };
     Ok(Event::Status(Status {
         process: ProcessId(status.process),
@@ -340,7 +340,7 @@ fn decode_status(status: wire::Status) -> Result<Event, Violation> {
         longest_stop_nano,
         sampler_cpu_nano,
         lost_observations,
-        rung,
+        level,
         lost_samples,
         not_sampled_nano,
         cut_calls,

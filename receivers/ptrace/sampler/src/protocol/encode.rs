@@ -12,8 +12,8 @@ use super::{
     MAX_THREAD_NAME, wire,
 };
 use crate::message::{
-    Batch, Command, Detached, Event, Mapping, Mode, Problem, ProblemKind, Process, Rung, Select, Status, Stops, Target,
-    Trust,
+    Batch, Command, Detached, Event, Level, Mapping, Mode, Problem, ProblemKind, Process, Select, Status, Stops,
+    Target, Trust,
 };
 
 /// A packet that is to be sent.
@@ -222,11 +222,11 @@ fn encode_status(status: &Status) -> wire::Status {
             status.longest_stop_nano,
             status.sampler_cpu_nano,
             status.lost_observations,
-            match status.rung {
-                Rung::None => 0,
-                Rung::User => 1,
-                Rung::Kernel => 2,
-                Rung::Processors => 3,
+            match status.level {
+                Level::None => 0,
+                Level::User => 1,
+                Level::Kernel => 2,
+                Level::Processors => 3,
             },
             status.lost_samples,
             status.not_sampled_nano,

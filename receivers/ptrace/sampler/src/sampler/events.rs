@@ -16,7 +16,7 @@ use super::processors::{Machine, Processors};
 use super::run::Engine;
 use super::states::{Concern, Watch};
 use super::thread_event::ThreadEvent;
-use crate::message::{ProblemKind, Rung, Stops};
+use crate::message::{Level, ProblemKind, Stops};
 use crate::perf::open::{Failure, Kernel, Lack, Opener, next_right, open};
 use crate::perf::record::User;
 use crate::perf::ring::Ring;
@@ -30,8 +30,8 @@ const RINGS: [(usize, usize); 3] = [(8, 256 << 10), (64, 128 << 10), (512, 64 <<
 /// meanwhile.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
-/// The best rung that could be opened, and why each better one could not.
-type Answer = (Rung, Vec<(Rung, Errno)>);
+/// The best level that could be opened, and why each better one could not.
+type Answer = (Level, Vec<(Level, Errno)>);
 
 /// The time between samples in nanoseconds: before the first one, and on average between the others.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ impl Events {
         &mut self,
         thread: u32,
         periods: Periods,
-        from: Rung,
+        from: Level,
         switches: u64,
     ) -> Result<(ThreadEvent, Answer), Failure> {
         let Some(&(_, bytes)) = RINGS.iter().find(|(most, _)| self.open < *most) else {
@@ -104,7 +104,7 @@ impl Events {
         self.epoll.add(&opened.event, interest).map_err(|error| Failure::Exhausted(Lack::Other(error)))?;
         self.open += 1;
         let event = ThreadEvent::new(opened.event, ring, periods.first, periods.others, switches);
-        Ok((event, (opened.rung, opened.refused)))
+        Ok((event, (opened.level, opened.refused)))
     }
 }
 
@@ -113,7 +113,7 @@ impl Engine<'_> {
     /// permitted.
     pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
-        if process.watch.rung() >= Rung::Kernel || now < process.asked_again {
+        if process.watch.level() >= Level::Kernel || now < process.asked_again {
             return;
         }
         if process.attached.settings.stops == Stops::Always {
@@ -124,9 +124,9 @@ impl Engine<'_> {
         let Some(answer) = self.ask_for_events(index) else { return };
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
-        let (rung, refused) = match answer {
+        let (level, refused) = match answer {
             Ok(answer) => answer,
-            Err(Failure::Refused(refused)) => (Rung::None, refused),
+            Err(Failure::Refused(refused)) => (Level::None, refused),
             // What the kernel permits stays unknown then, which is no reason to stop threads.
             Err(Failure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
@@ -136,16 +136,16 @@ impl Engine<'_> {
             }
             Err(Failure::Ended) => return,
         };
-        let is_new = process.watch == Watch::Undecided || rung > process.attached.status.rung;
+        let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
         // Also when events were only lacking before, and it turns out now that the kernel permits none.
         if is_new
-            || (rung == process.attached.status.rung
-                && process.watch != Watch::of(rung, process.attached.settings.stops))
+            || (level == process.attached.status.level
+                && process.watch != Watch::of(level, process.attached.settings.stops))
         {
-            self.change_watch(index, rung, now);
+            self.change_watch(index, level, now);
         }
         let process = &self.processes[index];
-        let Some(right) = next_right(process.attached.status.rung, crate::rights::in_container()) else { return };
+        let Some(right) = next_right(process.attached.status.level, crate::rights::in_container()) else { return };
         let reason = refused.first().map_or(String::new(), |(_, error)| format!(" ({error})"));
         let instead = match process.watch {
             Watch::Stops => {
@@ -164,20 +164,20 @@ impl Engine<'_> {
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
         let period = process.event_period();
         let periods = Periods { first: period, others: period };
-        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Rung::Kernel, 0));
+        let mut answers = process.threads.iter().map(|thread| events.open(thread.id(), periods, Level::Kernel, 0));
         let answer = answers.find(|answer| !matches!(answer, Err(Failure::Ended)))?.map(|(_, answer)| answer);
         events.open -= usize::from(answer.is_ok());
         Some(answer)
     }
 
-    /// Samples running threads by this rung from now on.
-    fn change_watch(&mut self, index: usize, rung: Rung, now: Instant) {
+    /// Samples running threads by this level from now on.
+    fn change_watch(&mut self, index: usize, level: Level, now: Instant) {
         if self.processes[index].watch != Watch::Undecided {
             self.leave_watch(index, now);
         }
         let process = &mut self.processes[index];
-        process.attached.status.rung = rung;
-        process.watch = Watch::of(rung, process.attached.settings.stops);
+        process.attached.status.level = level;
+        process.watch = Watch::of(level, process.attached.settings.stops);
     }
 
     /// Reports that some threads have no event although the kernel permits it, so that only the amount of their time is
@@ -216,7 +216,7 @@ impl Engine<'_> {
             return false;
         }
         let periods = Periods { first: state.duty_cycle.first(others), others };
-        match events.open(state.id(), periods, watch.rung(), state.sched.timeslices) {
+        match events.open(state.id(), periods, watch.level(), state.sched.timeslices) {
             Ok((event, _)) => state.event = Some(event),
             Err(Failure::Ended) => {}
             Err(Failure::Refused(_)) => self.permitted_less(index, now),

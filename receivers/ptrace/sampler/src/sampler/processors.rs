@@ -149,8 +149,8 @@ impl Review {
         }
     }
 
-    /// Decides what is covered from now on, after `coverage`: the best one for which `opens` succeeds; the machine only if it is `visible`.
-    /// A coverage that did not open is tried again after a while.
+    /// Decides what is covered from now on, after `coverage`: the best one for which `opens` succeeds; the machine only
+    /// if it is `visible`. A coverage that did not open is tried again after a while.
     fn choose(
         &mut self,
         coverage: Coverage,
@@ -265,7 +265,7 @@ impl Engine<'_> {
         self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
         process.watch = Watch::covering(coverage);
-        process.attached.status.rung = process.watch.rung();
+        process.attached.status.level = process.watch.level();
         process.close_events();
     }
 

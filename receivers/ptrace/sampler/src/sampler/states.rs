@@ -32,7 +32,7 @@
 //! | its own event | `ThreadState::event`: none, or open; [`DutyCycle`](super::thread_event::DutyCycle) says when it may be opened again | `events.rs`, `precedence.rs` |
 
 use super::coverage::Coverage;
-use crate::message::{Rung, Stops};
+use crate::message::{Level, Stops};
 use crate::probe::SchedStat;
 
 /// How running threads of a process are sampled.
@@ -54,11 +54,11 @@ pub(super) enum Watch {
 
 impl Watch {
     /// The state after the kernel was asked what it permits.
-    pub(super) fn of(permitted: Rung, stops: Stops) -> Self {
+    pub(super) fn of(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
-            (Rung::None, Stops::Never) => Self::Not,
-            (Rung::None, _) => Self::Stops,
-            (rung, _) => Self::Threads { kernel: rung > Rung::User },
+            (Level::None, Stops::Never) => Self::Not,
+            (Level::None, _) => Self::Stops,
+            (level, _) => Self::Threads { kernel: level > Level::User },
         }
     }
 
@@ -82,12 +82,12 @@ impl Watch {
     }
 
     /// How much is seen by it.
-    pub(super) fn rung(self) -> Rung {
+    pub(super) fn level(self) -> Level {
         match self {
-            Self::Undecided | Self::Stops | Self::Not => Rung::None,
-            Self::Threads { kernel: false } => Rung::User,
-            Self::Threads { kernel: true } => Rung::Kernel,
-            Self::Group | Self::Machine => Rung::Processors,
+            Self::Undecided | Self::Stops | Self::Not => Level::None,
+            Self::Threads { kernel: false } => Level::User,
+            Self::Threads { kernel: true } => Level::Kernel,
+            Self::Group | Self::Machine => Level::Processors,
         }
     }
 
@@ -215,19 +215,19 @@ mod tests {
     #[test]
     fn watches() {
         for (permitted, stops, watch) in [
-            (Rung::None, Stops::Never, Watch::Not),
-            (Rung::None, Stops::UserBound, Watch::Stops),
-            (Rung::User, Stops::Never, Watch::Threads { kernel: false }),
-            (Rung::Kernel, Stops::UserBound, Watch::Threads { kernel: true }),
+            (Level::None, Stops::Never, Watch::Not),
+            (Level::None, Stops::UserBound, Watch::Stops),
+            (Level::User, Stops::Never, Watch::Threads { kernel: false }),
+            (Level::Kernel, Stops::UserBound, Watch::Threads { kernel: true }),
         ] {
             assert_eq!(Watch::of(permitted, stops), watch);
-            assert_eq!(watch.rung(), permitted);
-            assert_eq!(watch.coverage().is_some(), permitted == Rung::Kernel);
+            assert_eq!(watch.level(), permitted);
+            assert_eq!(watch.coverage().is_some(), permitted == Level::Kernel);
         }
         for coverage in [Coverage::Threads, Coverage::Group, Coverage::Machine] {
             let watch = Watch::covering(coverage);
             assert_eq!(watch.coverage(), Some(coverage));
-            assert_eq!(watch.rung() == Rung::Processors, coverage != Coverage::Threads);
+            assert_eq!(watch.level() == Level::Processors, coverage != Coverage::Threads);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use nix::unistd::Pid;
 use profbridge_sampler::{
     message::{
-        Command, Detached, Event, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Rung, Sample,
+        Command, Detached, Event, Level, Location, Mapping, Problem, ProblemKind, Process, ProcessId, Rights, Sample,
         Select, Settings, Status, Stops, Target, TargetId, Thread, Trust,
     },
     owner::{Ending, Events, Notice, SamplerProcess, StartOptions},
@@ -223,7 +223,7 @@ impl Seen {
 /// not only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =
-        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Rung::Kernel).is_ok());
+        LazyLock::new(|| open(&Kernel, std::process::id(), 1_000_000, Level::Kernel).is_ok());
     Settings { stops: if *PERMITTED { Stops::default() } else { Stops::Always }, ..Settings::default() }
 }
 

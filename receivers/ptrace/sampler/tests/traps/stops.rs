@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use nix::sys::signal::{Signal, kill};
 use profbridge_sampler::{
-    message::{ProblemKind, Rung, Select, Settings, Stops},
+    message::{Level, ProblemKind, Select, Settings, Stops},
     owner::Ending,
 };
 
@@ -60,7 +60,7 @@ fn long_calls_are_whole() -> Outcome {
         assert_eq!(target.ask("short"), 0, "of {} calls", target.ask("calls"));
         let seen = session.finish();
         let status = seen.last().status;
-        assert_eq!((status.rung, status.stops, status.cut_calls), (Rung::None, 0, 0), "{status:?}");
+        assert_eq!((status.level, status.stops, status.cut_calls), (Level::None, 0, 0), "{status:?}");
         assert!(seen.has(ProblemKind::Events) && !seen.has(ProblemKind::CutCall));
     }
     Ok(())
@@ -184,7 +184,7 @@ fn always_cuts_calls_and_counts_them() -> Outcome {
     target.ask_until("short", status.cut_calls - 1);
     let short = target.ask("short");
     assert!(short == status.cut_calls || short == status.cut_calls + 1, "{short}: {status:?}");
-    assert_eq!(status.rung, Rung::None);
+    assert_eq!(status.level, Level::None);
     assert!(seen.has(ProblemKind::CutCall));
     Ok(())
 }

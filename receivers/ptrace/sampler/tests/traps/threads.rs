@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profbridge_sampler::message::{Rung, Settings};
+use profbridge_sampler::message::{Level, Settings};
 
 use crate::{
     compile, process,
@@ -114,7 +114,7 @@ fn thousands_of_threads_a_second() -> Outcome {
     assert!(target.lives());
     let seen = session.finish();
     let life = seen.last();
-    assert!(life.status.stops == 0 || life.status.rung == Rung::None, "{:?}", life.status);
+    assert!(life.status.stops == 0 || life.status.level == Level::None, "{:?}", life.status);
     assert!(life.explained["[processor time not sampled]"] > 100_000_000, "{:?}", life.explained);
     Ok(())
 }
