@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     use profbridge_sampler::elf::ObjectCache;
     use profbridge_sampler::message::{Mode, ProcessId, Settings, Status};
     use profbridge_sampler::process_files::ProcessFiles;
-    use profbridge_sampler::sampler::{SamplerOptions, Output, Sampler};
+    use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
 
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);

@@ -307,6 +307,14 @@ pub struct Batch {
     pub samples: Vec<Sample>,
 }
 
+impl Batch {
+    /// A batch of the same kind without samples.
+    pub(crate) fn emptied(&self) -> Self {
+        let Self { process, period_nano, mode, threads: _, locations: _, stacks: _, samples: _ } = *self;
+        Self { process, period_nano, mode, ..Self::default() }
+    }
+}
+
 impl Default for ProcessId {
     fn default() -> Self {
         Self(u64::MAX)

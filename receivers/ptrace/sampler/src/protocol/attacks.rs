@@ -131,23 +131,21 @@ fn nonsense() {
         refused(EventBody::Problem(wire::Problem { kind: 14, ..wire::Problem::default() })).contains("unknown kind")
     );
     assert!(refused(EventBody::Detached(wire::Detached { process: 0, why: 4 })).contains("unknown reason"));
-    assert!(refused(EventBody::Status(wire::Status::default())).contains("18 counters"));
+    assert!(refused(EventBody::Status(wire::Status::default())).contains("17 counters"));
     for rate in [f64::NAN, f64::INFINITY, -1.0] {
         let status = wire::Status {
             rate_hertz: rate,
-            counters: vec![0; 18],
+            counters: vec![0; 17],
             stop_lengths: vec![0; 24],
             ..wire::Status::default()
         };
         assert!(refused(EventBody::Status(status)).contains("a rate that is none"));
     }
-    let mut counters = vec![0; 18];
-    counters[14] = 4;
-    let status = wire::Status { counters, stop_lengths: vec![0; 24], ..wire::Status::default() };
+    let status = wire::Status { counters: vec![0; 17], stop_lengths: vec![0; 24], level: 4, ..wire::Status::default() };
     assert!(refused(EventBody::Status(status)).contains("a level"));
-    for count in [17, 19] {
+    for count in [16, 18] {
         let status = wire::Status { counters: vec![0; count], stop_lengths: vec![0; 24], ..wire::Status::default() };
-        assert!(refused(EventBody::Status(status)).contains("18 counters"));
+        assert!(refused(EventBody::Status(status)).contains("17 counters"));
     }
     let process = wire::Process { pid: 1, ..wire::Process::default() };
     assert!(refused(EventBody::Attached(process)).contains("process id of 0"));

@@ -10,11 +10,14 @@
 //! * An honest sampler breaks no rule, whatever its targets do: what is too long is cut when it is encoded.
 //! * Both sides are the same executable, so there is one version of this.
 
+mod batch;
 mod check;
 mod decode;
 mod encode;
+mod numbers;
 pub mod socket;
 mod split;
+mod status;
 mod wire;
 
 pub use check::Checker;

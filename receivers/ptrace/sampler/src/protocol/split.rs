@@ -57,7 +57,7 @@ impl<'a> Part<'a> {
     fn new(whole: &'a Batch) -> Self {
         Self {
             whole,
-            part: empty(whole),
+            part: whole.emptied(),
             bytes: 0,
             threads: vec![0; whole.threads.len()],
             locations: vec![0; whole.locations.len()],
@@ -122,7 +122,7 @@ impl<'a> Part<'a> {
 
     /// The part, if there is something in it; and a new one.
     fn finish(&mut self) -> Option<Batch> {
-        let next = empty(self.whole);
+        let next = self.whole.emptied();
         self.bytes = 0;
         for table in [&mut self.threads, &mut self.locations, &mut self.stacks] {
             table.fill(0);
@@ -130,10 +130,6 @@ impl<'a> Part<'a> {
         let part = std::mem::replace(&mut self.part, next);
         (!part.samples.is_empty()).then_some(part)
     }
-}
-
-fn empty(whole: &Batch) -> Batch {
-    Batch { process: whole.process, period_nano: whole.period_nano, mode: whole.mode, ..Batch::default() }
 }
 
 /// A number of entries, which fit into a packet and so into 32 bits.

@@ -226,11 +226,13 @@ pub(super) struct Status {
     pub(super) process: u64,
     #[prost(double, tag = "2")]
     pub(super) rate_hertz: f64,
-    /// In the order of [`crate::message::Status`], without the stop lengths.
+    /// In the order of the list in `status.rs`.
     #[prost(uint64, repeated, tag = "3")]
     pub(super) counters: Vec<u64>,
     #[prost(uint64, repeated, tag = "4")]
     pub(super) stop_lengths: Vec<u64>,
+    #[prost(uint32, tag = "5")]
+    pub(super) level: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -129,12 +129,7 @@ impl Builder {
         self.number += 1;
         // A sample that stands for no time says nothing.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
-        let next = Batch {
-            process: self.batch.process,
-            period_nano: self.batch.period_nano,
-            mode: self.batch.mode,
-            ..Batch::default()
-        };
+        let next = self.batch.emptied();
         std::mem::replace(&mut self.batch, next)
     }
 }

@@ -9,7 +9,7 @@ use profbridge_sampler::address_space::AddressSpace;
 use profbridge_sampler::elf::ObjectCache;
 use profbridge_sampler::message::{Batch, Detached, Location, ProblemKind, ProcessId, Settings, Stack, Status};
 use profbridge_sampler::process_files::ProcessFiles;
-use profbridge_sampler::sampler::{SamplerOptions, Output, Sampler};
+use profbridge_sampler::sampler::{Output, Sampler, SamplerOptions};
 
 use super::target::Target;
 
