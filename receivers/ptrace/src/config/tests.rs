@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+
 use super::*;
 
 fn read(yaml: &str) -> Result<Settings, String> {

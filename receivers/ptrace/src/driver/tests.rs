@@ -7,15 +7,17 @@ use profbridge_engine::delivery::Overflow;
 use profbridge_engine::receiver::{ReceiverContext, RunningReceiver};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_engine::testing::{Consumer, intake};
-use profbridge_model::{Profiles, Telemetry, Value};
+use profbridge_model::{Profiles, Reason, Telemetry, Value};
 use profbridge_net::Trigger;
 use profbridge_sampler::message::{
-    Batch, Level, Location, Mode, Rights, Sample, Settings as Sampling, Stack, Status, Thread, Trust,
+    self, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
+    Settings as Sampling, Stack, Status, Target, Thread, Trust,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::log::{keep_log, logged};
+use super::events::{MAX_MAPPINGS, MAX_SAID, one_line};
 use super::*;
 use crate::control::protocol::{Choice, Request, Response, SpanHeaders};
 use crate::spans::ConnectionId;
