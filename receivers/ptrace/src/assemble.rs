@@ -34,7 +34,7 @@ pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
 /// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
 pub const POINTER_ATTRIBUTE: &str = "profbridge.thread.pointer";
 
-/// The scope of all profiles.
+/// The name of the instrumentation scope of all profiles.
 const SCOPE: &str = env!("CARGO_PKG_NAME");
 
 /// An attribute of a resource.
@@ -116,7 +116,7 @@ pub trait Names {
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// The name of a location that is none in any code, so that nobody has to look one up.
+/// The name of a location that stands for an explanation instead of code, see [`message::Location::explanation`].
 pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
@@ -140,7 +140,7 @@ pub struct Subject<'a> {
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
     pub mappings: &'a [FileMapping],
-    /// The names of its locations.
+    /// Where the names of its locations are looked up.
     pub names: &'a dyn Names,
 }
 
@@ -161,7 +161,7 @@ pub struct Assembled {
     pub profiles: Profiles,
     /// How many observations are left out because they refer to entries or times that do not exist.
     pub malformed: u64,
-    /// How many runs lost their end because all together had too many pieces.
+    /// How many runs were cut, because all runs together had too many pieces.
     pub excessive: u64,
 }
 
@@ -263,11 +263,11 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What observations of the same OTLP sample have in common.
+/// What distinguishes OTLP samples: stack and attributes.
 type RowKey = (Option<StackId>, Option<AttributeSetId>);
 
-/// Observations as (time, weight) by what they have in common, because OTLP merges samples of one identity
-/// (opentelemetry-proto `profiles.proto`, `Sample`).
+/// Observations as (time, weight) by stack and attributes, because OTLP wants one sample for each (opentelemetry-proto
+/// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
     rows: Vec<(RowKey, Vec<(u64, u64)>)>,

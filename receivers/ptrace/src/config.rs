@@ -1,4 +1,4 @@
-//! What may be configured under `receivers: {ptrace: ...}`, and what it means.
+//! The configuration of the receiver `ptrace`, as written and as checked.
 
 mod check;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::lifecycle::Mode as Lifecycle;
 
-/// What is written.
+/// The configuration as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -204,7 +204,7 @@ pub struct Settings {
 pub struct TargetSettings {
     /// Its name in the configuration.
     pub name: String,
-    /// Which processes.
+    /// Which processes belong to it.
     pub select: Select,
     /// How they are sampled.
     pub sampling: message::Settings,

@@ -20,13 +20,13 @@ use crate::problems::RateLimit;
 /// for minutes, and samples wait here as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
-/// The same during a shutdown, which has one deadline for all.
+/// The same during a shutdown, whose deadline is the same for all components.
 const RETRY_FOR_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// The entrance of the delivery. After this is dropped, the task ends when everything is delivered.
+/// The sending side of the delivery. After this is dropped, the task ends when everything is delivered.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     /// Bounded by `limit`, in bytes, and not by number: all processes may be due in the same moment.
@@ -38,7 +38,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// The entrance, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
+    /// Makes the sending side, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
     pub(crate) fn new(
         intake: Intake,
         telemetry: TransportTelemetry,

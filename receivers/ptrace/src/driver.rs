@@ -39,7 +39,7 @@ use crate::link::{FromSampler, Launch, Link};
 use crate::problems::{RateLimit, ReportedProblems};
 use crate::spans::OpenSpans;
 
-/// How much longer than [`STOP_TIMEOUT`] it may take until the last notice of a sampler process has arrived.
+/// How long after [`STOP_TIMEOUT`] the last event of a sampler process may arrive.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What the driver needs to run.
@@ -69,7 +69,7 @@ pub(crate) struct Driver {
     targets: Vec<TargetState>,
     /// The attached processes, and those that are gone but whose samples still wait for names.
     processes: BTreeMap<u64, Tracked>,
-    /// The attached ones, by the number that the sampler process gave them.
+    /// The numbers of the attached ones in `processes`, by the number that the sampler process gave them.
     live: HashMap<ProcessId, u64>,
     next: u64,
     /// What is remembered of sessions that were attached when a sampler process ended.
@@ -223,7 +223,7 @@ impl Driver {
     }
 }
 
-/// The next notice of the sampler process; waits for ever if there is none.
+/// The next event of the sampler process; waits for ever if there is none.
 async fn hear(link: &mut Option<Link>) -> Option<FromSampler> {
     match link {
         Some(link) => link.heard.recv().await,

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 /// unread hangs.
 const COMMANDS: usize = 4096;
 
-/// How many notices may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest
-/// samples and counts them.
+/// How many events may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest samples
+/// and counts them.
 const NOTICES: usize = 32;
 
 /// What the driver receives.

@@ -9,7 +9,7 @@ pub const CUTS: Duration = Duration::from_millis(500);
 /// Observations of less than this are not divided: they were sampled, not extended while the thread waited.
 pub(super) const MIN_RUN: Duration = Duration::from_millis(100);
 
-/// How far apart two parts of one run may be: each of the sampler's batches reads the clock anew.
+/// How far apart two parts of one run may be, since each of the sampler's batches reads the clock anew.
 pub(super) const SEAM: Duration = Duration::from_millis(1);
 
 /// How many pieces a run may have: those of an hour.

@@ -199,7 +199,7 @@ impl Driver {
         }
     }
 
-    /// A client announces spans for the targets of a scope.
+    /// Notes that a client announces spans for the targets of a scope.
     fn heard_of(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
@@ -232,7 +232,7 @@ impl Driver {
         changed
     }
 
-    /// Why a sampled root span does not start a profiler, if it does not.
+    /// Why a sampled root span starts no profiler; `None` if it does.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
         if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {

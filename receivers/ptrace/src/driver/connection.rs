@@ -19,8 +19,8 @@ impl Driver {
         }
     }
 
-    /// What the sampler process has to look for. A command is started only once: later sampler processes are told its
-    /// process id.
+    /// What the sampler process is told to watch for a target. A command is started only once: later sampler processes
+    /// are told its process id.
     fn watch(&self, index: usize) -> Option<Target> {
         let (target, state) = (&self.settings.targets[index], &self.targets[index]);
         let select = match (&target.select, state) {

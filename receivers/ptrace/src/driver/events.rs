@@ -133,8 +133,8 @@ impl Driver {
     }
 
     fn batch(&mut self, batch: message::Batch) {
-        // A process that is sampled from its first moment may have been stopped by hand before its sampler process was
-        // replaced. Samples that were taken before the new one knew are not wanted.
+        // The lifecycle may have stopped a process before its sampler process was replaced, while the new one samples
+        // it from its first moment. Samples taken before the new one is told are not wanted.
         if self.find(batch.process).is_some_and(|process| !process.has_run()) {
             return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
         }
@@ -153,7 +153,7 @@ impl Driver {
             return;
         }
         let Some(&number) = self.live.get(&batch.process) else {
-            // It was let go of when its sampler process ended, and sends nothing since.
+            // Its entry was removed when its sampler process ended, which sends nothing after that.
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
@@ -205,7 +205,7 @@ impl Driver {
     }
 }
 
-/// Text of the sampler process, made safe for the log: a target may have taken the sampler over.
+/// Makes a text of the sampler process safe for the log: a target may have taken that process over.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -36,7 +36,7 @@ pub(super) struct Tracked {
     pub(super) pending_bytes: u64,
     /// When its samples are due.
     pub(super) due: Instant,
-    /// When they are checked: later than `due` if they wait for names.
+    /// When they are checked next: later than `due` if they wait for names.
     pub(super) look_at: Instant,
     /// Nothing more comes.
     pub(super) ended: bool,

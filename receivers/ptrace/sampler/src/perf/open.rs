@@ -1,4 +1,4 @@
-//! Opens events. What the kernel permits is found out by asking for the best kind first.
+//! Opens perf events. What the kernel permits is found out by trying the best kind first.
 //!
 //! The value of `/proc/sys/kernel/perf_event_paranoid` does not tell reliably what is permitted: distributions add
 //! values of their own, capabilities override it, and seccomp filters and security modules can refuse as well.
@@ -22,7 +22,7 @@ const PID_CGROUP: libc::c_ulong = 1 << 2;
 pub enum Subject<'a> {
     /// A thread, on whichever processor it runs.
     Thread(u32),
-    /// What a processor executes: everything, or only a control group.
+    /// Everything that a processor executes, or only what a control group does.
     Processor {
         /// Its number.
         number: u32,
@@ -31,7 +31,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// What is asked for on this level; `None` on the lowest.
+/// The event of this level; `None` for the lowest.
 fn wanted(level: Level, period_nano: u64) -> Option<Wanted> {
     match level {
         Level::None => None,
@@ -46,7 +46,7 @@ pub trait Opener: fmt::Debug {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn open(&self, attr: &EventAttr, subject: Subject<'_>) -> Result<OwnedFd, Errno>;
 }
 
@@ -68,7 +68,7 @@ impl Opener for Kernel {
             }
         };
         let no_group: libc::c_int = -1;
-        // A kernel that refuses the structure's size writes the size that it knows into it.
+        // A copy, since a kernel that refuses the size of the structure writes the size that it knows into it.
         let mut attr = *attr;
         // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its
         // size; it lives for the call.
@@ -87,7 +87,7 @@ pub struct Opened {
     pub event: OwnedFd,
     /// What it shows.
     pub level: Level,
-    /// The better levels, and why each was refused.
+    /// The better levels that were refused, with the errors.
     pub refused: Vec<(Level, Errno)>,
 }
 
@@ -96,27 +96,27 @@ pub struct Opened {
 pub enum Failure {
     /// The thread ended.
     Ended,
-    /// Events need something that is used up. It is worth trying again later, on the same level.
+    /// A resource is exhausted. It is worth trying again later, on the same level.
     Exhausted(Lack),
-    /// The kernel permits none: each level, and why it was refused.
+    /// The kernel permits no level: each of them, with the error.
     Refused(Vec<(Level, Errno)>),
 }
 
-/// What events need and there is not enough of.
+/// A resource of which there is not enough for another event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// File descriptors.
     Descriptors,
     /// Memory that this user may lock, which rings need.
     LockedMemory,
-    /// As many threads have an event as may have one.
+    /// The largest number of threads that may have an event.
     Places,
-    /// Memory, or whatever else this error of the kernel means.
+    /// Memory, or another resource that this error stands for.
     Other(Errno),
 }
 
 impl Lack {
-    /// How an error of the kernel is understood if it is no refusal.
+    /// The resource that an error means; `None` if the error is a refusal.
     fn of(error: Errno) -> Option<Self> {
         match error {
             Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),

@@ -1,4 +1,4 @@
-//! From packets to values: everything that can be checked by looking at one packet alone is checked here.
+//! Decodes packets. Everything that can be checked with one packet alone is checked here.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::message::{
 ///
 /// # Errors
 ///
-/// When it is no command.
+/// When it is not a command.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, Violation> {
     let packet = wire::CommandPacket::decode(bytes).map_err(undecodable)?;
     Ok(match packet.body.ok_or(Violation::Nonsense("a command without content"))? {
@@ -67,7 +67,7 @@ fn decode_target(target: wire::Target) -> Result<Target, Violation> {
 ///
 /// # Errors
 ///
-/// When it is no event, or breaks a rule of [`crate::protocol`].
+/// When it is not an event, or breaks a rule of [`crate::protocol`].
 pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation> {
     at_most("the length of a packet", bytes.len(), MAX_PACKET)?;
     let packet = wire::EventPacket::decode(bytes).map_err(undecodable)?;
@@ -186,7 +186,8 @@ pub(super) fn mode(cpu: bool) -> Mode {
     if cpu { Mode::Cpu } else { Mode::Wall }
 }
 
-/// A regular file that was opened for reading only: whoever reads it never waits, and can do no harm through it.
+/// Checks that a file is a regular file that is open for reading only, so that reading it cannot block and nothing can
+/// be written through it.
 fn readable(what: &'static str, file: Option<File>) -> Result<Option<File>, Violation> {
     if let Some(file) = &file {
         if kind(file)? != SFlag::S_IFREG {

@@ -1,4 +1,4 @@
-//! From values to packets. What is longer than the rules allow is cut here.
+//! Encodes commands and events. Texts and lists that are longer than the protocol allows are cut here.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,13 +23,13 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The file that goes with it, to be sent.
+    /// The descriptor of the file that is sent with it.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
 }
 
-/// Encodes a command. The caller holds its length against [`super::MAX_PACKET`].
+/// Encodes a command. The caller checks that it is not longer than [`super::MAX_PACKET`].
 pub fn encode_command(command: &Command) -> Vec<u8> {
     let said = match command {
         Command::Watch(target) => wire::CommandBody::Watch(encode_target(target)),

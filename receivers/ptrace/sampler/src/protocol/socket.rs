@@ -26,7 +26,7 @@ pub enum Received {
         bytes: Vec<u8>,
         /// The file that came with it.
         file: Option<File>,
-        /// A file came with it, and this process may not open any more.
+        /// A file came with it that was lost, since this process has reached its limit of open files.
         lost_file: bool,
     },
     /// The other side is gone.
@@ -99,7 +99,8 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 /// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and what the kernel says.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = vec![0; MAX_PACKET];
-    // Room for as many descriptors as a packet can have: what is installed has to be seen, to be closed.
+    // Room for as many descriptors as a packet can have: descriptors that arrive have to be seen here so that they can
+    // be closed.
     let mut control = nix::cmsg_space!([RawFd; MOST_FILES]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
@@ -112,7 +113,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut files = Vec::new();
     let (length, flags) = (message.bytes, message.flags);
     let lost_file = flags.contains(MsgFlags::MSG_CTRUNC);
-    // With all that room, the only thing that cuts them off is this process's limit on open files.
+    // With room for all of them, only this process's limit of open files can have cut them off.
     if !lost_file {
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {

@@ -1,4 +1,4 @@
-//! The messages as they travel. Tables are columns: what belongs together has the same place in each.
+//! The messages in protobuf. A table is a set of columns of equal length; one row has the same index in each.
 
 use prost::{Message, Oneof};
 
@@ -193,7 +193,7 @@ pub(super) struct Batch {
     pub(super) thread_names: Vec<String>,
     #[prost(uint64, repeated, tag = "7")]
     pub(super) thread_pointers: Vec<u64>,
-    /// 0 for none, else the index and 1.
+    /// 0 for no mapping, else its index plus 1.
     #[prost(uint32, repeated, tag = "8")]
     pub(super) location_mappings: Vec<u32>,
     #[prost(uint64, repeated, tag = "9")]
@@ -202,14 +202,14 @@ pub(super) struct Batch {
     pub(super) stack_trusts: Vec<u32>,
     #[prost(uint32, repeated, tag = "11")]
     pub(super) stack_lengths: Vec<u32>,
-    /// The locations of all stacks, one behind the other.
+    /// The locations of all stacks, concatenated.
     #[prost(uint32, repeated, tag = "12")]
     pub(super) stack_locations: Vec<u32>,
     #[prost(uint32, repeated, tag = "13")]
     pub(super) sample_threads: Vec<u32>,
     #[prost(uint32, repeated, tag = "14")]
     pub(super) sample_stacks: Vec<u32>,
-    /// Relative to the sample before.
+    /// Each relative to the sample before.
     #[prost(sint64, repeated, tag = "15")]
     pub(super) sample_times: Vec<i64>,
     #[prost(uint64, repeated, tag = "16")]

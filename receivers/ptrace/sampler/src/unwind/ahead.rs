@@ -1,9 +1,9 @@
-//! Where the caller is, by what code that keeps frame pointers will do next with the stack.
+//! Finds the caller of code that keeps frame pointers by what this code will do next with the stack.
 //!
-//! In the first and last instructions of a function the frame pointer is still its caller's, and in very short
-//! functions it always is. So the instructions from the interrupted one on are followed, with the registers as they
-//! were, until they return, call, or have shown nothing for a while. Only moves that can affect the return address are
-//! followed, on a copy of what they write; if one depends on an unknown value, nothing is concluded.
+//! In the first and last instructions of a function, and everywhere in very short functions, the frame pointer is still
+//! that of its caller. So the instructions are followed from the interrupted one on, with the present registers, until
+//! they return or call, or for a limited number. Only the effects that can change the return address are simulated, on
+//! a copy of the words that they write; if one depends on an unknown value, there is no result.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP, decode};
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
@@ -100,7 +100,7 @@ impl Walk<'_> {
                     }
                     break;
                 }
-                // Code that calls has set up its frame pointer.
+                // A function that calls another has set up its frame pointer before.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
                 Effect::Branch(_) => {}

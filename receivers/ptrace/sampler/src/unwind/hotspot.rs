@@ -1,4 +1,4 @@
-//! Java's frames, in the HotSpot virtual machine.
+//! Unwinds Java's frames in the HotSpot virtual machine.
 //!
 //! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is
 //! special is what they return to. The interpreter does not call: it pushes the address of code of its own that goes on

@@ -33,7 +33,7 @@ pub(super) enum Effect {
     Changes(u16),
     /// Pushes a register's value, or an unknown one.
     Push(Option<u8>),
-    /// Takes a word from the stack, into a register or elsewhere.
+    /// Pops a word from the stack, into a register or elsewhere.
     Pop(Option<u8>),
     /// Copies a register.
     Copy { to: u8, from: u8 },
