@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 use crate::pidfd::PidFd;
 
-/// Says that the child may not be traced; no exec fails with this.
+/// The error with which the child reports that it may not be traced; exec never fails with this one.
 const REFUSED: i32 = libc::EPROTO;
 
 /// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems
@@ -40,7 +40,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What the calling thread has now: to be asked before anything of it is changed.
+    /// The present settings of the calling thread. To be called before any of them is changed.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Inherited {
 /// Whose end a command shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// Nobody's: it runs on when the process that started it is gone.
+    /// To nobody: the command runs on when the process that started it is gone.
     None,
     /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL
     /// (`PR_SET_PDEATHSIG` of prctl(2), which means the *thread* that started it). A program that changes its user
@@ -136,7 +136,7 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Res
     loop {
         match waitpid(pid, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => break,
-            // Sent by somebody before the exec: it gets its signal.
+            // Somebody sent a signal before the exec: it is delivered.
             Ok(WaitStatus::Stopped(_, signal)) => {
                 ptrace::cont(pid, signal).ok();
             }

@@ -21,7 +21,7 @@ pub struct SchedStat {
     pub run_nano: u64,
     /// For how long it waited for a processor, in nanoseconds.
     pub wait_nano: u64,
-    /// How often it was given one.
+    /// How often it was given a processor.
     pub timeslices: u64,
 }
 

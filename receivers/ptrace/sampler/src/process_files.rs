@@ -133,7 +133,7 @@ impl ProcessFiles {
                 Ok(1..) => Life::Executed,
                 _ => Life::Exited,
             },
-            // A program of other rights is not shown.
+            // A program with other rights (such as a set-user-id program) is hidden from this process.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match read_stat(&self.task, "../stat") {
                 Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
                 _ => Life::Exited,

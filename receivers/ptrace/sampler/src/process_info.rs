@@ -1,4 +1,4 @@
-//! What the owner is told about a process.
+//! Describes processes for the owner.
 //!
 //! All of it is read through the kept folder of the process, so it is about that process and no other. The environment
 //! is read here and nowhere else: of it, only the variables that were asked for by name leave this function.
@@ -17,16 +17,16 @@ use crate::message::{Process, ProcessId, TargetId};
 use crate::process_files::ProcessFiles;
 use crate::protocol::{MAX_ARGUMENTS, MAX_ENVIRONMENT};
 
-/// What of an environment is searched, in bytes: the kernel allows 6 MiB for arguments and environment together.
+/// How much of an environment is searched, in bytes: the kernel allows 6 MiB for arguments and environment together.
 const SEARCHED_ENVIRONMENT: usize = 1 << 20;
 
-/// What of other files is read, in bytes.
+/// How much of other files is read, in bytes.
 const FILE: usize = 64 << 10;
 
 /// What is read of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
-    /// The process, which for a thread is that of its group.
+    /// The process id; for a thread that of its process.
     pub(crate) process: u32,
     /// The parent of that process.
     pub(crate) parent: u32,
@@ -74,7 +74,7 @@ fn parse_status(text: &str) -> StatusFile {
     status
 }
 
-/// Tells what start times are relative to.
+/// The start of the system, which start times are relative to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     boot_seconds: u64,
@@ -114,7 +114,7 @@ impl Clock {
     }
 }
 
-/// What is known of a process, and what of it makes no sense or is too long.
+/// The description of a process, and what of it is malformed or too long.
 pub(crate) struct Described {
     pub(crate) process: Process,
     pub(crate) faults: Vec<String>,

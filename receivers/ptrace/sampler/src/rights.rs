@@ -1,4 +1,4 @@
-//! Which right is missing, and how to get it.
+//! Tells which right is missing, and how to get it.
 //!
 //! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode
 //! checking", checked here one by one.
@@ -42,7 +42,7 @@ pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     }
 }
 
-/// What the kernel allows to this process. Read once.
+/// What the kernel allows this process to do. Read once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Powers {
     /// `CAP_SYS_PTRACE`.

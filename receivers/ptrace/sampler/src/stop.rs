@@ -1,4 +1,5 @@
-//! Stopping a running thread: it is seized, asked to stop, looked at once it stopped for whatever reason, and let go.
+//! Stops a running thread: seizes it, asks it to stop, examines it once it has stopped for whatever reason, and lets it
+//! go.
 //!
 //! Nothing waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread
 //! has stopped. A thread stops when it is scheduled the next time, which can take long on a busy machine, but the

@@ -49,7 +49,7 @@ impl Varying {
         Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
 
-    /// The same, if the event was opened with another first period.
+    /// Periods that vary around this one, for an event that was opened with another first period.
     pub fn behind_another(period_nano: u64, seed: u64) -> Self {
         Self { left: 1, ..Self::new(period_nano, seed) }
     }

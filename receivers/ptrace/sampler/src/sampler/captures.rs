@@ -20,7 +20,7 @@ use crate::unwind::{Outcome, Registers, StackMemory};
 /// stopped meanwhile.
 pub(super) const MOST_CAPTURED: usize = 64;
 
-/// How many stacks may wait for the maps to be read again. The samples of further ones stay as they are.
+/// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
 const MOST_UNKNOWN: usize = 32;
 
 /// What was taken from a thread that was stopped, or that the kernel sampled.
@@ -48,7 +48,7 @@ pub(super) struct Captured {
 enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
-    /// It was unwound at once.
+    /// It was unwound while the thread was stopped.
     Unwound(Outcome, Vec<Location>),
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Captures {
     spare: Vec<StackPieces>,
 }
 
-/// What came of taking registers and stack from a stopped thread.
+/// The result of taking registers and stack from a stopped thread.
 pub(super) enum Taken {
     /// Its stack is known, or waits to be unwound.
     Stack,

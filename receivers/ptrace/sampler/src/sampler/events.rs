@@ -45,7 +45,7 @@ struct Periods {
 pub(super) struct Events {
     pub(super) opener: Box<dyn Opener>,
     epoll: Epoll,
-    /// How many threads have an event. Those that were closed since the last tick still count.
+    /// How many threads have an event, counting events that were closed since the last tick.
     open: usize,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
@@ -109,8 +109,8 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Finds out how running threads of a process are sampled, and asks again from time to time whether more is
-    /// permitted.
+    /// Decides how running threads of a process are sampled, and asks the kernel again from time to time whether it
+    /// permits more.
     pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
         if process.watch.level() >= Level::Kernel || now < process.asked_again {
@@ -120,14 +120,14 @@ impl Engine<'_> {
             process.watch = Watch::Stops;
             return;
         }
-        // If no thread could be asked about, the next tick tries again.
+        // If all threads have ended, the next tick tries again.
         let Some(answer) = self.ask_for_events(index) else { return };
         let process = &mut self.processes[index];
         process.asked_again = now + ASKED_AGAIN;
         let (level, refused) = match answer {
             Ok(answer) => answer,
             Err(Failure::Refused(refused)) => (Level::None, refused),
-            // What the kernel permits stays unknown then, which is no reason to stop threads.
+            // Then it stays unknown what the kernel permits, which is no reason to stop threads.
             Err(Failure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
@@ -137,7 +137,8 @@ impl Engine<'_> {
             Err(Failure::Ended) => return,
         };
         let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
-        // Also when events were only lacking before, and it turns out now that the kernel permits none.
+        // The second case: before, there were too few descriptors or the like to find it out, and now the kernel
+        // permits none.
         if is_new
             || (level == process.attached.status.level
                 && process.watch != Watch::of(level, process.attached.settings.stops))

@@ -28,12 +28,13 @@ const UNSEEN: u64 = 4;
 /// periods more than the counters say.
 const MOST_LATE: u64 = 1;
 
-/// What a sample noted.
+/// A sample that waits for its weight.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// Its index in the batch.
     sample: u32,
-    /// How much running time it was taken for, in nanoseconds; `None` for a blocked thread.
+    /// For a sample of running: for how much running time it was taken, in nanoseconds. `None` if the thread was
+    /// blocked.
     period_nano: Option<u64>,
     /// How many looks found the thread blocked with it.
     looks: u64,
@@ -114,7 +115,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// An account that begins at a moment.
+    /// A ledger for time from this moment on.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
     }

@@ -1,5 +1,5 @@
-//! Processes are attached, sampled and let go of: what the owner asks for, and what becomes of processes by themselves.
-//! The states are described in `states.rs`.
+//! Attaches processes, starts and stops sampling them, and lets go of them: when the owner asks for it, when they end,
+//! and when sampling fails. The states are described in `states.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,8 @@ impl Engine<'_> {
         self.unwatched.clear();
     }
 
-    /// Sends what was sampled of a process, and forgets it. Threads that were asked to stop are let go when they do.
+    /// Sends what was sampled of a process, and forgets it. Threads of it that were asked to stop are let go when they
+    /// have stopped.
     pub(super) fn let_go(&mut self, index: usize, why: Detached) {
         self.serve();
         let process = self.switch_off(index).id;

@@ -14,7 +14,7 @@ const REVIEW: Duration = Duration::from_secs(1);
 /// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
-/// Whether there are too few events, and when they are next given to the threads that ran most.
+/// Whether there are too few events, and when those that exist are next given to the threads that ran most.
 #[derive(Debug)]
 pub(super) struct Precedence {
     pub(super) lacking: bool,

@@ -60,9 +60,9 @@ impl Processors {
         Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Gives events of the whole machine another period when it is time. That is decided by the clock: their timers
-    /// never stand still, and a processor that is mostly idle has too few samples to count by. Events of a group stand
-    /// still while the group does not run, and are changed after samples.
+    /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
+    /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
+    /// still while the group does not run, so those are changed after a number of samples.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -87,7 +87,7 @@ struct ProcessorEvent {
     varying: Varying,
 }
 
-/// What is known of the machine, read once for all processes.
+/// The use and the processors of the machine, read once for all processes.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     read: Option<Instant>,
@@ -113,7 +113,7 @@ impl Machine {
     }
 }
 
-/// What the next decision about a process's coverage needs.
+/// The state of the decision what a process's events cover.
 #[derive(Debug)]
 pub(super) struct Review {
     due: Instant,

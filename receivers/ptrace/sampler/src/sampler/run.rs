@@ -79,7 +79,7 @@ enum Next {
     End,
 }
 
-/// Everything that the loop works on.
+/// The state of the sampling thread.
 pub(super) struct Engine<'a> {
     /// The processes that are attached and not sampled now.
     pub(super) attached: Vec<Attached>,
@@ -103,7 +103,7 @@ pub(super) struct Engine<'a> {
     payer: ProcessId,
     /// The process that is worked on. If a panic interrupts that, this process is given up.
     pub(super) current: Option<ProcessId>,
-    /// A moment before the next stopped thread was noticed: stops are counted from there.
+    /// The last moment at which no further thread was known to have stopped: the next stop is counted from then.
     pub(super) noticed: Instant,
     /// When this thread last woke up.
     pub(super) woken: Instant,

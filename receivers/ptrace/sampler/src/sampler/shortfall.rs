@@ -1,4 +1,4 @@
-//! What the kernel reports as not sampled.
+//! Counts what the kernel reports as not sampled.
 
 use crate::message::Status;
 use crate::perf::record::{OnCpuSample, Record, parse};

@@ -1,4 +1,4 @@
-//! What the sampling thread remembers of one thread.
+//! The state of one thread of a sampled process.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// For how many places in the code a thread's frame pointer is remembered.
+/// For how many places in the code the frame pointer of a thread is remembered.
 const SITES: usize = 4;
 
 /// Two stack pointers that are closer than this are taken to be on the same alternate stack: alternate stacks are
@@ -209,7 +209,7 @@ impl ThreadState {
         self.ledger.saw(sched);
     }
 
-    /// It ran, or may have.
+    /// Notes that it runs, or has run since it was examined.
     pub(super) fn is_active(&mut self, slot: u64) {
         self.last_seen = LastSeen::Running;
         self.idle_since = slot;
@@ -217,12 +217,12 @@ impl ThreadState {
         self.ledger.runs();
     }
 
-    /// Whether this stack pointer is on the alternate stack, so that the whole stack is in two places.
+    /// Whether this stack pointer is on the alternate signal stack, so that the rest of the stack is elsewhere.
     pub(super) fn is_scattered(&self, sp: u64) -> bool {
         self.alternate.is_some_and(|alternate| alternate.abs_diff(sp) < ALTERNATE_STACK)
     }
 
-    /// The stack went on elsewhere than around this stack pointer.
+    /// Notes that this stack pointer was on an alternate stack.
     pub(super) fn scattered(&mut self, sp: u64) {
         self.alternate = Some(sp);
     }

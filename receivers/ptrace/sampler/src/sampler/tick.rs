@@ -1,4 +1,4 @@
-//! One tick of one process: look at all threads, ask those that run to stop, sample those that are blocked.
+//! One tick of one process: examines all threads, asks those that run to stop, samples those that are blocked.
 
 use std::time::Instant;
 
@@ -9,7 +9,8 @@ use super::run::Engine;
 use super::states::Watch;
 use crate::message::ProblemKind;
 
-/// After this many looks at threads, those that have stopped meanwhile are let go: that is every 30 microseconds or so.
+/// After examining this many threads, those that have stopped meanwhile are let go: that is every 30 microseconds or
+/// so.
 const LOOKS: usize = 32;
 
 impl Engine<'_> {

@@ -60,7 +60,7 @@ pub(super) struct Walk<'a> {
 pub(super) struct Caller {
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// The caller was interrupted.
+    /// The caller did not call: a signal interrupted it.
     pub(super) interrupted: bool,
 }
 
@@ -176,8 +176,8 @@ impl<'a> Walk<'a> {
         matches!(rows.get(object.id(), address, || look_up(object, address, context)), Lookup::Row(row) if row.is_root())
     }
 
-    /// Where a copy must start that holds `address` and what else this frame and its callers have there: at the stack
-    /// pointer, unless that is on another stack.
+    /// The address from which a copy must be made to contain `address` and everything else that this frame and its
+    /// callers need: the stack pointer, unless that is on another stack.
     fn needed_from(&self, address: u64) -> u64 {
         let stack = self.registers.stack_pointer();
         if address.wrapping_sub(stack) < MAX_LOCALS { stack } else { address }

@@ -1,4 +1,4 @@
-//! This program as somebody else: a session that runs with other rights, and says what it saw.
+//! Runs this program with other rights: a session that prints what it saw.
 
 use std::{process::ExitCode, time::Duration};
 

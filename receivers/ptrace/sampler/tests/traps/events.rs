@@ -13,12 +13,12 @@ use crate::{
 
 tests![threads_that_seldom_run, own_code_is_not_the_kernel, calls_are_the_kernel, busy_threads_first];
 
-/// What is said of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
+/// The explanation of time in the kernel where that may not be seen (`Location::KERNEL_NOT_VISIBLE`).
 const NOT_VISIBLE: &str = "[kernel, not visible]";
 
 const CPU: fn() -> Settings = || Settings { mode: Mode::Cpu, ..Settings::default() };
 
-/// Does something in a thread that has not the rights to see the kernel, and neither has what it starts.
+/// Runs a function in a thread without the rights to see the kernel; processes that it starts do not have them either.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::sampler::ledger::{Next, Rest, Rules};
 use crate::sampler::states::LastSeen;
 use crate::sampler::unseen::Unseen;
 
-/// The name of the thread that stands for the processor time of threads that ended before they were looked at.
+/// The name of the made-up thread that has the processor time of threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
 /// A stack that was found.

@@ -1,4 +1,4 @@
-//! Looking at a thread without touching it, and unwinding it while it is blocked.
+//! Examines threads without touching them, and unwinds those that are blocked.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
 use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
 
-/// A thread that was idle for a second is looked at in one of this many ticks.
+/// A thread that was idle for a second is examined in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
 
 /// If there are more idle threads than this, they are looked at less often, so that no tick looks at more of them than
@@ -26,10 +26,10 @@ const MANY_THREADS: u64 = 256;
 /// How many times a stack is read, if the thread runs while it is read.
 const ATTEMPTS: usize = 2;
 
-/// What a look at a thread found.
+/// The result of examining a thread.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sampler) enum Look {
-    /// There is nothing to do for it in this tick.
+    /// Nothing is to be done for it in this tick.
     Nothing,
     /// It has not run since its last sample.
     Unchanged,
@@ -51,7 +51,7 @@ pub(in crate::sampler) struct BlockedAt {
     arguments: Option<[u64; 6]>,
 }
 
-/// What came of sampling a blocked thread.
+/// The result of sampling a blocked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum Passive {
     /// Its stack is known.
@@ -75,7 +75,7 @@ impl Active {
         self.slots_per_second() * MANY_THREADS / threads
     }
 
-    /// Finds out what a thread does. With `all`, idle threads are looked at in every tick.
+    /// Examines a thread. With `all`, idle threads are examined in every tick.
     pub(in crate::sampler) fn look(&mut self, index: usize, idle_stride: u64, all: bool) -> Look {
         let patience = self.idle_patience();
         let turn = self.slot / self.schedule.stride();
@@ -211,7 +211,7 @@ impl Active {
         Some(outcome)
     }
 
-    /// Looks once more at a thread that was seen blocked. `None` if it has not run since, else what to try again with.
+    /// Examines a thread once more that was seen blocked. `None` if it has not run since, else what to try again with.
     fn recheck(&mut self, index: usize, before: BlockedAt) -> Option<BlockedAt> {
         let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
@@ -222,7 +222,7 @@ impl Active {
         if before.sched.kept() && sched == before.sched {
             return None;
         }
-        // Either it ran between the two looks at it, before its stack was read, or the kernel keeps no counters.
+        // Either it ran after it was examined and before its stack was read, or the kernel keeps no counters.
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
