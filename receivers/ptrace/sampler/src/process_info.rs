@@ -53,9 +53,7 @@ pub(crate) fn status(directory: BorrowedFd<'_>, path: &str) -> io::Result<Status
 fn parse_status(text: &str) -> StatusFile {
     let mut status = StatusFile::default();
     for line in text.lines() {
-        let Some((name, values)) = line.split_once(':') else {
-            continue;
-        };
+        let Some((name, values)) = line.split_once(':') else { continue };
         if name == "State" {
             status.ended = values.trim_start().starts_with('Z');
         }
@@ -241,9 +239,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 }
 
 fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<String>) -> Vec<(String, String)> {
-    let Ok((bytes, more)) = read_at_most(directory, "environ", SEARCHED_ENVIRONMENT) else {
-        return Vec::new();
-    };
+    let Ok((bytes, more)) = read_at_most(directory, "environ", SEARCHED_ENVIRONMENT) else { return Vec::new() };
     if more {
         faults.push(format!("its environment is longer than {SEARCHED_ENVIRONMENT} bytes, the rest was not read"));
     }
@@ -254,13 +250,9 @@ fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<Str
 fn pick(bytes: &[u8], asked: &[String]) -> Vec<(String, String)> {
     let mut picked: Vec<(String, String)> = Vec::new();
     for variable in bytes.split(|byte| *byte == 0) {
-        let Some(equals) = variable.iter().position(|byte| *byte == b'=') else {
-            continue;
-        };
+        let Some(equals) = variable.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&variable[..equals], &variable[equals + 1..]);
-        let Some(name) = asked.iter().find(|asked| asked.as_bytes() == name) else {
-            continue;
-        };
+        let Some(name) = asked.iter().find(|asked| asked.as_bytes() == name) else { continue };
         if value.len() <= MAX_ENVIRONMENT && !picked.iter().any(|(picked, _)| picked == name) {
             picked.push((name.clone(), text(value)));
         }

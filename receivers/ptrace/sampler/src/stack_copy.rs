@@ -259,9 +259,7 @@ impl CopySize {
     /// A stack went on `distance` bytes above the stack pointer, beyond the copy. Returns whether a larger copy will
     /// reach that far.
     pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
-        let Ok(distance) = usize::try_from(distance) else {
-            return false;
-        };
+        let Ok(distance) = usize::try_from(distance) else { return false };
         if distance >= self.most || self.bytes == self.most {
             return false;
         }

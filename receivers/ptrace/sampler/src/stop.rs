@@ -71,9 +71,7 @@ impl StoppedThread {
     /// Its registers; `None` where it is a 32-bit thread. A system call that failed only because of the stop is
     /// restarted.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
-        let Some(mut registers) = ptrace::registers(self.thread)? else {
-            return Ok(None);
-        };
+        let Some(mut registers) = ptrace::registers(self.thread)? else { return Ok(None) };
         if arch::restart_interrupted_call(&mut registers) {
             // Fails only if the thread was killed.
             ptrace::set_registers(self.thread, &registers).ok();

@@ -71,10 +71,7 @@ impl Server {
                 }
             };
             failing = false;
-            let peer = match stream.peer_cred() {
-                Ok(peer) => peer,
-                Err(_) => continue,
-            };
+            let Ok(peer) = stream.peer_cred() else { continue };
             if peer.uid() != own && peer.uid() != 0 {
                 let rule = format!("only user {own}, which runs profbridge, and root may use it");
                 tasks.spawn(turn_away(stream, Response::refused("connection", rule)));

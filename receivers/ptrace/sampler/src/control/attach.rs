@@ -96,9 +96,7 @@ impl Control {
         start: Option<u64>,
         stopped: Option<Stopped>,
     ) -> Attempt {
-        let Some(wanted) = self.targets.get(&target) else {
-            return Attempt::Refused;
-        };
+        let Some(wanted) = self.targets.get(&target) else { return Attempt::Refused };
         let (settings, sample_at_once) = (wanted.settings, wanted.sample_at_once);
         let environment = wanted.environment.clone();
         if let Some(other) = self.attached.values().find(|attached| attached.pid == pid && attached.ending.is_none()) {
@@ -128,9 +126,7 @@ impl Control {
         if self.given_up.contains(&(pid, files.start_ticks())) {
             return Attempt::Refused;
         }
-        let Ok(process) = PidFd::open(pid) else {
-            return Attempt::Gone;
-        };
+        let Ok(process) = PidFd::open(pid) else { return Attempt::Gone };
         let space = match AddressSpace::load(&*files, None, &mut self.cache) {
             Ok(space) => Arc::new(space),
             Err(LoadError::Gone) => return Attempt::Changing,

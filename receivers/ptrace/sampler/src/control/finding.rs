@@ -29,9 +29,7 @@ impl Control {
     /// Looks for processes.
     pub(super) fn find(&mut self) {
         // Without `/proc` nothing else works either, which was reported for the first process.
-        let Ok(pids) = self.scanner.scan() else {
-            return;
-        };
+        let Ok(pids) = self.scanner.scan() else { return };
         for pid in pids {
             let known = self.attached.values().any(|attached| attached.pid == pid)
                 || self.again.iter().any(|again| again.pid == pid);

@@ -161,9 +161,7 @@ impl Control {
             if self.outbox.flush(self.socket.as_fd()).is_err() {
                 return End::OwnerGone;
             }
-            let Ok(ready) = self.wait() else {
-                return End::OwnerGone;
-            };
+            let Ok(ready) = self.wait() else { return End::OwnerGone };
             self.hear_sampler();
             if ready.commands {
                 self.reap();

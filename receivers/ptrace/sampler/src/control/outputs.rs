@@ -59,9 +59,7 @@ impl Control {
             // another program, the file is that program's already.
             self.look_for_perf_map(process);
         }
-        let Some(attached) = self.attached.remove(&process) else {
-            return;
-        };
+        let Some(attached) = self.attached.remove(&process) else { return };
         let (target, pid, start) = (attached.target, attached.pid, attached.files.start_ticks());
         self.outbox.push(Event::Detached { process, why });
         match why {

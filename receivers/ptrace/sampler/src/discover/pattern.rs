@@ -20,9 +20,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => {
-                let Some((behind, taken)) = star else {
-                    return false;
-                };
+                let Some((behind, taken)) = star else { return false };
                 star = Some((behind, taken + 1));
                 p = behind;
                 t = taken + 1;

@@ -111,9 +111,7 @@ impl Ring {
     }
 
     fn is_wanted(&self, wanted: impl Fn(u32) -> bool, header: Header, at: u64) -> bool {
-        let Some(place) = header.process_at() else {
-            return true;
-        };
+        let Some(place) = header.process_at() else { return true };
         let mut bytes = [0; 4];
         if place + bytes.len() > header.length {
             // The record is too short to tell its process; parsing it will fail.

@@ -104,9 +104,7 @@ impl<'a> Part<'a> {
         let mut locations = Vec::with_capacity(length);
         for location in &stack.locations[..length] {
             let place = *location as usize;
-            let Some(whole) = self.whole.locations.get(place) else {
-                continue;
-            };
+            let Some(whole) = self.whole.locations.get(place) else { continue };
             if self.locations[place] == 0 {
                 self.part.locations.push(*whole);
                 self.locations[place] = count(self.part.locations.len());

@@ -100,9 +100,7 @@ impl Engine<'_> {
 /// Whether a thread is the first one of a process that this program started. The status of such a process belongs to
 /// whoever waits for it in this program; of other threads nobody here wants it.
 fn is_child_of(parent: u32, thread: u32) -> bool {
-    let Ok(directory) = File::open(format!("/proc/{thread}")) else {
-        return false;
-    };
+    let Ok(directory) = File::open(format!("/proc/{thread}")) else { return false };
     process_info::status(directory.as_fd(), "status")
         .is_ok_and(|status| status.process == thread && status.parent == parent)
 }

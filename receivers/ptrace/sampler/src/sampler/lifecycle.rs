@@ -159,9 +159,7 @@ impl Engine<'_> {
     pub(super) fn give_up(&mut self) {
         self.unwinder = StackUnwinder::default();
         self.forget_noted();
-        let Some(process) = self.current.take() else {
-            return;
-        };
+        let Some(process) = self.current.take() else { return };
         // Its state may be inconsistent, so none of it is used any more.
         self.captures.forget(process);
         self.leave_processors(process);

@@ -38,19 +38,10 @@ pub(super) fn run(
     wake: &dyn Fn(),
     ready: &SyncSender<std::io::Result<Started>>,
 ) {
-    let (sleeper, waker) = match Sleeper::new() {
-        Ok(sleeper) => sleeper,
-        Err(error) => {
-            drop(ready.send(Err(error)));
-            return;
-        }
-    };
-    let seizing = match Seizing::start() {
-        Ok(seizing) => seizing,
-        Err(error) => {
-            drop(ready.send(Err(error)));
-            return;
-        }
+    let started = Sleeper::new().and_then(|(sleeper, waker)| Ok((sleeper, waker, Seizing::start()?)));
+    let (sleeper, waker, seizing) = match started {
+        Ok(started) => started,
+        Err(error) => return drop(ready.send(Err(error))),
     };
     let raised_priority = priority::raise(options.realtime);
     // By default the kernel may wake a thread 50 microseconds late, which would delay the ticks.
@@ -184,17 +175,13 @@ impl<'a> Engine<'a> {
         self.drain_ready();
         loop {
             self.harvest();
-            let Some(captured) = self.captures.waiting.pop_front() else {
-                return;
-            };
+            let Some(captured) = self.captures.waiting.pop_front() else { return };
             self.finish(captured);
         }
     }
 
     pub(super) fn finish(&mut self, captured: Captured) {
-        let Some(index) = self.find(captured.process) else {
-            return;
-        };
+        let Some(index) = self.find(captured.process) else { return };
         self.charge(captured.process);
         let current = self.current.replace(captured.process);
         let process = &mut self.processes[index];

@@ -95,9 +95,7 @@ impl Engine<'_> {
             return;
         }
         let process = &mut self.processes[index];
-        let Some(thread_index) = process.find(thread) else {
-            return;
-        };
+        let Some(thread_index) = process.find(thread) else { return };
         let now = Instant::now();
         if self.pending_stops.is_empty() {
             // No thread was stopped before, so the next stop cannot have begun earlier than now.

@@ -229,9 +229,7 @@ impl ThreadState {
 
     /// Remembers the frame pointer of a thread in a system call, or that was in one until it was stopped.
     pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
-        let Some(frame_pointer) = registers.get(FRAME_POINTER) else {
-            return;
-        };
+        let Some(frame_pointer) = registers.get(FRAME_POINTER) else { return };
         let site = Site {
             sp: registers.stack_pointer(),
             pc: registers.instruction_pointer(),

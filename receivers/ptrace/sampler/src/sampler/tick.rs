@@ -102,9 +102,7 @@ impl Engine<'_> {
         let mut blocked = std::mem::take(&mut self.blocked);
         for (thread, seen) in blocked.drain(..) {
             let process = &mut self.processes[index];
-            let Some(state) = process.find(thread) else {
-                continue;
-            };
+            let Some(state) = process.find(thread) else { continue };
             match process.passive(state, seen, &mut self.unwinder, now) {
                 Passive::Known => process.account_blocked(state, Instant::now()),
                 Passive::Ran => {}

@@ -245,9 +245,7 @@ impl Active {
         } else if outcome.is_some() {
             thread.idle_since = slot;
         }
-        let Some(outcome) = outcome else {
-            return Passive::Known;
-        };
+        let Some(outcome) = outcome else { return Passive::Known };
         thread.copy_size.sufficed(thread.blocked.extent);
         if outcome.unknown_code.is_some() {
             self.attached.reload.want();

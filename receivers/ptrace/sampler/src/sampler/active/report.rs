@@ -32,9 +32,7 @@ impl Active {
         }
         let mut names = NAMES;
         for thread in &mut self.threads {
-            let Some(entry) = self.batch.present(thread.batch_entry) else {
-                continue;
-            };
+            let Some(entry) = self.batch.present(thread.batch_entry) else { continue };
             if names > 0
                 && std::mem::take(&mut thread.ran)
                 && let Some(name) = thread.files.name(self.attached.files.task())
