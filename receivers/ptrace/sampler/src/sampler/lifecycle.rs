@@ -27,10 +27,12 @@ impl Engine<'_> {
         self.attached.iter().position(|process| process.id == id)
     }
 
+    /// Does what the handle asks for.
     pub(super) fn obey(&mut self, command: Command) {
         let now = Instant::now();
         match command {
             Command::Attach { process, files, space, settings } => {
+                self.current = Some(process);
                 self.attached.push(Attached::new(process, files, space, settings, now));
             }
             Command::SetSpace(process, space) => {
@@ -128,7 +130,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Forgets the threads that were noted in looking at them.
+    /// Forgets which threads are to be stopped, sampled or given an event in this tick.
     fn forget_noted(&mut self) {
         self.running.clear();
         self.blocked.clear();
