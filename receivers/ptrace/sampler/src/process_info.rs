@@ -62,9 +62,9 @@ fn parse_status(text: &str) -> StatusFile {
             "PPid" => status.parent = values.next().unwrap_or(0),
             "Tgid" => status.process = values.next().unwrap_or(0),
             "TracerPid" => status.tracer = values.next().unwrap_or(0),
-            // Real, effective, saved, file system.
+            // The four ids are the real, effective, saved and file system ones.
             "Uid" => status.user = values.nth(1).unwrap_or(0),
-            // From the outermost namespace that can be seen to the innermost.
+            // One id for each namespace, from the outermost that can be seen to the innermost.
             "NSpid" => status.namespace_pid = values.next_back().unwrap_or(0),
             _ => {}
         }

@@ -91,7 +91,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let socket = take_socket(arguments.socket)?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != arguments.owner {
-        // The owner died before the line above: nobody is left to sample for.
+        // The owner died before it could be watched: there is nobody left to sample for.
         return Ok(());
     }
     // Nobody of the same user may look into it, a target included; and its memory, which holds what targets had on

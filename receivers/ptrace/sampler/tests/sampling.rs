@@ -113,7 +113,7 @@ fn processor_time_of_a_thread_that_waits() {
         assert!(stack.len() > 1, "{stack:x?}");
         *if waits.contains(&calls(&stack)) { &mut wait } else { &mut work } += weight;
     }
-    // The kernel's own work at each switch is done in the wait.
+    // What the kernel does at each switch counts as time in the wait.
     assert!(work > 0 && wait * 5 < running, "{work} ns of work, {wait} ns in the wait, {running} ns");
 }
 

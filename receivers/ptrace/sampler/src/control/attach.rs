@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::address_space::{AddressSpace, LoadError};
 use crate::command::Stopped;
-use crate::control::{Attached, Control, upkeep};
+use crate::control::{AttachedProcess, Control, upkeep};
 use crate::message::{Event, Mapping, ProblemKind, ProcessId, Stops, TargetId};
 use crate::pidfd::PidFd;
 use crate::process_files::ProcessFiles;
@@ -151,7 +151,7 @@ impl Control {
             return Attempt::Changing;
         }
         self.next_process += 1;
-        let attached = Attached {
+        let attached = AttachedProcess {
             target,
             pid,
             namespace_pid: described.process.namespace_pid,

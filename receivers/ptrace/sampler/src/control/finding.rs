@@ -11,7 +11,7 @@ impl Control {
         self.targets.values().any(|target| !matches!(target.select, Select::Pid(_) | Select::Command(_)))
     }
 
-    /// A target for which processes are looked for.
+    /// Searches for the processes of this target from now on.
     pub(super) fn find_from_now_on(&mut self, target: TargetId, select: &Select) {
         if let Select::Container(id) = select
             && !container::is_selection(id)

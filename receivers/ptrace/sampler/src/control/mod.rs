@@ -46,7 +46,7 @@ const UPKEEP: Duration = Duration::from_secs(1);
 
 /// An attached process.
 #[derive(Debug)]
-struct Attached {
+struct AttachedProcess {
     target: TargetId,
     pid: u32,
     namespace_pid: u32,
@@ -64,7 +64,7 @@ struct Attached {
     ending: Option<Detached>,
 }
 
-impl Attached {
+impl AttachedProcess {
     /// Why it is let go of: what this thread knows, where the sampling thread only did as it was told.
     fn why_gone(&self, why: Detached) -> Detached {
         if why == Detached::Asked { self.ending.unwrap_or(why) } else { why }
@@ -83,7 +83,7 @@ struct Control {
     own: Own,
     clock: Clock,
     targets: BTreeMap<TargetId, Target>,
-    attached: HashMap<ProcessId, Attached>,
+    attached: HashMap<ProcessId, AttachedProcess>,
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
     /// The full id of the container that a target's abbreviation stands for.
@@ -253,7 +253,7 @@ impl Control {
 
     fn watch(&mut self, target: Target) {
         let id = target.id;
-        // A target's number is used again: the old target is dropped.
+        // The number may be that of an old target, which is dropped.
         self.unwatch(id);
         let select = target.select.clone();
         self.targets.insert(id, target);

@@ -1,4 +1,4 @@
-//! What the sampling thread sends is passed on to the owner, to the end.
+//! Passes on to the owner what the sampling thread sends, and waits for the rest of it at the end.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -17,7 +17,7 @@ const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
 impl Control {
     /// Passes on what the sampling thread sent.
     pub(super) fn hear_sampler(&mut self) {
-        // Only as many as there were at the start, so that the owner's commands get their turn.
+        // The number is limited so that the owner's commands get their turn.
         for _ in 0..WAITING_OUTPUTS {
             match self.outputs.try_recv() {
                 Ok(output) => self.pass_on(output),

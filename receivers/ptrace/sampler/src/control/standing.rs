@@ -1,5 +1,5 @@
-//! What keeps a process from being sampled although it is permitted: it is stopped, frozen, traced by another process,
-//! or dead.
+//! Finds out what keeps a process from being sampled although it is permitted: it is stopped, frozen, traced by another
+//! process, or dead.
 
 use std::fs::{self, File};
 

@@ -1,4 +1,4 @@
-//! What is done regularly: searching for processes, checking attached ones, reading maps again.
+//! The regular work: searching for processes, checking attached ones, reading maps again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ impl Control {
                 .get(&again.target)
                 .is_some_and(|target| matches!(target.select, Select::Pid(_) | Select::Command(_)));
             if !named {
-                // It executes another program, which another target may select, or none.
+                // It executes another program now, which may belong to another target or to none.
                 if self.look_at(again.pid).is_some()
                     && let Some(next) = again.next()
                 {

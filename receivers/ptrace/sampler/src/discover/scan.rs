@@ -9,7 +9,7 @@ use std::os::unix::fs::DirEntryExt;
 /// execute the program that is wanted; later every 16th scan.
 const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
 
-/// In how many scans an old process is examined once.
+/// An old process is examined in one of this many scans.
 const OLD: u32 = 16;
 
 /// Remembers which processes were examined.

@@ -123,8 +123,8 @@ impl UnwindTables {
         let mut last_common = None;
         let table = EhFrame::new(&section, LittleEndian);
         while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
-            // A length of zero ends the table of one input file; linkers should leave only the last. The 64-bit format
-            // is not in use.
+            // A length of zero ends the table of one input file; linkers should leave only the last one. Tables of the
+            // 64-bit format do not occur.
             if length == u32::MAX {
                 break;
             }

@@ -24,7 +24,7 @@ pub(super) struct Attached {
     pub(super) space_generation: u64,
     pub(super) settings: Settings,
     pub(super) status: Status,
-    pub(super) reload: Reload,
+    pub(super) reload: ReloadRequest,
     /// How many stops were refused in a row.
     pub(super) refusals: u64,
     /// The kinds of problems that were reported.
@@ -46,7 +46,7 @@ impl Attached {
             space_generation: 0,
             settings,
             status: Status { process: id, rate_hertz: settings.rate_hertz, ..Status::default() },
-            reload: Reload { due: now, interval: RELOAD, wanted: false },
+            reload: ReloadRequest { due: now, interval: RELOAD, wanted: false },
             refusals: 0,
             problems: Vec::new(),
         }
@@ -84,13 +84,13 @@ impl Attached {
 
 /// When the maps of a process are read again.
 #[derive(Debug)]
-pub(super) struct Reload {
+pub(super) struct ReloadRequest {
     due: Instant,
     interval: Duration,
     wanted: bool,
 }
 
-impl Reload {
+impl ReloadRequest {
     /// Asks for the maps to be read again.
     pub(super) fn want(&mut self) {
         self.wanted = true;

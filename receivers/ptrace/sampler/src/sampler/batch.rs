@@ -59,7 +59,7 @@ impl Builder {
         index(self.batch.threads.len() - 1)
     }
 
-    /// A thread that was added before, so that it can be corrected.
+    /// A thread of this batch, to correct what is said of it.
     pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
         self.batch.threads.get_mut(index as usize)
     }
@@ -127,7 +127,7 @@ impl Builder {
         self.locations.clear();
         self.stacks.clear();
         self.number += 1;
-        // A sample that stands for no time says nothing.
+        // Samples without weight are dropped: they stand for no time.
         self.batch.samples.retain(|sample| sample.weight_nano > 0);
         let next = self.batch.emptied();
         std::mem::replace(&mut self.batch, next)

@@ -23,7 +23,7 @@ pub(super) const MOST_CAPTURED: usize = 64;
 /// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
 const MOST_UNKNOWN: usize = 32;
 
-/// What was taken from a thread that was stopped, or that the kernel sampled.
+/// Registers and stack of a thread, taken by a stop or by a perf event.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) process: ProcessId,

@@ -68,7 +68,7 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// What time that no sample stands for was spent on.
+/// What a thread did in time that no sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// It ran, but no sample says where.
@@ -77,7 +77,7 @@ pub(super) enum Rest {
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, but no look found it so.
+    /// It was blocked, but never when it was examined.
     NotSeen,
 }
 
@@ -120,7 +120,7 @@ impl Ledger {
         Self { since, counted: None, ahead: 0, last_blocked: None, entries: Vec::new() }
     }
 
-    /// Takes the counters as they were read. The first time, time is reckoned from them on.
+    /// Notes counters that were read. The first ones are where the ledger begins.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
     }
@@ -159,7 +159,7 @@ impl Ledger {
         self.last_blocked = None;
     }
 
-    /// A look found the thread blocked with this sample and these counters.
+    /// The thread was found blocked, with this sample and these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
         self.last_blocked = Some((at, sched));
         match self.entries.last_mut() {

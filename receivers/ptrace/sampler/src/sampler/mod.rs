@@ -120,7 +120,7 @@ impl Shared {
     }
 }
 
-/// What the handle asks the thread to do.
+/// What the handle asks the sampling thread to do.
 #[derive(Debug)]
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },

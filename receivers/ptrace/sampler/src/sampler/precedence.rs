@@ -100,7 +100,7 @@ impl Engine<'_> {
             if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
-            // Then there is none for threads that ran less either.
+            // The threads that follow ran less and can have none either.
             if self.watch_thread(index, thread_index) {
                 break;
             }

@@ -23,7 +23,7 @@ use crate::message::{Location, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
 
-/// What the thread tells its handle when it starts.
+/// What the sampling thread sends to its handle once it has started.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) waker: Waker,
@@ -51,20 +51,20 @@ pub(super) fn run(
     loop {
         let step = catch_unwind(AssertUnwindSafe(|| engine.step(shared)));
         match step {
-            Ok(Next::Sleep(time)) => {
+            Ok(AfterStep::Sleep(time)) => {
                 let stops = !engine.pending_stops.is_empty();
                 sleeper.sleep(time, stops, engine.events.as_ref().and_then(Events::awaited));
                 engine.woken = Instant::now();
                 engine.noticed = engine.woken;
             }
-            Ok(Next::End) => break,
+            Ok(AfterStep::End) => break,
             Err(_) => engine.give_up(),
         }
     }
     engine.sender.send_rest();
 }
 
-enum Next {
+enum AfterStep {
     /// Sleep for this long at most; a command, a stop or a sample ends it earlier.
     Sleep(Option<Duration>),
     End,
@@ -131,7 +131,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn step(&mut self, shared: &Shared) -> Next {
+    fn step(&mut self, shared: &Shared) -> AfterStep {
         self.serve();
         while let Some(command) = shared.pop() {
             self.obey(command);
@@ -149,7 +149,7 @@ impl<'a> Engine<'a> {
         if let Some(deadline) = self.stopping
             && (self.pending_stops.is_empty() || now >= deadline)
         {
-            return Next::End;
+            return AfterStep::End;
         }
         self.current = None;
         let mut until = self.next_due().map(|index| self.processes[index].due());
@@ -163,7 +163,7 @@ impl<'a> Engine<'a> {
         if self.sender.has_unsent() {
             earlier(now + RETRY);
         }
-        Next::Sleep(until.map(|until| until.saturating_duration_since(now)))
+        AfterStep::Sleep(until.map(|until| until.saturating_duration_since(now)))
     }
 
     fn next_due(&self) -> Option<usize> {

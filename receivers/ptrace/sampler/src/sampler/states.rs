@@ -53,7 +53,7 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    /// The state after the kernel was asked what it permits.
+    /// The state that follows from the best level that the kernel permits.
     pub(super) fn of(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
             (Level::None, Stops::Never) => Self::Not,

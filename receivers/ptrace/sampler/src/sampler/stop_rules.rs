@@ -27,7 +27,7 @@ pub(super) struct StopRules {
     /// Whether stops are rationed: not with `stops: always`.
     rationed: bool,
     silent_until: Option<Instant>,
-    /// How many threads were asked to stop and not let go yet, and since when there is any.
+    /// How many threads were asked to stop and have not been let go of, and since when this is more than 0.
     pending: u32,
     since: Instant,
     /// The saved time for stops, and the debt, as of `at`.

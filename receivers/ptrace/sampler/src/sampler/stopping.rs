@@ -17,7 +17,7 @@ use crate::stop::{self, Refused};
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
-/// After this many refused stops in a row, with a silence after each, a problem is reported.
+/// After this many refused stops in a row a problem is reported. Each refusal is followed by a time without stops.
 const REFUSALS: u64 = 2;
 
 impl Engine<'_> {
@@ -140,8 +140,8 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let task = process.attached.files.task();
         let ThreadState { files, .. } = &mut process.threads[thread_index];
-        // A thread that is about to end refuses as well, which says nothing about others; and one that was killed while
-        // it was stopped is still traced by this thread.
+        // The kernel also refuses to stop a thread that is about to end, which says nothing about other threads; and a
+        // thread that was killed during a stop is still traced by this one.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
         if status.tracer == own_thread() {

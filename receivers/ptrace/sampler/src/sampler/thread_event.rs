@@ -13,8 +13,8 @@ use crate::perf::ring::Ring;
 /// How long an event stays open at least before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
-/// A thread that is given a processor more often than this in a second has its event for a part of the time only: the
-/// event makes each time 2.5 microseconds dearer.
+/// A thread that is given a processor more often than this per second has its event for a part of the time only: the
+/// event makes each switch 2.5 microseconds slower.
 const MOST_SWITCHES: u64 = 4_000;
 
 /// The largest divisor: an event is open for at least one part in this many of the time.

@@ -28,7 +28,7 @@ const ALTERNATE_STACK: u64 = 64 << 10;
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A thread that ran for this many nanoseconds between two looks is worth an event.
+/// A thread gets an event if it ran for this many nanoseconds between two ticks.
 const WORTH_AN_EVENT: u64 = 50_000;
 
 /// How often a thread's thread pointer is looked for. A thread that starts may not have registered its robust list yet,

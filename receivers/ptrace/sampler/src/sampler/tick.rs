@@ -97,7 +97,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Samples the blocked threads that were noted.
+    /// Samples the threads that were found blocked in this tick.
     fn sample_blocked(&mut self, index: usize, now: Instant) {
         let mut blocked = std::mem::take(&mut self.blocked);
         for (thread, seen) in blocked.drain(..) {

@@ -219,7 +219,7 @@ impl Seen {
     }
 }
 
-/// What has running threads sampled, whatever the kernel permits: where there are no perf events, all are stopped, and
+/// Settings with which running threads are sampled whatever the kernel permits: without perf events all are stopped,
 /// not only those that stay in their own code.
 pub(crate) fn usual() -> Settings {
     static PERMITTED: LazyLock<bool> =

@@ -91,8 +91,8 @@ impl Active {
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
-        // A thread that ran at the last look is asked at once whether it still does: reading its counters would add
-        // nothing to that.
+        // A thread that ran when it was last examined is first asked whether it still runs: then its counters need not
+        // be read.
         if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
         {
             thread.is_active(slot);
@@ -216,7 +216,7 @@ impl Active {
         let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
-            // It may have ended, and run before it did.
+            // It may have ended, and have run before that.
             return Some(before);
         };
         if before.sched.kept() && sched == before.sched {

@@ -1,4 +1,4 @@
-//! What is sent of a process regularly: its batch, its counters.
+//! Makes what is sent of a process regularly: its batch and its counters.
 
 use std::time::{Duration, Instant};
 

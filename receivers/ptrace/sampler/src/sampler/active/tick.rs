@@ -1,4 +1,4 @@
-//! What a tick of a process begins and ends with: which slot it is, which threads there are, what it cost.
+//! The beginning and the end of a tick: which slot it is, which threads there are, what it cost.
 
 use std::time::{Duration, Instant};
 
