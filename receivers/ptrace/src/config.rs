@@ -42,7 +42,8 @@ struct Target {
     cgroup: Option<String>,
     container: Option<String>,
     rate: f64,
-    mode: Mode,
+    #[serde(with = "Mode")]
+    mode: message::Mode,
     profile_lifecycle: Lifecycle,
     start_on_launch: bool,
     profile_session_sample_rate: f64,
@@ -51,7 +52,8 @@ struct Target {
     max_stopped: f64,
     max_stack: ByteSize,
     max_processes: usize,
-    stops: Stops,
+    #[serde(with = "Stops")]
+    stops: message::Stops,
 }
 
 /// The service that the configuration names; what it leaves out is taken from the process's environment.
@@ -68,24 +70,20 @@ pub struct ServiceNames {
     pub release: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The names of [`message::Mode`] in the configuration.
+#[derive(Deserialize)]
+#[serde(remote = "message::Mode", rename_all = "snake_case")]
 enum Mode {
-    #[default]
     Wall,
     Cpu,
 }
 
-/// Which running threads are stopped to be sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The names of [`message::Stops`] in the configuration.
+#[derive(Deserialize)]
+#[serde(remote = "message::Stops", rename_all = "kebab-case")]
 enum Stops {
-    /// Those that stay in their own code, where the kernel permits no perf events.
-    #[default]
     UserBound,
-    /// None.
     Never,
-    /// All, and perf events are not tried.
     Always,
 }
 
@@ -144,7 +142,7 @@ impl Default for Target {
             cgroup: None,
             container: None,
             rate: settings.rate_hertz,
-            mode: Mode::default(),
+            mode: settings.mode,
             profile_lifecycle: Lifecycle::default(),
             start_on_launch: true,
             profile_session_sample_rate: 1.0,
@@ -153,7 +151,7 @@ impl Default for Target {
             max_stopped: settings.max_stopped,
             max_stack: ByteSize::new(settings.max_stack as u64),
             max_processes: settings.max_processes,
-            stops: Stops::default(),
+            stops: settings.stops,
         }
     }
 }

@@ -31,7 +31,7 @@ const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
 /// not among it: only the sampling thread's is raised, and another thread starts commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
-    /// The blocked signals. Which ones are ignored is not changed, so a command under `nohup` stays so.
+    /// The blocked signals. Ignored signals stay ignored, so a command under `nohup` is not ended by SIGHUP.
     pub(crate) signal_mask: SigSet,
     /// The limit on open files, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
@@ -44,7 +44,7 @@ impl Inherited {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     pub fn now() -> io::Result<Self> {
         Ok(Self {
             signal_mask: SigSet::thread_get_mask()?,
@@ -170,7 +170,7 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
 fn live_with(owner: u32) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != owner {
-        // The owner died before the line above.
+        // The owner died before the call above could take effect.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     #[allow(unsafe_code, reason = "nix has no PR_SET_PTRACER")]

@@ -102,7 +102,7 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         Ok(File::from(open_at(&self.directory, path, OFlag::O_RDONLY)?))
     }
@@ -162,7 +162,7 @@ impl ProcessFiles {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `ESRCH` or `NotFound` after the process's end.
+    /// The error of the system call; `ESRCH` or `NotFound` after the process's end.
     pub fn stat(&self) -> io::Result<StatLine> {
         read_stat(&self.directory, "stat")
     }

@@ -40,11 +40,11 @@ pub(crate) struct StatusFile {
     pub(crate) namespace_pid: u32,
 }
 
-/// Reads a file of this kind: `status` in a process' folder, or the path of a thread's from there.
+/// Reads a `status` file: that of a process, in its folder, or that of a thread, by its path from there.
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub(crate) fn status(directory: BorrowedFd<'_>, path: &str) -> io::Result<StatusFile> {
     let (bytes, _) = read_at_most(directory, path, FILE)?;
     Ok(parse_status(&text(&bytes)))
@@ -122,7 +122,7 @@ pub(crate) struct Described {
 ///
 /// # Errors
 ///
-/// What the kernel says where the process is gone. What may not be read is left out.
+/// The error of the system call where the process is gone. What may not be read is left out.
 pub(crate) fn describe(
     files: &ProcessFiles,
     id: ProcessId,

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use profbridge_engine::config::{Problem, Problems, Section};
 use profbridge_sampler::message::{self, Select};
 
-use super::{Config, ControlSettings, Mode, Priority, Settings, Stops, Target, TargetSettings};
+use super::{Config, ControlSettings, Priority, Settings, Target, TargetSettings};
 use crate::control::path::default_path;
 use crate::lifecycle::Mode as Lifecycle;
 
-/// The longest path of a socket, in bytes: `sun_path` has 108 (unix(7)), and the socket is first made under a longer
-/// name.
+/// The longest path of a socket, in bytes. `sun_path` has 108 (unix(7)), and the socket is created under a longer name
+/// first.
 const MAX_SOCKET_PATH: usize = 100;
 
 /// The shortest abbreviation of a container's id.
@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// Parses the text of a selection.
+/// Makes a selection from its text.
 type ByText = fn(String) -> Select;
 
 struct Checker<'a> {
@@ -159,19 +159,12 @@ impl Target {
             select: selects.pop().unwrap_or(Select::Pid(0)),
             sampling: message::Settings {
                 rate_hertz: self.rate,
-                mode: match self.mode {
-                    Mode::Wall => message::Mode::Wall,
-                    Mode::Cpu => message::Mode::Cpu,
-                },
+                mode: self.mode,
                 max_cpu: self.max_cpu,
                 max_stopped: self.max_stopped,
                 max_stack: self.max_stack.as_usize(),
                 max_processes: self.max_processes,
-                stops: match self.stops {
-                    Stops::UserBound => message::Stops::UserBound,
-                    Stops::Never => message::Stops::Never,
-                    Stops::Always => message::Stops::Always,
-                },
+                stops: self.stops,
             },
             lifecycle: self.profile_lifecycle,
             start_on_launch: self.start_on_launch,

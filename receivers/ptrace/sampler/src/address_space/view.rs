@@ -42,7 +42,7 @@ pub trait ProcessView {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn maps(&self) -> io::Result<Vec<u8>>;
 
     /// The main executable.
@@ -52,13 +52,13 @@ pub trait ProcessView {
     ///
     /// # Errors
     ///
-    /// What the kernel says; `InvalidData` when what is there is another file or no regular file.
+    /// The error of the system call; `InvalidData` when what is there is another file or no regular file.
     fn open(&self, entry: &MapsEntry) -> io::Result<File>;
 
     /// A reader of the process's memory that outlives `self`.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     fn memory(&self) -> io::Result<Arc<dyn CodeMemory>>;
 }

@@ -44,7 +44,7 @@ impl Sleeper {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The error of the system call.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait, for which this set is")]
     pub(crate) fn new() -> io::Result<(Self, Waker)> {
         let mut signals = MaybeUninit::<libc::sigset_t>::zeroed();

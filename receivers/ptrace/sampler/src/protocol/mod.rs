@@ -38,10 +38,10 @@ pub const MAX_MESSAGE: usize = 4096;
 /// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
 pub const MAX_THREAD_NAME: usize = 48;
 
-/// A process's arguments, all together, in bytes.
+/// The largest size of a process's arguments, all together, in bytes.
 pub const MAX_ARGUMENTS: usize = 4096;
 
-/// A process's arguments by number: each takes one byte of `cmdline` at least.
+/// The largest number of a process's arguments: in `cmdline` each takes at least one byte.
 pub const MAX_ARGUMENT_COUNT: usize = 4096;
 
 /// The variables of a process's environment that were asked for, all together with their names, in bytes.

@@ -39,7 +39,7 @@ pub enum Received {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
@@ -48,7 +48,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// The error of the system call.
 pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, i64::from(time.subsec_micros())))?;
@@ -59,7 +59,7 @@ pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `WouldBlock` if there is no room, `EPIPE` if the other side is gone, and what else the kernel says.
+/// `WouldBlock` if there is no room, `EPIPE` if the other side is gone, and the other errors of the system call.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     send_with(socket, bytes, file, MsgFlags::empty())
 }
@@ -96,7 +96,7 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 ///
 /// # Errors
 ///
-/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and what the kernel says.
+/// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system call.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = vec![0; MAX_PACKET];
     // Room for as many descriptors as a packet can have: descriptors that arrive have to be seen here so that they can

@@ -209,8 +209,8 @@ impl Walk<'_> {
         Ok(indirect.or(elsewhere))
     }
 
-    /// Whether the function that starts at `function` may be the one at `lookup`: shortly before it, with no function
-    /// that is known between.
+    /// Whether `lookup` may be in the function that starts at `function`: it is shortly after its start, and no known
+    /// function lies between.
     pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());
