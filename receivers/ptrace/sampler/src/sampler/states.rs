@@ -27,9 +27,11 @@
 //!
 //! | state | variants | changed by |
 //! | --- | --- | --- |
-//! | what it did at the last look | [`LastSeen`]: `Unknown`, `Running`, `Blocked` | looks at threads (`active/look.rs`) |
-//! | whether it may be stopped | [`StopTurn`]: `Forbidden`, `Waiting`, `Asked` | the rules for stops (`stopping.rs`), its stop (`harvest.rs`) |
-//! | its own event | `ThreadState::event`: none, or open; [`DutyCycle`](super::thread_event::DutyCycle) says when it may be opened again | `events.rs`, `precedence.rs` |
+//! | what it did when last examined | [`LastSeen`]: `Unknown`, `Running`, `Blocked` | `active/look.rs` |
+//! | whether it may be stopped | [`StopTurn`]: `Forbidden`, `Waiting`, `Asked` | `stopping.rs`, `harvest.rs` |
+//! | its own event | `ThreadState::event`: none or open | `events.rs`, `precedence.rs` |
+//!
+//! When a closed event may be opened again is the matter of [`DutyCycle`](super::thread_event::DutyCycle).
 
 use super::coverage::Coverage;
 use crate::message::{Level, Stops};
