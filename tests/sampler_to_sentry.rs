@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use profbridge_wire::sentry::relay_rules;
+use profbridge_relay_rules::validate_json;
 use serde_json::Value;
 
 use crate::backend::sentry::Sentry;
 use crate::process::{Finished, Profbridge, run};
-use crate::targets::Running;
+use crate::targets::TargetProgram;
 
 /// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
 fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
@@ -64,7 +64,7 @@ const SEEN: usize = 400;
 #[test]
 fn a_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -86,7 +86,7 @@ fn a_process() {
     let mut leaves: HashMap<String, f64> = HashMap::new();
     for chunk in &chunks {
         let payload = serde_json::to_vec(chunk).unwrap();
-        relay_rules::validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
+        validate_json(&payload).unwrap_or_else(|violations| panic!("{violations:?}"));
         assert_eq!(chunk["profiler_id"], chunks[0]["profiler_id"], "one life of a process is one session");
         assert_eq!(chunk["release"], "hot@1.2.3");
         assert!(!chunk["debug_meta"]["images"].as_array().unwrap().is_empty());
@@ -138,7 +138,7 @@ fn only_the_sampler_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}", program.pid());
@@ -162,7 +162,7 @@ fn who_else_may_trace() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let base = configuration(&sentry.dsn(1), folder.path(), &format!("pid: {}", program.pid()));
@@ -217,7 +217,7 @@ fn open_files_of_a_command() {
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();
-    let mut program = Running::hot("600");
+    let mut program = TargetProgram::hot("600");
     program.tell();
     let sentry = Sentry::start();
     let target = format!("pid: {}, start_on_launch: false", program.pid());

@@ -1,4 +1,5 @@
 //! `profbridge-bench`: what the workloads are, requests as files, and the figures of profbridge. Never shipped.
+//! What it measures with is the library, `harness` above all.
 
 use std::{
     io::Write,

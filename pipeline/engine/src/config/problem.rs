@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, in the form compilers use: rule, place, line, caret, hint.
+//! What is wrong with a configuration, in the form compilers use: rule, position, line, caret, hint.
 
 use std::fmt;
 
-use super::place::Place;
+use super::position::SourcePosition;
 
 /// Whether a problem keeps the pipeline from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +26,7 @@ impl fmt::Display for Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// File, line, column and the line itself.
-    pub place: Place,
+    pub position: SourcePosition,
     /// Path of the key from the root, such as `exporters.sentry.dsn`; empty for a whole file.
     pub key_path: String,
     /// The rule that is broken; lower case, without a trailing period.
@@ -48,10 +48,10 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.severity, self.message)?;
-        let number = if self.place.line == 0 { String::new() } else { self.place.line.to_string() };
+        let number = if self.position.line == 0 { String::new() } else { self.position.line.to_string() };
         let margin = " ".repeat(number.len());
-        write!(f, "\n{margin} --> {}", self.place)?;
-        if let Some(excerpt) = &self.place.excerpt {
+        write!(f, "\n{margin} --> {}", self.position)?;
+        if let Some(excerpt) = &self.position.excerpt {
             write!(f, "\n{margin}  |\n {number} | {}", excerpt.text)?;
             let before = " ".repeat(excerpt.caret);
             write!(f, "\n{margin}  | {before}{}", "^".repeat(excerpt.width))?;
@@ -70,7 +70,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// At least one problem, sorted by place, each only once.
+/// At least one problem, sorted by position, each only once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(Vec<Problem>);
 
@@ -79,8 +79,8 @@ impl Problems {
     #[must_use]
     pub fn new(mut problems: Vec<Problem>) -> Option<Self> {
         problems.sort_by(|a, b| {
-            (a.place.order(), a.severity, &a.key_path, &a.message).cmp(&(
-                b.place.order(),
+            (a.position.order(), a.severity, &a.key_path, &a.message).cmp(&(
+                b.position.order(),
                 b.severity,
                 &b.key_path,
                 &b.message,
@@ -102,13 +102,13 @@ impl Problems {
         }
     }
 
-    /// The problems, sorted by place.
+    /// The problems, sorted by position.
     #[must_use]
     pub fn as_slice(&self) -> &[Problem] {
         &self.0
     }
 
-    /// The problems, sorted by place.
+    /// The problems, sorted by position.
     #[must_use]
     pub fn into_vec(self) -> Vec<Problem> {
         self.0

@@ -74,7 +74,7 @@ fn plan(yaml: &str) -> Result<Plan, Problems> {
 /// Every problem in one line: place, key, rule.
 fn problems(yaml: &str) -> Vec<String> {
     let problems = plan(yaml).unwrap_err();
-    let line = |problem: &Problem| format!("{} {}: {}", problem.place, problem.key_path, problem.message);
+    let line = |problem: &Problem| format!("{} {}: {}", problem.position, problem.key_path, problem.message);
     problems.as_slice().iter().map(line).collect()
 }
 

@@ -17,8 +17,8 @@
 //! decision defers it: such a span does not keep the profiler running until it is announced again with 1. Spans end
 //! with their connection, so a client keeps it open; a process that forks connects anew behind the fork.
 //!
-//! A response has `"ok":true` and says what changed, or `"ok":false` and an `error` with the place and the rule. What
-//! does nothing is no error: `changed` is 0 and the message says why.
+//! A response has `"ok":true` and says what changed, or `"ok":false` and an `error` with the place and the rule. A
+//! request that changes nothing is not an error: `changed` is 0, and the message says why.
 //!
 //! # Who may connect
 //!

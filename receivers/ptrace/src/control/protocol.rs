@@ -153,7 +153,7 @@ pub struct ProcessStatus {
     pub observations: u64,
     /// Those of them whose stack is complete.
     pub complete: u64,
-    /// Those that were lost before they reached a pipeline.
+    /// Observations that were lost before they reached a pipeline.
     pub lost: u64,
     /// How running threads are sampled, for a person.
     #[serde(default)]

@@ -7,19 +7,19 @@ use super::Driver;
 use crate::control::protocol::{
     Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
 };
-use crate::control::server::Heard;
+use crate::control::server::ControlEvent;
 use crate::lifecycle::{Mode, Outcome};
 use crate::spans::{Announced, ConnectionId, Scope};
 
 impl Driver {
-    pub(super) fn control(&mut self, heard: Heard) {
+    pub(super) fn control(&mut self, heard: ControlEvent) {
         match heard {
-            Heard::Closed(connection) => {
+            ControlEvent::Closed(connection) => {
                 for scope in self.spans.close(connection) {
                     self.spans_changed(scope);
                 }
             }
-            Heard::Request { connection, peer, request, answer } => {
+            ControlEvent::Request { connection, peer, request, answer } => {
                 let response = self.answer(connection, peer, request);
                 reply(answer, response.unwrap_or_else(|fault| Response { error: Some(fault), ..Response::default() }));
             }
@@ -125,9 +125,9 @@ impl Driver {
                     observations: tracked.status.observations,
                     complete: tracked.status.complete,
                     lost: tracked.status.lost_observations,
-                    running: tracked.status.rung.description(target.sampling.stops).to_owned(),
+                    running: tracked.status.level.description(target.sampling.stops).to_owned(),
                     not_sampled_millis: tracked.status.not_sampled_nano / 1_000_000,
-                    more: profbridge_sampler::what_shows_more(tracked.status.rung, target.sampling.stops)
+                    more: profbridge_sampler::what_shows_more(tracked.status.level, target.sampling.stops)
                         .unwrap_or_default()
                         .to_owned(),
                     cut_calls: tracked.status.cut_calls,
@@ -199,7 +199,7 @@ impl Driver {
         }
     }
 
-    /// A client announces spans for the targets of a scope.
+    /// Notes that a client announces spans for the targets of a scope.
     fn heard_of(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
@@ -232,7 +232,7 @@ impl Driver {
         changed
     }
 
-    /// Why a sampled root span does not start a profiler, if it does not.
+    /// Why a sampled root span starts no profiler; `None` if it does.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
         if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {
