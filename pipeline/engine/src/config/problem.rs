@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::position::SourcePosition;
+use super::redact::REDACTED;
 
 /// Whether a problem keeps the pipeline from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +88,7 @@ impl Problems {
             ))
         });
         problems.dedup();
+        hide_lines_that_others_mask(&mut problems);
         if problems.is_empty() { None } else { Some(Self(problems)) }
     }
 
@@ -112,6 +114,27 @@ impl Problems {
     #[must_use]
     pub fn into_vec(self) -> Vec<Problem> {
         self.0
+    }
+}
+
+/// Leaves out a line where another problem shows it with more of it masked: only one that knows of an unknown key knows that
+/// what stands behind it may be a secret.
+fn hide_lines_that_others_mask(problems: &mut [Problem]) {
+    let masks = |problem: &Problem| {
+        problem.position.excerpt.as_ref().map_or(0, |excerpt| excerpt.text.matches(REDACTED).count())
+    };
+    let most: Vec<usize> = problems
+        .iter()
+        .map(|problem| {
+            let here = &problem.position;
+            let same_line = |other: &&Problem| other.position.file == here.file && other.position.line == here.line;
+            problems.iter().filter(same_line).map(masks).max().unwrap_or(0)
+        })
+        .collect();
+    for (problem, most) in problems.iter_mut().zip(most) {
+        if masks(problem) < most {
+            problem.position.excerpt = None;
+        }
     }
 }
 
