@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 
 use crate::component::{BoxFuture, StartError};
@@ -66,6 +67,8 @@ pub struct ReceiverContext {
     pub telemetry: ReceiverTelemetry,
     /// The limits that destinations have set to senders.
     pub peer_limits: PeerLimits,
+    /// Who a process is, as processors are told: for a receiver that says which profiler id its telemetry will carry.
+    pub identity: Rules,
 }
 
 /// A receiver that runs.

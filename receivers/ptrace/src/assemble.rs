@@ -56,7 +56,7 @@ pub enum Value {
 }
 
 impl Value {
-    fn any(&self) -> Any<'_> {
+    pub(crate) fn any(&self) -> Any<'_> {
         match self {
             Self::Text(text) => Any::Str(text),
             Self::Int(number) => Any::Int(*number),

@@ -13,12 +13,14 @@ mod levels;
 mod outgoing;
 mod remembered;
 mod restart;
+mod threads;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use profbridge_engine::intake::Intake;
+use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use profbridge_sampler::message::{Command, ProcessId, STOP_TIMEOUT, TargetId};
 use profbridge_symbolizer::Symbolizer;
@@ -47,6 +49,8 @@ pub(crate) struct Parts {
     pub(crate) id: String,
     pub(crate) intake: Intake,
     pub(crate) host: String,
+    /// Who a process is, for the profiler id that its chunks will carry.
+    pub(crate) identity: Rules,
     pub(crate) symbolizer: Option<Symbolizer>,
     pub(crate) delivery: Delivery,
     pub(crate) launch: Launch,

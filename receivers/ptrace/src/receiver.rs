@@ -78,7 +78,8 @@ pub(crate) async fn start(
     let transport = context.telemetry.transport("sampler");
     let limit = crate::driver::delivery_limit(&settings);
     let (delivery, couriers) = Delivery::new(context.next.clone(), transport, context.shutdown.clone(), limit);
-    let parts = Parts { id: context.id, intake: context.next, host, symbolizer, delivery, launch };
+    let parts =
+        Parts { id: context.id, intake: context.next, host, identity: context.identity, symbolizer, delivery, launch };
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {

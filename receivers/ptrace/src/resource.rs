@@ -9,6 +9,8 @@ mod time;
 
 use std::borrow::Cow;
 
+use profbridge_identity::{Identity, Rules};
+use profbridge_model::Builder;
 use profbridge_sampler::message::Process;
 use profbridge_wire::otlp::environment;
 
@@ -111,6 +113,18 @@ pub fn describe(
         })
     });
     Described { attributes: resource.0, complaint }
+}
+
+/// Who a process with these attributes is in its chunks: what the processors make of its resource.
+#[must_use]
+pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
+    let mut builder = Builder::new();
+    let attributes: Vec<_> = attributes.iter().map(|attribute| (&*attribute.key, attribute.value.any())).collect();
+    builder.resource(&attributes);
+    builder.sample(None, None, None, &[0], &[]);
+    let batch = builder.finish().ok()?;
+    let resource = &batch.resources().first()?.resource;
+    Some(rules.identify(batch.dictionary(), resource.attributes.iter(), None))
 }
 
 /// The name of this host, as `host.name` (opentelemetry semantic conventions: what `hostname` says).

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
@@ -33,6 +34,8 @@ struct Started {
     last_call: Shutdown,
     /// The limits that destinations set to senders.
     peer_limits: PeerLimits,
+    /// Who a process is.
+    identity: Rules,
 }
 
 pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
@@ -101,6 +104,7 @@ impl Started {
             receivers,
             last_call: soon,
             peer_limits: PeerLimits::default(),
+            identity: service.identity.clone(),
         }
     }
 
@@ -202,6 +206,7 @@ impl Started {
             shutdown: self.receivers.clone(),
             telemetry: telemetry.clone(),
             peer_limits: self.peer_limits.clone(),
+            identity: self.identity.clone(),
         };
         let running = receiver.start(context).await.map_err(|error| at(&health, "receivers", &id, &error))?;
         for (protocol, address) in &running.addresses {

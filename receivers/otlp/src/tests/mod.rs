@@ -87,6 +87,7 @@ impl Rig {
             shutdown,
             telemetry: metrics.receiver("otlp"),
             peer_limits: PeerLimits::default(),
+            identity: profbridge_identity::Rules::default(),
         };
         let running = Box::new(Otlp::on(ThisHost::default(), settings)).start(context).await?;
         let addresses = running.addresses.into_iter().collect();

@@ -1,11 +1,14 @@
 //! The driver's answers to requests of the control socket.
 
+use std::time::UNIX_EPOCH;
+
 use profbridge_sampler::message::{Status, TargetId};
 use tokio::sync::oneshot;
 
-use super::Driver;
+use super::tracked::Tracked;
+use super::{Driver, threads};
 use crate::control::protocol::{
-    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus,
+    Choice, Fault, ProcessAnswer, ProcessStatus, Request, Response, SpanHeaders, TargetStatus, ThreadChoice,
 };
 use crate::control::server::ControlEvent;
 use crate::lifecycle::{Mode, Outcome};
@@ -33,6 +36,7 @@ impl Driver {
             Request::Status(choice) => self.say_status(&choice),
             Request::SpanStart(headers) => self.span_start(connection, peer, &headers),
             Request::SpanEnd(headers) => self.span_end(connection, &headers),
+            Request::Profiler(choice) => self.say_profiler(peer, &choice),
         }
     }
 
@@ -110,6 +114,7 @@ impl Driver {
                     pid: process.pid,
                     executable: process.executable.clone(),
                     session: tracked.session.attribute(),
+                    profiler_id: self.profiler_id(tracked).unwrap_or_default(),
                     sampled: tracked.session.sampled,
                     profiling: tracked.lifecycle().is_running(),
                     open_spans: self.spans.sampled(process.target, process.pid) as u64,
@@ -138,6 +143,44 @@ impl Driver {
         }
         let message = self.link.is_none().then(|| "the sampler process is gone and will start again".to_owned());
         Ok(Response { ok: true, message, targets, ..Response::default() })
+    }
+
+    /// Which profiler samples a process, and what chunks call one of its threads.
+    fn say_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<Response, Fault> {
+        let fault = |place: &str, rule: String| Fault { place: place.to_owned(), rule };
+        let Some(pid) = choice.pid.or(peer) else {
+            let rule = "the client's process id is not known here (another PID namespace?): name it";
+            return Err(fault("pid", rule.to_owned()));
+        };
+        let attached = self.live.values().filter_map(|number| self.processes.get(number));
+        let mut of_process = attached.filter(|tracked| tracked.process.pid == pid);
+        // A process may belong to two targets, of which one is sampled.
+        let first = of_process.next();
+        let tracked = first.filter(|tracked| tracked.lifecycle().is_running()).or(of_process.next()).or(first);
+        let Some(tracked) = tracked else {
+            return Ok(Response::said(format!("process {pid} is not attached for a configured target (yet)")));
+        };
+        let thread_id = choice.thread.map(|thread| {
+            threads::in_our_namespace(&tracked.process, thread)
+                .map(|thread| thread.to_string())
+                .ok_or_else(|| fault("thread", format!("{thread} is no thread of process {pid}")))
+        });
+        let running = tracked.lifecycle().is_running();
+        let message = (!running).then(|| "the profiler of the process does not run at the moment".to_owned());
+        Ok(Response {
+            ok: true,
+            message,
+            profiler_id: self.profiler_id(tracked),
+            thread_id: thread_id.transpose()?,
+            ..Response::default()
+        })
+    }
+
+    /// The id of the profiler in whose chunks a process is at the moment.
+    fn profiler_id(&self, tracked: &Tracked) -> Option<String> {
+        let now = UNIX_EPOCH.elapsed().map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let (rules, identity) = (&self.parts.identity, tracked.identity?);
+        Some(rules.profiler_id(identity, rules.cell(identity, now)).to_string())
     }
 
     fn span_start(

@@ -112,7 +112,9 @@ impl Driver {
         let names = names.map(|symbolizer| ProcessNames::new(symbolizer, number, root));
         let running = lifecycle.is_running();
         let due = Instant::now() + self.settings.export_interval;
+        let identity = resource::identity(&self.parts.identity, &described.attributes);
         let mut tracked = Tracked::new(process, session, lifecycle, described.attributes, names, due);
+        tracked.identity = identity;
         tracked.gaps = gaps;
         self.processes.insert(number, tracked);
         self.live.insert(id, number);

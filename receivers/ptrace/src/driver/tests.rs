@@ -69,8 +69,15 @@ impl Rig {
         });
         let link = launch().unwrap();
         let sampler = samplers.try_recv().unwrap();
-        let parts =
-            Parts { id: "ptrace".to_owned(), intake, host: "node-1".to_owned(), symbolizer: None, delivery, launch };
+        let parts = Parts {
+            id: "ptrace".to_owned(),
+            intake,
+            host: "node-1".to_owned(),
+            identity: profbridge_identity::Rules::default(),
+            symbolizer: None,
+            delivery,
+            launch,
+        };
         let (control, heard) = mpsc::channel(8);
         let driver = tokio::spawn(Driver::new(settings, parts).run(link, heard, shutdown));
         let couriers = tokio::spawn(couriers);
@@ -295,6 +302,7 @@ async fn as_a_receiver() {
         shutdown,
         telemetry: metrics.receiver("ptrace"),
         peer_limits: PeerLimits::default(),
+        identity: profbridge_identity::Rules::default(),
     };
     let (started, mut samplers) = mpsc::channel(1);
     let launch: Launch = Box::new(move || {

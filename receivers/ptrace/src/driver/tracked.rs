@@ -2,6 +2,7 @@
 
 use std::mem::size_of;
 
+use profbridge_identity::Identity;
 use profbridge_sampler::message::{Batch, Level, Location, Mapping, Process, Sample, Stack, Status, Thread};
 use profbridge_sampler::owner::Gaps;
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ use crate::symbols::ProcessNames;
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: Session,
+    /// Who it is in its chunks; `None` where its resource cannot be read back.
+    pub(super) identity: Option<Identity>,
     lifecycle: Lifecycle,
     /// Whether its profiler has run since it was attached.
     has_run: bool,
@@ -55,6 +58,7 @@ impl Tracked {
             status: Status { process: process.id, ..Status::default() },
             process,
             session,
+            identity: None,
             lifecycle,
             has_run: lifecycle.is_running(),
             gaps: Gaps::default(),
